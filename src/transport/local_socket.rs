@@ -61,6 +61,7 @@ impl LocalSocket {
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
         sockets::make_folder(folder)?;
         sweep(folder);
+        // The random part keeps two sockets of one process apart.
         let random = random_id().ok_or(io::ErrorKind::Unsupported)?;
         let id = random.get(..8).unwrap_or_default();
         let path = folder.join(format!("{kind}-{}-{id}.{ENDING}", process::id()));
@@ -117,6 +118,7 @@ pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
     match timeout(BUSY, sockets::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {
+            // Only a refusal shows that no process listens. A timeout may be a busy process, whose socket stays.
             if sockets::is_refusal(&error) {
                 let _ = fs::remove_file(path);
             }

@@ -137,6 +137,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
             }
         };
         tokio::select! {
+            // `biased`: an attempt that has ended counts before the next one begins.
             biased;
             finished = running.next() => match finished {
                 Some((address, Ok(connection))) => return Ok((address, connection)),

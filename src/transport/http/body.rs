@@ -134,6 +134,7 @@ impl Batch {
         if bytes.len() < COPY_MAX {
             self.tail.extend_from_slice(bytes);
         } else {
+            // The gathered bytes came before this piece, and go out before it.
             self.close_tail();
             self.ready.push_back(bytes.clone());
         }

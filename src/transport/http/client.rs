@@ -152,7 +152,7 @@ impl UpstreamError {
     pub(crate) fn log(&self, route: Option<&str>) {
         static TOLD: LogBudget = LogBudget::one_a_minute();
         match self {
-            // That has a line of its own, with the cure.
+            // `ServerClient` logs this error itself, with the cure.
             Self::CredentialRefused => {}
             error if error.is_local() => {
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
@@ -242,6 +242,7 @@ impl UpstreamBody {
     pub(super) fn own_engine(body: EngineBody, client: &Arc<ConnectionPool>) -> Self {
         let (source, client) = (BodySource::Engine(body), Some(Arc::clone(client)));
         let mut body = Self { source, link: None, client, _stream: None, ahead: None };
+        // A small response comes whole with its head: the connection is free before the client has read anything.
         body.keep_link();
         body
     }
@@ -306,6 +307,7 @@ impl UpstreamBody {
             BodySource::Theirs(incoming) => incoming,
             BodySource::Engine(body) => {
                 let frame = std::task::ready!(body.poll_frame(cx));
+                // Once the response has come whole, the next request may use its connection.
                 self.keep_link();
                 return Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)));
             }
@@ -358,7 +360,7 @@ impl UpstreamBody {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        // A body that is over without having been asked once more.
+        // A reader may stop as soon as `is_end` is true, without the poll that returns `None`.
         if self.is_end() {
             self.keep_link();
         }

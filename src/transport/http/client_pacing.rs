@@ -143,6 +143,7 @@ impl ClientPacing {
     /// Notes that the client has been behind since then; true if the client is slow from now on.
     fn fall_behind(&mut self, since: Instant) -> bool {
         let now = Instant::now();
+        // Less than a second between two such moments: the client has not caught up in between.
         let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
         let first = still.map_or(since, |(first, _)| first);
         self.behind = Some((first, now));
@@ -199,6 +200,7 @@ impl ClientPacing {
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
         let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {
+            // Woken at once, so that hyper tries to write before the next poll reads the write state.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

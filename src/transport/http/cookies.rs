@@ -48,6 +48,8 @@ impl SessionCookies {
             let Some(new) = value.to_str().ok().and_then(|text| read(text, place, now)) else {
                 continue;
             };
+            // A new cookie replaces that of the same name and path. One that has expired only removes it
+            // (RFC 6265, 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
                 if stored.len() == COOKIES_MAX {
@@ -80,6 +82,7 @@ impl SessionCookies {
         if let Ok(mut value) = HeaderValue::try_from(all)
             && !value.is_empty()
         {
+            // Neither debug output nor the compression of HTTP/2 headers keeps a sensitive value.
             value.set_sensitive(true);
             headers.insert(header::COOKIE, value);
         }
@@ -97,9 +100,10 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }
+    // `Max-Age` counts before `Expires` (RFC 6265, 5.3).
     let ends = match (cookie.max_age(), cookie.expires_datetime()) {
         (Some(age), _) if !age.is_positive() => Some(SystemTime::UNIX_EPOCH),
-        // A time beyond all clocks is none.
+        // An age beyond the range of the clock: the cookie lasts as long as its session.
         (Some(age), _) => now.checked_add(age.unsigned_abs()),
         (None, Some(at)) if at < OffsetDateTime::UNIX_EPOCH => Some(SystemTime::UNIX_EPOCH),
         (None, at) => at.map(SystemTime::from),

@@ -61,6 +61,7 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
 /// header; `response`: the headers to the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
+    // The server's own answer about origins must not stand beside that of the route.
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
         response.remove(ours);
     }

@@ -77,6 +77,7 @@ impl RouteTable {
     pub fn find(&self, path: &str) -> Option<RouteMatch> {
         let place = |(route, part)| RouteMatch { route, part };
         let plain = without_slash(path);
+        // A route whose own path ends with `/sse` comes before the HTTP+SSE stream of a shorter path.
         let found = self.exact(plain).map(|route| (route, EndpointKind::Endpoint));
         found
             .or_else(|| Some((self.exact(plain.strip_suffix("/sse")?)?, EndpointKind::Sse)))

@@ -107,7 +107,7 @@ impl ProxyDecision {
                     "connections to the server go through a proxy"
                 );
             }
-            // Usual on the machine of a developer, so that no warning says it.
+            // Usual on a developer's machine, and therefore not a warning.
             Self::Local(variable) => tracing::info!(
                 route,
                 server,
@@ -217,7 +217,7 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
     let (mut sender, mut connection) = handshake.await?;
     let mut sent = pin!(sender.send_request(connect_request(server, authorization)?));
     let response = poll_fn(|cx| {
-        // Writes the request and reads the response. The connection is over for hyper once the proxy has accepted.
+        // hyper ends the connection once the proxy has accepted. `poll_without_shutdown` leaves the socket open then.
         let over = connection.poll_without_shutdown(cx);
         match (sent.as_mut().poll(cx), over) {
             (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
@@ -232,6 +232,8 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
         return Err(TunnelError::Refused(status));
     }
     let parts = connection.into_parts();
+    // The server has got no byte yet and cannot have answered, so these bytes are the proxy's. Further on they would
+    // be taken for the server's.
     if !parts.read_buf.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));

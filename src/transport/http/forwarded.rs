@@ -87,7 +87,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
     };
-    // A front that uses one form would be read as the client itself in the other.
+    // Only the form that the front uses is continued: in the other form the front itself would stand as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
     if has_new || !has_old {
         let elements = values(headers, &FORWARDED);
@@ -102,7 +102,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         let told = |address: &String| is_trusted_node(address, is_trusted);
         let mut kept = believed(&addresses, told);
         left_out |= kept.len() < addresses.len();
-        // The client of the outermost front that is believed decides about the others too.
+        // Each hop adds one address, one host and one scheme: as many hosts and schemes are believed as addresses.
         let hops = kept.len().max(1);
         kept.push(by.client.to_canonical().to_string());
         set(headers, FOR, &kept);
@@ -151,6 +151,7 @@ fn is_trusted_node(node: &str, is_trusted: impl Fn(IpAddr) -> bool) -> bool {
 fn address_of(node: &str) -> Option<IpAddr> {
     let host = match node.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
+        // One colon precedes a port; more are an IPv6 address without brackets.
         None if node.matches(':').count() == 1 => node.split(':').next().unwrap_or_default(),
         None => node,
     };

@@ -50,13 +50,13 @@ pub struct Onward<'a> {
 pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
     let ours = |name: &HeaderName| {
         *name == HOST
-            // We have answered it: `100 Continue` came from us.
+            // `Expect` has been answered here: the listener sends `100 Continue`.
             || *name == EXPECT
             || (*name == AUTHORIZATION && to.authorization_was_ours)
             || (*name == ACCEPT_ENCODING && !to.opaque)
             || *name == COOKIE
     };
-    // The host leads, as in what browsers and SDKs send.
+    // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
     let mut passed = HeaderMap::with_capacity(headers.len() + 4);
     if let Some(host) = to.host {
         passed.insert(HOST, host.clone());
@@ -66,6 +66,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
     if let Some(cookies) = cookies {
         passed.insert(COOKIE, cookies);
     }
+    // Milepost has to read the messages, so the server is asked not to compress them.
     if !to.opaque {
         passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
@@ -75,7 +76,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
 
 /// The headers of a response towards the client.
 pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
-    // The header speaks of the upstream's own address, which the client must not turn to.
+    // `Alt-Svc` names another address of the server: a client that used it would bypass the proxy.
     let ours = |name: &HeaderName| *name == ALT_SVC;
     let stays = |name: &HeaderName| is_hop_by_hop(name) || stays_here(name, passage, ours);
     let mut passed = if headers.keys().any(stays) {
@@ -193,7 +194,8 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     write_once(passed);
     passage.via.append(passed, passage.received);
-    // Those of the message have not passed; these are ours. They stand last: nothing moves.
+    // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
+    // that their removal moves no other.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }

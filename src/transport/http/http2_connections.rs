@@ -53,7 +53,7 @@ pub(crate) struct Http2Connections {
 /// One connection.
 struct Http2Link {
     sender: http2::SendRequest<CountedBody>,
-    /// Open streams; changed under the lock of the list alone.
+    /// Number of open streams. Changed only while the list is locked.
     streams: AtomicUsize,
     limit: Arc<StreamLimit>,
 }
@@ -88,7 +88,8 @@ impl StreamLimit {
     }
 }
 
-/// Runs the tasks of a connection. After each step the server may have allowed another number of streams.
+/// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
+/// limit is read again after each.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
 
@@ -142,6 +143,7 @@ impl Http2Connections {
         let mut open = self.lock();
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
+        // Counted under the lock under which the room was found: two requests must not take the last stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
@@ -156,6 +158,7 @@ impl Http2Connections {
     {
         let limit = Arc::new(StreamLimit::default());
         let handshake = http2::Builder::new(LimitWatch(Arc::clone(&limit)))
+            // No stream before the server's SETTINGS: a server that allows few would refuse the first requests.
             .initial_max_send_streams(0)
             .initial_stream_window_size(u32::try_from(STREAM_BUFFER_MAX).ok())
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -164,7 +167,7 @@ impl Http2Connections {
             .keep_alive_interval(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(OpenError::Http)?;
-        // The connection owns its executor, and the executor the limit.
+        // The connection owns its executor, and the executor owns the limit: a strong reference would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
         let _ = limit.read.set(Box::new(move || {
@@ -187,6 +190,7 @@ impl Http2Connections {
         }
         self.lock().push(Arc::new(Http2Link { sender, streams: AtomicUsize::new(0), limit }));
         self.notify();
+        // `Weak`: the task of a connection does not keep the pool of a removed route.
         let connections = Arc::downgrade(self);
         tokio::spawn(async move {
             if let Err(error) = driven.await {
@@ -238,6 +242,8 @@ impl Http2Stream {
         self,
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Arc<Self>), Box<Unanswered>> {
+        // hyper does not return a request that the server refuses, so a copy is made before. Only a body in memory can
+        // be copied.
         let copy = copy_of(&request);
         let permit = Arc::new(self);
         let request = request.map(|body| CountedBody { body, _permit: Arc::clone(&permit) });
@@ -271,6 +277,8 @@ fn is_refused(error: &hyper::Error) -> bool {
         return false;
     };
     let reason = error.reason();
+    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or behind the last stream that a GOAWAY names, was not
+    // processed, and may be sent again.
     error.is_remote()
         && (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
             || error.is_go_away() && reason == Some(h2::Reason::NO_ERROR))

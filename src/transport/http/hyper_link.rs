@@ -27,8 +27,8 @@ const BUFFER_MAX: usize = 64 << 10;
 
 type Http1Connection = http1::Connection<TokioIo<SharedIo>, RequestBody>;
 
-/// The bytes of a connection, which belong to hyper, and at which its link looks. Only one of the two is at work at a
-/// time: nobody waits for the lock.
+/// The bytes of a connection. hyper owns them, and [`Http1Link::is_quiet`] looks at them. Only one of the two is at
+/// work at a time: nobody waits for the lock.
 #[derive(Clone)]
 struct SharedIo(Arc<Mutex<Io>>);
 
@@ -117,6 +117,7 @@ impl Http1Link {
 
     /// Whether another request may be sent on the connection.
     pub(super) fn is_idle(&mut self) -> bool {
+        // No task waits for an idle connection, so no waker is registered. After `renew` the next request polls anyway.
         drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
         self.waker.renew();
         self.connection.is_some() && self.sender.is_ready()
@@ -151,6 +152,7 @@ impl Http1Link {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self { connection, waker, .. } = self;
         waker.poll(cx, |cx| {
+            // The body first: a frame that hyper has read already needs no read from the socket.
             let frame = Pin::new(&mut *body).poll_frame(cx);
             if frame.is_ready() {
                 return frame;

@@ -50,13 +50,16 @@ impl LinkSignal {
         own: &Waker,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        // Registered before the state is read: news that come in between wake the task.
         self.task.register(cx.waker());
         if self.state.load(Ordering::Acquire) & NEWS == 0 {
             return Poll::Pending;
         }
         for _ in 0..POLLS_IN_A_ROW {
+            // The news are taken before the poll: what happens during the poll is news again.
             self.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(ready) = poll(&mut Context::from_waker(own)) {
+                // There may be more than was taken, so the next poll is one whether or not something wakes the task.
                 self.state.swap(NEWS, Ordering::AcqRel);
                 return Poll::Ready(ready);
             }

@@ -220,6 +220,7 @@ impl Refusal {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        // Required by RFC 9110: `WWW-Authenticate` with 401 (15.5.2), `Allow` with 405 (15.5.6).
         let header = match self {
             Self::Unauthorized => Some((WWW_AUTHENTICATE, "Bearer")),
             Self::Method => Some((ALLOW, "GET, HEAD, POST, DELETE, OPTIONS")),

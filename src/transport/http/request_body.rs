@@ -102,7 +102,7 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body that is on its way: its sender may get no other.
+/// The first error of a body while it is sent. The sender gets an error of hyper, in whose place this one is reported.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.
@@ -154,6 +154,7 @@ impl RequestBody {
         };
         while let Some(frame) = self.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
+            // Counted before the write, so that the budget also limits the bytes in files.
             room.as_mut().map_or(Ok(()), |room| room.hold(data.len()))?;
             spill.push(data).await.map_err(|error| match error {
                 SpillError::Full { .. } => RequestBodyError::TooLarge(max),
@@ -246,10 +247,12 @@ impl BodyLimits {
 
     /// Reads the rest of a body that nobody takes.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
+        // `Drop` gets here too, perhaps outside a runtime: then nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.reads_rest || rest.is_end_stream() {
             return;
         }
+        // Detached: the response to the client does not wait for the rest of the request.
         runtime.spawn(async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
             if timeout(REST_WAIT, read).await.is_err() {
@@ -358,8 +361,10 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
+        // The held beginning is sent, and its bytes no longer count in the budget.
         self.room = None;
         let Some(rest) = &mut self.rest else {
+            // A refused body repeats its error: it must never look like a body that is whole.
             return Poll::Ready(self.fault.get().cloned().map(Err));
         };
         let error = match Pin::new(rest).poll_frame(cx) {
@@ -424,7 +429,8 @@ impl PassingBody {
     }
 }
 
-/// The server may answer before it has read the request: the client gets that answer.
+/// Reads the rest of a body that the server did not want: the server may answer before it has read the request, and the
+/// client has to be able to read that answer.
 impl Drop for PassingBody {
     fn drop(&mut self) {
         self.refuse();

@@ -19,11 +19,11 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
     if message.kind() == Kind::Noise && message.behind_mark().is_none() {
         return None;
     }
-    // Clients look at no event of another name.
+    // Clients ignore events of another name than `message`.
     let is_renamed = !event.is_message() && rename();
     Some(message.framed(match is_renamed {
         true => Framing::Renamed(sse::rename(&event.raw)),
-        // Nor at one without its blank line.
+        // Clients also ignore an event without its blank line: its completed form is sent.
         false if event.is_completed() => Framing::Renamed(event.raw.clone()),
         false => Framing::Within(event.raw.clone()),
     }))

@@ -43,7 +43,7 @@ fn name_member(method: &str) -> Option<&'static str> {
     match method {
         mcp::TOOLS_CALL | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        // Other methods of tasks are those of 2025-11-25, and unknown here with any header.
+        // The other methods of tasks belong to 2025-11-25, which has no such headers.
         mcp::TASKS_GET | mcp::TASKS_UPDATE | mcp::TASKS_CANCEL => Some("taskId"),
         _ => None,
     }
@@ -68,9 +68,9 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the
-/// body; the error is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server (26:http §Server Validation), and of
-/// the bridge in its place.
+/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the body; the error
+/// is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server (26:http
+/// §Server Validation), and of the bridge in its place.
 pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<Response<Body>>> {
     let method = request.method().unwrap_or_default();
     let params = request.params().unwrap_or_default();

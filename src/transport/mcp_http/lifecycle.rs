@@ -149,7 +149,8 @@ impl LifecycleResponder {
                 }
                 other => return Ok(other),
             }
-            // More than a few lists of tools nobody asks for at once.
+            // A batch may ask for the list many times. What one batch gathers is limited; beyond the limit the
+            // server is asked.
             if bytes > ANSWER_MAX {
                 return Ok(LifecycleReply::Server);
             }
@@ -205,7 +206,8 @@ impl LifecycleResponder {
         Ok(result(id, &body.concat()))
     }
 
-    /// Tells the server of a client, in a message that has everything wherever it may be looked for.
+    /// Tells the server about a new client. The revision stands beside `params` and within: servers that are written by
+    /// hand look in either place.
     async fn introduce(
         &self,
         client: &Arc<ConnectionPool>,
@@ -288,7 +290,7 @@ impl LifecycleResponder {
         let late = |_| UpstreamError::Idle(self.within);
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
-        // The headers say what has to be done about these.
+        // The headers of these statuses tell the client how to sign in: the client gets the response itself.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
         }

@@ -54,6 +54,7 @@ impl Redirects {
             move_to(request.uri_mut(), path, None);
         }
         let expects = self.expects.load(Ordering::Relaxed);
+        // Kept only while a redirect is expected: later calls are not copied.
         let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
@@ -63,7 +64,7 @@ impl Redirects {
         let asked = moved.as_deref().unwrap_or_else(|| self.endpoint.path());
         match self.place(&response, asked) {
             None => Ok(response),
-            // In a box: it is rare, and must not make the way of a call larger.
+            // Boxed: a redirect is rare, and would make the future of every call larger.
             Some(place) => Box::pin(self.follow(client, place, kept)).await,
         }
     }
@@ -80,16 +81,18 @@ impl Redirects {
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body is gone: the next request goes there.
+            // The body is sent and cannot be sent again. The next request goes to the new path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
         move_to(again.uri_mut(), place.path(), place.query());
         client.traffic().notice(ServerNotice::Redirected);
         let response = client.send(*again).await?;
+        // A second redirect is an error: redirects may form a loop.
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
         }
+        // Remembered only if MCP answers there: the page of a sign-in must not become the endpoint.
         if speaks_mcp(response.status(), response.headers()) {
             self.remember(place.path());
         }

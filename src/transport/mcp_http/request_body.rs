@@ -53,7 +53,7 @@ impl From<PostedBody> for RequestBody {
 /// Whether a message has requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
-        // One too large to be read is as likely a request as not.
+        // A message that is too large to be read may be a request.
         None => true,
         Some(message) => match message.kind() {
             Kind::Request => true,
@@ -92,7 +92,7 @@ pub(crate) fn read(
     held_max: usize,
 ) -> impl Future<Output = Result<ReadBody, RequestBodyError>> + Send {
     let max = limits.max;
-    // No `async fn`: such a future has room for its arguments twice.
+    // An `async` block: the future of an `async fn` would hold its arguments twice.
     async move {
         let mut body = match body {
             PostedBody::Fresh(body) => body,
@@ -102,6 +102,7 @@ pub(crate) fn read(
             parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
         let announced = announced.and_then(|size| size.parse::<usize>().ok());
         if announced.is_some_and(|size| size > max) {
+            // A client that waits for `100 Continue` has not sent the body, and nothing has to be read.
             if !BodyLimits::awaits_leave(parts) {
                 limits.refuse(body);
             }
@@ -113,7 +114,7 @@ pub(crate) fn read(
         let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
         loop {
             let frame = match body.frame().now_or_never() {
-                // Most bodies are there with their heads: no clock is asked, and there is no room for one.
+                // Most bodies arrive together with their heads: these need no timer, and no room for one.
                 Some(frame) => frame,
                 None => {
                     let deadline = pace.wait(Instant::now(), &limits);
@@ -129,6 +130,7 @@ pub(crate) fn read(
             let Ok(data) = frame.into_data() else { continue };
             bytes += data.len();
             pace.bytes = bytes as u64;
+            // The last frame waits for no other, and takes nothing from the budget.
             if !body.is_end_stream()
                 && let Err(no_room) = room.hold(data.len())
             {

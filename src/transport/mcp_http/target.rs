@@ -78,13 +78,14 @@ impl ServerClient {
         let response = match (&self.lifecycle, &self.redirects) {
             (None, None) => self.client.send(request).await,
             (None, Some(redirects)) => redirects.send(&self.client, request).await,
-            // In a box: it is rare, and must not make the way of a call larger.
+            // Boxed: such routes are rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
         }
+        // Without `redirects` the route is opaque, and nobody reads the body.
         if self.redirects.is_some() && is_undecoded(response.headers()) {
             self.tell_of_coding(response.headers());
         }

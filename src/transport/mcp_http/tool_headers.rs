@@ -81,7 +81,7 @@ impl ToolHeaders {
     pub(crate) fn note(&mut self, result: &Bytes) {
         let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
         for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {
-            // A tool whose annotations are wrong holds its clients to nothing.
+            // Ignore the error: a tool whose annotations are wrong requires no headers.
             let _ = self.learn_tool(&text.slice(element));
         }
     }
@@ -97,6 +97,7 @@ impl ToolHeaders {
             return Ok(());
         };
         self.tools.remove(&name);
+        // Most tools have no annotation: a search is enough to know that, without parsing the schema.
         if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
             return Ok(());
         }
@@ -215,7 +216,7 @@ fn mirrors(
                     }
                 }
             }
-            // These are values, whatever they look like.
+            // These members hold values, not schemas, even if a value contains the key.
             ("default" | "const" | "enum" | "examples", _) => {}
             _ => mirrors(value, &mut None, found)?,
         }

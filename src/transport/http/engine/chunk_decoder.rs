@@ -122,6 +122,7 @@ impl ChunkDecoder {
             }
             (Size | Space, b';') => Extension,
             (Size | Space | Extension, b'\r') => SizeLf,
+            // Some readers end the line at a lone line feed, others do not: two readers would see different chunks.
             (Extension, b'\n') => return Err(MalformedResponse::Chunk),
             (Extension, _) => {
                 self.count_extension()?;
@@ -172,7 +173,7 @@ impl ChunkDecoder {
         if self.digits > SIZE_DIGITS_MAX {
             return Err(MalformedResponse::Chunk);
         }
-        // Sixteen digits fit.
+        // Sixteen hexadecimal digits fit into 64 bits.
         self.left = (self.left << 4) | u64::from(digit);
         Ok(())
     }

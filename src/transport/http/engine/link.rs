@@ -150,6 +150,7 @@ impl EngineLink {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.request = SendState::Sent,
             Poll::Ready(Err(LinkError::Io(error))) => {
+                // The server may have answered before it stopped reading: its response is read first.
                 self.request = SendState::Broken(Some(error));
             }
             Poll::Ready(Err(error)) => {

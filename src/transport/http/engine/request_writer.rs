@@ -125,6 +125,7 @@ impl RequestWriter {
                 match self.length {
                     RequestLength::Chunked => self.end = b"0\r\n\r\n",
                     RequestLength::Empty | RequestLength::Known(0) => {}
+                    // Fewer bytes than declared: the server would take the next request for the rest of this body.
                     RequestLength::Known(_) => return Err(other_length()),
                 }
             }

@@ -63,7 +63,7 @@ impl ResponseDecoder {
         if self.held.is_empty() {
             return self.begin(bytes);
         }
-        // A sender of single bytes does not make all of them be read again and again.
+        // Only the new bytes are searched for the blank line: a head that comes in single bytes is parsed once.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -79,7 +79,8 @@ impl ResponseDecoder {
         bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
-            // Servers may skip empty lines (RFC 9112, 2.2). Before a response one may be the rest of another.
+            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response, an empty line
+            // may be the rest of another response.
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
@@ -92,6 +93,7 @@ impl ResponseDecoder {
             };
             bytes.advance(length);
             let status = head.status();
+            // Interim responses precede the final one (RFC 9110, 15.2). 101 is final: another protocol follows.
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 continue;
             }
@@ -99,7 +101,7 @@ impl ResponseDecoder {
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
-                // The head has come.
+                // The head is whole and reaches the client. The fault is reported when the body is read.
                 Err(fault) => {
                     self.fault = Some(fault);
                     Ok(Some((head, Bytes::new())))
@@ -126,7 +128,7 @@ impl ResponseDecoder {
                 Err(malformed) => fault = Some(malformed),
             }
         }
-        // Bytes that nobody has asked for.
+        // Bytes behind the response belong to no request: the connection is not used again (RFC 9112, 9.2).
         self.is_persistent &= decoded.used == bytes.len();
         self.fault = fault;
         match fault {
@@ -145,6 +147,7 @@ impl ResponseDecoder {
     pub fn close(&mut self) -> Result<(), MalformedResponse> {
         self.is_persistent = false;
         match &mut self.body {
+            // Without a length the close is the end of the body (RFC 9112, 6.3).
             Some(body @ BodyDecoder::UntilClose) => *body = BodyDecoder::Length(0),
             Some(body) if body.is_over() => {}
             Some(body) => return Err(self.fault.unwrap_or_else(|| body.incomplete())),
@@ -216,7 +219,7 @@ fn parse(
     *head.status_mut() = status.ok_or(malformed)?;
     *head.version_mut() =
         if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    // All values share one copy.
+    // All values are slices of one copy: one allocation for all headers.
     let shared = Bytes::copy_from_slice(&bytes[..length]);
     let headers = head.headers_mut();
     *headers = std::mem::take(spare);
@@ -250,6 +253,7 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
             if head.version() == Version::HTTP_11
                 && coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") =>
         {
+            // Both headers together may smuggle a second response (RFC 9112, 6.3): the response is refused.
             let has_length = headers.contains_key(CONTENT_LENGTH);
             let chunked = BodyDecoder::Chunked(<_>::default());
             return (!has_length).then_some(chunked).ok_or(MalformedResponse::TwoLengths);
@@ -275,7 +279,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
 }
 
-/// Whether the server keeps the connection (RFC 9112, 9.3). HTTP/1.0 is not taken at its word.
+/// Whether the server keeps the connection (RFC 9112, 9.3). A connection of HTTP/1.0 is never used again, whatever the
+/// response says.
 fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
