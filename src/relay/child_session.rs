@@ -133,7 +133,7 @@ impl<C: ClientLeg> ChildSession<C> {
                 }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    // The others may mean something else to a server than its end.
+                    // Other signals may mean something else to the server than its end: no kill follows them.
                     if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
                         let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
@@ -224,6 +224,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
     /// its descendants.
     async fn end(&mut self, exit: Exit) {
+        // Heartbeats stop first: they would say that the calls go on.
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));

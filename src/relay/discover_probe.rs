@@ -219,7 +219,7 @@ impl DiscoverProbe {
             return Some(FromServer::Message(origin, message));
         }
         let id = message.id_key();
-        // A client that falls back may begin its ids anew.
+        // A client that falls back to `initialize` may begin its ids anew: the same id then names another request.
         let agrees = || {
             let result = message.result();
             result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())

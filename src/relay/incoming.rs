@@ -23,7 +23,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Done => {
                     self.stop_reading_clients();
                     self.filter.apply(now(), Input::CloseClients);
-                    // Before the server's input is closed.
+                    // Requests that the filter held have to reach the server before its input is closed.
                     self.send_released(now());
                     return RelayStep::ClientDone;
                 }
@@ -77,7 +77,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // Text that the server wrote before is not about this request.
+            // What the server has written on standard error until now cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -155,7 +155,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
         if let Some(answered) = answered {
-            // Its waiting progress goes first.
+            // Progress that waits for the client goes out before the first piece.
             self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed
@@ -174,6 +174,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let reader = reader.map(|place| self.spooled.remove(place));
         match (piece, reader) {
             (Err(_), Some(reader)) => {
+                // Half of the answer is written: the client must not take it for the whole.
                 if reader.begun {
                     self.clients.send(stream, Transmit::broken());
                 }

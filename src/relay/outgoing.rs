@@ -51,7 +51,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             looks = self.streams().collect();
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
-            // A stream that is not ready will be written, and has changed then.
+            // A stream that is not ready is being written. The end of the write marks it as changed.
             if self.clients.is_ready(stream) {
                 self.look_at(stream, now);
             }
@@ -108,6 +108,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return self.written(now, stream);
         }
         let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
+        // Nothing may come between the pieces of an answer from a file.
         if from_file.peek().is_some_and(|first| first.begun) {
             return;
         }

@@ -47,6 +47,7 @@ impl ByteBudget {
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
             }
+            // Entries of clients that have left go when a new client comes: no list of departures is needed.
             clients.retain(|_, known| known.strong_count() > 0);
             let own = Arc::<AtomicU64>::default();
             clients.insert(client, Arc::downgrade(&own));
@@ -95,6 +96,8 @@ impl ByteRoom {
     /// dropped all the same.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
+        // Added before the comparison: two owners at the same time cannot both take the last room. `Relaxed` is
+        // enough, because no other memory depends on the counters.
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = self.share.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let own = self
@@ -135,6 +138,7 @@ impl ByteRoom {
         if let Some(less) = before.checked_sub(bytes) {
             return self.give_back(less);
         }
+        // Ignore the error: bytes that are in memory already count even beyond the limit.
         let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
     }
 
@@ -187,6 +191,7 @@ impl<R> AsRef<[u8]> for Kept<R> {
 
 /// The bytes of `new`, which keep the room of `old` as `old` does.
 pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
+    // Short bodies have no room in the budget (`KEPT_MIN`), so there is none to keep.
     if old.len() < KEPT_MIN {
         return new;
     }

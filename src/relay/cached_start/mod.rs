@@ -323,7 +323,7 @@ impl CachedStart {
                 && let (Some(_), payload) = &*whole
             {
                 let sent = Message::parse(payload.to_bytes());
-                // One that has its answer already gets no second one from the filter.
+                // A request that has its answer already gets no second one: the filter withholds it.
                 self.refuse(&sent);
             }
         }
@@ -377,6 +377,7 @@ impl CachedStart {
         let (number, last) = (self.written, Arc::clone(&self.writes));
         let work = move || {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            // Blocking threads may run in any order: an older write must not replace a newer one.
             if *last < number {
                 *last = number;
                 if let Err(error) = change(&path) {

@@ -109,7 +109,7 @@ impl UpstreamClient {
     /// on, if they have one of their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
-        // What an array cancels besides goes to the server with the rest of the array.
+        // An array goes to the server whole, with cancellations that would not be needed alone.
         let is_needless =
             cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
         if is_needless && !is_array {
@@ -148,7 +148,7 @@ impl UpstreamClient {
             self.pending.take(stream);
             self.drop_exchange(stream);
         } else {
-            // The server need not answer any more.
+            // A cancelled request may stay without an answer.
             self.pending.answer(&id, Some(stream));
             if !self.pending.has(stream) {
                 self.elsewhere.remove(&stream);
@@ -253,7 +253,7 @@ impl UpstreamClient {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
             Some(ResponseStream::Listen) => return self.poll_listen(cx),
-            // Its turn is earlier.
+            // `poll_http_sse` reads this stream.
             Some(ResponseStream::HttpSse) => return false,
             None => {}
         }
@@ -400,6 +400,7 @@ impl UpstreamClient {
 
     /// The request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
+        // HTTP+SSE has no request that ends a session: the end of its stream does.
         if self.http_sse.is_some() {
             return None;
         }

@@ -122,6 +122,8 @@ impl PostExchange {
         Self {
             state: ExchangeState::Head(sending),
             session,
+            // POSTs on different connections can overtake each other: what follows a notification or an answer
+            // waits until the server has accepted it.
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
@@ -205,6 +207,7 @@ impl PostExchange {
     ) -> HeadOutcome {
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
+            // MCP 2025-03-26, Session Management: with 404 the server says that it does not know the session.
             if parts.status == StatusCode::NOT_FOUND && self.session.is_some() {
                 return HeadOutcome::SessionLost;
             }
@@ -223,6 +226,7 @@ impl PostExchange {
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
+            // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
             if listens && !self.out.modern {
                 return HeadOutcome::AnsweredElsewhere;
             }
@@ -321,6 +325,7 @@ impl PostExchange {
         match response_body::events(response) {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
+                // A response without ids is resumed behind the same event again.
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())

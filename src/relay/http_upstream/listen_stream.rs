@@ -121,7 +121,7 @@ impl ListenStream {
                 self.state = ListenState::Open(Box::new(reader));
             }
             Err(parts) if parts.status.is_server_error() => self.pause(),
-            // Servers need not have this stream.
+            // This stream is optional: a server without it answers 405 (MCP 2025-03-26, Streamable HTTP).
             Err(parts) => {
                 tracing::debug!(status = %parts.status, "the server offers no listening stream");
                 self.state = ListenState::Off;

@@ -144,6 +144,7 @@ impl UpstreamTarget {
             via: &self.via,
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
+            // The body is made anew from the message: headers about the client's body are left out.
             body_changes: true,
             traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };

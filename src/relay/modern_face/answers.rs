@@ -49,6 +49,7 @@ impl ModernFace {
             self.greeted(&message, now);
             return None;
         }
+        // An answer to a request of Milepost's own: no client waits for it.
         if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
             return None;
         }
@@ -205,7 +206,7 @@ impl ModernFace {
             places.extend(renamed_members(&object, &TOKEN_NAMES, &tokens));
             places.extend(renamed_members(&object, &ID_NAMES, &ids));
         }
-        // From the end on: what comes before stays where it is.
+        // From the last place to the first: a replacement does not move the places before it.
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.as_ptr() as usize));
         let start = message.raw().as_ptr() as usize;
         let text = places.into_iter().fold(message.raw().clone(), |raw, (old, new)| {

@@ -96,7 +96,7 @@ impl ModernFace {
         let FacePhase::Ready(started) = &self.phase else { return };
         let mut capabilities = started["capabilities"].clone();
         if let Some(all) = capabilities.as_object_mut() {
-            // Tasks of 2025-11-25 are no tasks of 2026-07-28.
+            // The tasks of 2025-11-25 are another protocol than those of 2026-07-28.
             all.remove("tasks");
             if self.policy.has_tasks() {
                 let extensions = all.entry("extensions").or_insert_with(|| json!({}));

@@ -109,7 +109,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.leg.backlog().is_writing() {
-                // The server was told something just now.
+                // The face may have sent the server something. Polled again, so that it is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -154,7 +154,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // A face has words of its own to say.
+        // Raw mode forwards bytes unread, but the face changes messages and adds some.
         false
     }
 

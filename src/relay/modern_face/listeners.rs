@@ -85,6 +85,7 @@ impl ModernFace {
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"_meta": {(mcp::META_SUBSCRIPTION): id.clone()}, "notifications": accepted},
         }));
+        // One subscription at the server serves all streams: only the first stream begins it, ...
         for uri in resources.iter().filter(|uri| !self.is_watched(uri)).cloned().collect::<Vec<_>>()
         {
             self.ask_server("resources/subscribe", &json!({"uri": uri}), headers);
@@ -103,6 +104,7 @@ impl ModernFace {
             return;
         };
         let left = self.listeners.remove(place);
+        // ... and only the last one ends it.
         for uri in left.resources.iter().filter(|uri| !self.is_watched(uri)).collect::<Vec<_>>() {
             self.ask_server("resources/unsubscribe", &json!({"uri": uri}), headers);
         }

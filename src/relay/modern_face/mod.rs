@@ -182,7 +182,7 @@ impl ModernFace {
             (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
             (_, Kind::Request) => self.request(&sent, headers, now),
             (_, Kind::Notification) => self.client_notification(&sent, headers),
-            // Servers' requests are answered by the next request of a client.
+            // Clients answer a server's request with their next request: a response here answers nothing.
             _ => {}
         }
         true

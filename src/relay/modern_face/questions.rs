@@ -243,6 +243,7 @@ impl ModernFace {
         }
         let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
+            // The server has answered without waiting for the client.
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {

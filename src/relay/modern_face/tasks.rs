@@ -160,6 +160,7 @@ impl ModernFace {
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
             else {
+                // Without room or random bytes the call goes on as an ordinary call.
                 continue;
             };
             let Some(request) = self.open.remove(&key) else { continue };
@@ -310,7 +311,7 @@ impl ModernFace {
                 (no_answer(why), TaskEvent::Failed)
             }
         };
-        // Tasks before it may have been forgotten.
+        // Making room may have removed tasks before this one: its place is looked up again.
         if let Some(place) = self.tasks.place_of(|task| task.server_id == *key) {
             self.end_task(place, end, event, now);
         }
@@ -396,6 +397,7 @@ impl ModernFace {
         let calls = self.open.values().filter(|open| open.method == mcp::TOOLS_CALL).count();
         let mut working: Vec<&mut FaceWork> =
             self.tasks.iter_mut().filter(|task| task.is_running()).collect();
+        // A notification that names no call can only be given to a task if nothing else runs.
         let is_sole = working.len() == 1 && calls == 0;
         let Some(place) =
             working.iter_mut().position(|task| is_named(task)).or_else(|| is_sole.then_some(0))
