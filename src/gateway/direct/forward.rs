@@ -35,7 +35,7 @@ impl Direct {
         body: RequestBody,
         proxy_auth: bool,
     ) -> Response<Body> {
-        // A GET may be a stream that never ends; nobody waits for that.
+        // A GET may be a stream without an end: the shutdown waits for POSTs only.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
         let ended =
             (parts.method == Method::DELETE).then(|| parts.headers.get(SESSION_ID).cloned());

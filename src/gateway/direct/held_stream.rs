@@ -83,6 +83,7 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
+        // A task: no request of the client drives this stream.
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
@@ -167,6 +168,7 @@ impl Direct {
                 () = &mut over => return HeldEnd::Over,
                 () = &mut unused => return HeldEnd::Unused,
             }
+            // The session may have been forgotten meanwhile: then no client can come for the stream.
             if request_head.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
                 return HeldEnd::Over;
             }

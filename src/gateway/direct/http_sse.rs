@@ -55,7 +55,7 @@ impl SseServerHandler {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
-            // The text behind that point may be a secret.
+            // Only the origin is logged: the path and the query may hold a secret.
             let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.direct.state.route.path,
@@ -161,7 +161,7 @@ impl EventHandler for SseServerHandler {
         let withhold = || self.stream.lock().filter.withhold_noise(now(), Origin::Shared);
         if message.is_none() && !observing && is_stray(event) && withhold() {
             self.collect(out);
-            // Clients wait for the endpoint, and for nothing else.
+            // Before the endpoint event clients expect nothing else.
             if self.key.is_some() {
                 out.raw(&Bytes::from_static(COMMENT));
                 EventIds::default().keep_remaining_fields(event, None, out);
@@ -342,7 +342,8 @@ impl Direct {
             );
         }
         let origin = origin_of(&parts);
-        // A request may be answered before its POST is. All else counts once the server has taken it.
+        // A request may be answered on the stream before its POST has a response, so it is noted before it is sent.
+        // Everything else counts once the server has accepted it.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
             None => (SmallVec::new(), Vec::new()),

@@ -161,7 +161,7 @@ impl EventHandler for Listening {
     }
 
     fn ended(&mut self, _: Option<&UpstreamError>, out: &mut Batch) {
-        // What still waits for its time would have no stream any more.
+        // What still waits for its time is written now: later there would be no stream for it.
         self.member.session.with_filter(|filter| filter.apply(now(), Input::Flush));
         self.collect(out);
     }

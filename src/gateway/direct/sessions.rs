@@ -94,6 +94,7 @@ impl Sessions {
         let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
+            // More than is needed, so that the search for idle sessions is rare.
             forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(
@@ -103,7 +104,7 @@ impl Sessions {
             beside,
             self.scope(None, Some(id)),
         ));
-        // With nothing to forget it is not kept in mind: its requests are on their own.
+        // Without room the session is not remembered: each of its requests stands alone.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }

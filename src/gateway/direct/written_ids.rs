@@ -63,7 +63,7 @@ impl WrittenIds {
         let share = IDS_MAX / self.streams.len().max(1);
         let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
-            // The usual case, and without a look at the other streams. Who has more than a share is loud enough.
+            // The usual case, without a look at the other streams: more than a share is loud enough.
             Some(newest)
         } else {
             self.streams
