@@ -371,6 +371,7 @@ impl BridgeSessions {
         max: usize,
         running: &Arc<InFlight>,
     ) -> Option<ServerPermit> {
+        // Counted before the comparison: of two requests at the same time only one gets the last place.
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = ServerPermit {
             sessions: Arc::clone(self),
@@ -442,7 +443,7 @@ pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
     use crate::protocol::jsonrpc::Kind;
     let of = |one: &Message| {
         let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
-        // A copy: it must not keep the whole request.
+        // Copied, so that the id does not keep the whole request in memory.
         Some((key, Bytes::copy_from_slice(&one.id()?)))
     };
     match message.kind() {

@@ -98,6 +98,7 @@ impl SharedServers {
                     SharedLookup::At(at) if at > Instant::now() => at,
                     SharedLookup::Dead => return Err(dead()),
                     found => {
+                        // Started under the lock: two requests at the same time must not start two servers.
                         let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
@@ -158,7 +159,7 @@ pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());
     let is_counted = is_over_http || certificate.is_none();
     let values = parts.headers.get_all(header::AUTHORIZATION).iter().filter(|_| is_counted);
-    // A value of a header has neither a one nor a zero.
+    // No header value contains the bytes 0 and 1: the parts cannot be taken for each other.
     let values = values.flat_map(|value| value.as_bytes().iter().copied().chain([0]));
     certificate.into_iter().flatten().chain(values).collect()
 }

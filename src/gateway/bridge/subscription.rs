@@ -216,11 +216,12 @@ impl Drop for Subscription {
         }
         state.detach();
         self.buffer.fit(&mut state);
-        // From now on its client may come back, or not.
+        // The time without a client counts from now on.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();
         }
+        // The relay does not know the stream yet: nobody else would end it.
         if !state.known_to_relay {
             state.over = true;
         }

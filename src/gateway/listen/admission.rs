@@ -50,7 +50,7 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
     if head_bytes(parts) > server.max_header_bytes {
         return Err(Refusal::HeadTooLarge);
     }
-    // Nearly no request has any header twice.
+    // A quick check first: nearly no request has a header twice.
     let has_twice = parts.headers.len() != parts.headers.keys_len();
     if has_twice && let Some(name) = ONCE.into_iter().find(|name| is_twice(&parts.headers, name)) {
         return Err(Refusal::Twice(name));

@@ -140,7 +140,7 @@ impl Http {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
-            // Without a timer no time limit applies, and nobody says so.
+            // Without a timer hyper applies no time limit, and does not report that.
             .timer(TokioTimer::new())
             // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
             .header_read_timeout(None)
@@ -200,7 +200,7 @@ impl Http {
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    // Whoever does not say goodbye is not waited for; a request that came meanwhile is.
+                    // A client that does not close is not waited for, but a request that came meanwhile is.
                     () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
                 };
                 return ended.map_or_else(
@@ -223,8 +223,9 @@ impl Http {
     }
 }
 
-/// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
-/// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
+/// Decides about `Upgrade`, which a server may ignore (RFC 9110, 7.8). An offer of HTTP/2, which Java's client sends
+/// with every request, is ignored. A request for another protocol, such as WebSocket, is refused: the client
+/// would wait for it.
 ///
 /// # Errors
 /// If a request asks for a protocol that the listener does not switch to.

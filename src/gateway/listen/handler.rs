@@ -176,7 +176,7 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        // Nobody behind this process reads it: neither the server nor another replica, which may trust others.
+        // Neither the server nor another replica, which may trust other fronts, may read these headers.
         for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
@@ -186,7 +186,7 @@ impl Handler for Routed {
         if self.fleet.is_none() {
             return Either::Right(Either::Left(self.serve_here(served, request, admitted)));
         }
-        // In a box: what only a fleet needs must not make the way of a call larger.
+        // Boxed: what only a fleet needs must not make the future of every call larger.
         let routed = Arc::clone(self);
         Either::Right(Either::Right(Box::pin(async move {
             routed.receive(served, request, admitted).await

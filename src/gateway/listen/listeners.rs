@@ -234,8 +234,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // Whoever has its answer asks on at once, and other replicas may not know yet that they should ask
-                // elsewhere.
+                // A client that has its answer sends the next request at once, and other replicas may not know yet
+                // that they should send requests elsewhere.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");
@@ -249,7 +249,7 @@ impl<H: Handler> Listeners<H> {
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
-            // A connection without a request is nothing that anybody misses.
+            // A cut connection without an open request is no loss.
             if open > 0 {
                 warn!(connections, requests = open, "cut what was still open");
                 code = 1;
