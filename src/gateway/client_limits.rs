@@ -78,7 +78,7 @@ impl CountedClient {
             }
             address => address,
         };
-        // All users of a machine, and a front that nobody named, have one address there.
+        // All users of a machine have one loopback address, and so has a front that is not configured.
         (!address.is_loopback()).then_some(Self::Address(address))
     }
 }
@@ -280,6 +280,7 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
+        // One lock for the look and the count: two requests at the same time cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
@@ -308,7 +309,7 @@ impl ClientLimits {
             return Ok(());
         }
         let mut known = self.lock();
-        // Clients without a permit leave here, which costs less than the start.
+        // Clients without a permit are removed here: that costs less than the start of a child.
         known.retain(|_, entry| entry.is_needed(now));
         let started = known.entry(client.clone()).or_default().starts.start(max, now);
         started.map_err(|retry_after| {

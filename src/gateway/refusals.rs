@@ -98,7 +98,7 @@ pub(crate) fn refuse(
     parts: &Parts,
 ) -> Response<Body> {
     let mut response = not_taken(state, unread, parts.extensions.get(), None);
-    // The rest of its body is not read.
+    // HTTP/1.1 cannot refuse a body without closing the connection: its rest would be read as the next request.
     if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

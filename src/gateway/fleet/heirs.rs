@@ -111,6 +111,7 @@ impl Heirs {
     /// Heirs that a store settles, and a task that renews what this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
+        // `Weak`: the task ends with the replica's part in the fleet.
         tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }
@@ -136,6 +137,7 @@ impl Heirs {
         }
         let claim = HeirClaim { session, claimant: self.me, gone };
         let Ok(Some(owner)) = timeout(SETTLE_MAX, self.store.settle(claim)).await else {
+            // A store that is down must not delay each request: it is not asked for a while.
             *lock(&self.down_until) = Some(Instant::now() + STORE_DOWN_FOR);
             return Heir::Unknown;
         };

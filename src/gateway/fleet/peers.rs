@@ -96,7 +96,7 @@ impl Peers {
         let peer = known.entry(address).or_insert_with(|| {
             let pool =
                 ConnectionPool::new(self.connector(address), CONNECT_MAX, &Traffic::default());
-            // Replicas answer in a form that leaves nothing in doubt.
+            // The stricter engine is safe here: replicas leave no length of a response in doubt.
             let pool = pool.with_engine(HttpEngine::Milepost);
             KnownReplica { pool: Arc::new(pool), down_until: None }
         });

@@ -149,7 +149,7 @@ impl Seal {
 
     /// Opens a text that a client presents as an id.
     pub fn open(&self, text: &[u8], to: &IdBinding<'_>) -> Opened {
-        // A longer text is none: 4 characters for 3 bytes.
+        // Too long for a sealed id: base64 has 4 characters for 3 bytes.
         if text.len() > 2 * (SEALED_ID_MAX + 64) {
             return Opened::Plain;
         }
@@ -160,6 +160,7 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
+        // Another fleet or an old key: such an id is passed on as it is, and the server judges it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;

@@ -102,7 +102,7 @@ async fn speak(
     while let Some(command) = commands.recv().await {
         let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
-            // Whoever asked may have gone on without the answer.
+            // The request may have gone on without the answer.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
             StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
                 Ok(owner) => {
