@@ -185,6 +185,7 @@ impl EventEmitter {
     }
 
     fn put(&mut self, at: Instant, kind: EventKind) {
+        // Times never fall: a replay adds the differences up.
         self.last = self.last.max(at);
         let event = ObserverEvent { at: self.last, kind };
         self.observers.iter_mut().for_each(|observer| observer.on_event(&event));
@@ -195,6 +196,7 @@ impl EventEmitter {
         let at = if input.is_sequel() { self.last } else { now };
         match &input {
             Input::MarkWritten(stream) => {
+                // Most messages are written at once, as a replay supposes: this is shown only where it was otherwise.
                 let late = at.saturating_duration_since(self.last) >= APART;
                 let waits = self.waits.remove(stream);
                 if self.unwritten.remove(stream) && (waits || late) {
@@ -270,6 +272,7 @@ impl EventEmitter {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let text = large.stand_in();
+        // Clients that have left never read their large message to its end: its stand-in would stay for ever.
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
@@ -321,6 +324,7 @@ impl EventEmitter {
         if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
             && let Some(call) = filter.calls().opened(*call)
         {
+            // Before the decision, so that an observer knows the call that it is about.
             self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));

@@ -45,6 +45,7 @@ impl PendingVerdicts {
         if self.0.len() >= WAITING_MAX {
             self.0.pop_front();
         }
+        // The elements of an array have numbers of their own, and their verdicts come one by one.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
@@ -54,6 +55,7 @@ impl PendingVerdicts {
 
     /// Takes out the message of this number, and the time when it came.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
+        // The newest one whose number is not above: an element of an array has a number above that of the array.
         let place = self.0.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.0.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);

@@ -53,6 +53,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
         let what = "there is no route; write at least one [[route]] with a path and an upstream";
         found.push(ConfigError::new(0..0, what));
     }
+    // Warnings are sought by kind, and read from the top of the file.
     found.sort_by_key(|oversight| oversight.at);
     let (path, text) = (routes.path(), routes.text());
     let fault = |oversight: ConfigError| {
@@ -94,6 +95,7 @@ fn member_of<'t, 'a>(
 /// A program that nothing is known of where commands are looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
+    // As the child is started: the PATH of `upstream.env` goes before the inherited one.
     let own = stdio.env.iter().find(|(name, _)| *name == OsStr::new("PATH"));
     let inherited = std::env::var_os("PATH");
     let paths = own.map(|(_, paths)| paths.as_os_str()).or(inherited.as_deref());
@@ -168,6 +170,7 @@ fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError
 fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
@@ -184,6 +187,7 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
 fn named_dialects(table: &DeTable<'_>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for (key, value) in table {
+        // Every table is searched: `dialects` may stand in `[defaults]`, in a route and in each of its tools.
         match value.get_ref() {
             DeValue::Table(inner) => named.extend(named_dialects(inner)),
             DeValue::Array(parts) => {
@@ -240,6 +244,7 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
 
 /// The error for a file of another format, which is no TOML.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
+    // A byte order mark is no part of the text.
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(begin).is_ok();

@@ -67,6 +67,7 @@ impl DurationWriter {
     /// A call has ended.
     pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
+        // The thread has ended, so nobody would ever take the call out of the queue.
         if queue.over {
             return;
         }
@@ -123,6 +124,7 @@ impl DurationWriter {
             if loads.is_empty() && added.is_empty() {
                 return;
             }
+            // Loads go first: what a client sees needs them, and they are also read when the file is then written.
             let loaded = load(&mut store, &loads).map(|()| loads.clear());
             let done = match loaded {
                 Ok(()) if !added.is_empty() => store.add(&added, super::now()),
@@ -140,6 +142,8 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
+                    // The file is tried no more: the same fault would come back with
+                    // each call, and calls go on without it.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");
@@ -167,6 +171,7 @@ impl DurationWriter {
     /// Puts failed work back, before newer work. Returns whether the end has come.
     fn put_back(&self, loads: Loads, added: PendingSamples) -> bool {
         let mut queue = self.lock();
+        // Before newer work: the durations of a tool are kept oldest first.
         queue.loads.splice(..0, loads);
         for (route, tools) in added {
             for (tool, older) in tools {
@@ -180,6 +185,7 @@ impl DurationWriter {
 
     /// Waits for a time, or until the process ends.
     fn pause(&self, time: Duration) {
+        // `close` sets `closing` and wakes the thread, so that the end of the process does not wait for the pause.
         let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }
@@ -196,6 +202,7 @@ impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.over = true;
+        // What waits is dropped: without the thread it would stay until the process ends.
         (queue.added, queue.loads) = Default::default();
         self.0.ended.notify_all();
     }
@@ -207,6 +214,7 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     }
     let entries = store.read()?;
     for (route, learned) in loads {
+        // A route that is gone in the meantime needs no durations: the queue does not keep it alive.
         let Some(learned) = learned.upgrade() else { continue };
         let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
         // In earlier versions the path alone was the label.

@@ -69,6 +69,7 @@ struct RecordQueue {
 impl RecordQueue {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
+        // Both are added before they are compared: two threads cannot both take the last room.
         let events = self.events.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
@@ -153,6 +154,7 @@ impl ObserverFactory for Records {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
+        // The note that a filter begins has no bytes, and takes a place in the queue as each event does.
         if !self.shared.enter(0) {
             return None;
         }
@@ -188,6 +190,8 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
+        // Sent also if the queue is full: the file of the conversation would
+        // otherwise stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }
