@@ -155,6 +155,7 @@ impl UpstreamError {
             // `ServerClient` logs this error itself, with the cure.
             Self::CredentialRefused => {}
             error if error.is_local() => {
+                // The first one is logged and the next ones are counted: each request would say the same.
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
                 tracing::warn!(
                     route,
@@ -273,6 +274,7 @@ impl UpstreamBody {
     pub(crate) fn is_end(&self) -> bool {
         if self.ahead.is_some() {
             return false;
+        // Bytes that were read ahead have to be read, whatever is known of the source.
         }
         match &self.source {
             BodySource::Theirs(incoming) => incoming.is_end_stream(),
@@ -284,6 +286,7 @@ impl UpstreamBody {
     /// The length of the body, if it is known.
     pub(crate) fn size(&self) -> SizeHint {
         if self.ahead.is_some() {
+            // The size of the source does not have the bytes that were read ahead.
             return SizeHint::new();
         }
         match &self.source {
@@ -320,6 +323,7 @@ impl UpstreamBody {
             None => Pin::new(incoming).poll_frame(cx),
         };
         let frame = std::task::ready!(frame);
+        // Only now: before the end the connection still has bytes of this response.
         if frame.is_none() {
             self.keep_link();
         }
@@ -329,6 +333,7 @@ impl UpstreamBody {
     /// Gives the connection of a response that is over to the next request.
     fn keep_link(&mut self) {
         let link = match &mut self.source {
+            // Taken out, so that a second call finds nothing: a connection is never given back twice.
             BodySource::Engine(body) => body.take_link().map(IdleLink::Own),
             _ => self.link.take().map(IdleLink::Hyper),
         };

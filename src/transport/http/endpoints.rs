@@ -91,6 +91,7 @@ impl RouteTable {
         self.routes.get(path).copied()
     }
 
+    // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
@@ -108,12 +109,14 @@ impl RouteTable {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
         })?;
+        // Without a path the document is of the whole origin. Several routes would each be meant.
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
             return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
         // The longest path of a route, if one begins another.
+        // The slash at the beginning is no end: a route has a path.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
@@ -131,6 +134,7 @@ impl RouteTable {
         let (above, name) = path.rsplit_once("/.well-known/")?;
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
+        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
         let is_ours = name == PROTECTED_RESOURCE && self.public[route];
         let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
         Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
@@ -149,6 +153,7 @@ fn upstream_path(upstream: &Upstream) -> Option<String> {
 
 /// Whether a path that is appended to another stays below it, however the upstream resolves it.
 fn is_descendant(rest: &str) -> bool {
+    // Encoded forms are refused too: the upstream may decode them before it resolves the path.
     let lower = rest.to_ascii_lowercase();
     let coded = ["%2e", "%2f", "%5c", "\\"].iter().any(|odd| lower.contains(odd));
     let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));

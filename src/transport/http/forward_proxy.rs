@@ -46,6 +46,7 @@ impl ForwardProxy {
         setting: &'static str,
     ) -> Result<Self, ClientTlsError> {
         let tls = match ServerName::try_from(url.host.clone()) {
+            // The name is needed for TLS only, and a proxy without TLS may have any.
             _ if !url.is_tls => None,
             Ok(name) => {
                 Some(TlsPeer { connector: tls::connector(trusted, None, false)?, name, setting })
@@ -83,6 +84,7 @@ impl ProxyDecision {
         match choice {
             Some(ProxyChoice::Direct) => Self::Direct,
             Some(ProxyChoice::Through(proxy)) => Self::Through(proxy.clone(), "upstream.proxy"),
+            // The route's own words go before the environment, as with every setting.
             None => match ProxyVariable::of(environment, url) {
                 ProxyVariable::Unset => Self::Direct,
                 ProxyVariable::Used(proxy, variable) => Self::Through(proxy, variable),
@@ -213,6 +215,7 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
     authorization: Option<&HeaderValue>,
 ) -> Result<S, TunnelError> {
     let mut builder = http1::Builder::new();
+    // A proxy that writes an endless head must not fill the memory.
     let handshake = builder.max_buf_size(ANSWER_MAX).handshake(TokioIo::new(io));
     let (mut sender, mut connection) = handshake.await?;
     let mut sent = pin!(sender.send_request(connect_request(server, authorization)?));
@@ -221,6 +224,7 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
         let over = connection.poll_without_shutdown(cx);
         match (sent.as_mut().poll(cx), over) {
             (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
+            // The proxy has closed the connection before it has answered.
             (Poll::Pending, Poll::Ready(Ok(()))) => {
                 Poll::Ready(Err(TunnelError::Io(io::ErrorKind::UnexpectedEof.into())))
             }
@@ -249,6 +253,7 @@ fn connect_request(
         |error: http::Error| TunnelError::Io(io::Error::new(io::ErrorKind::InvalidInput, error));
     let mut request = Request::new(Empty::new());
     *request.method_mut() = Method::CONNECT;
+    // RFC 9112, 3.2.3: the target of CONNECT is only a host and a port.
     *request.uri_mut() = Uri::try_from(server).map_err(|error| wrong(error.into()))?;
     let host = HeaderValue::from_str(server).map_err(|error| wrong(error.into()))?;
     request.headers_mut().insert(HOST, host);

@@ -54,6 +54,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
             || *name == EXPECT
             || (*name == AUTHORIZATION && to.authorization_was_ours)
             || (*name == ACCEPT_ENCODING && !to.opaque)
+            // Cookies are joined below, so that they do not pass as they are.
             || *name == COOKIE
     };
     // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
@@ -103,6 +104,7 @@ pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
     if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
         for cookie in cookies.iter_mut() {
             if let Some(moved) = moved_cookie(cookie.as_bytes(), own, route) {
+                // A changed value is a new one, and would be shown in debug text.
                 let is_sensitive = cookie.is_sensitive();
                 *cookie = moved;
                 cookie.set_sensitive(is_sensitive);
@@ -125,6 +127,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let path = text.iter().position(|byte| *byte == b'=').map(|at| text.split_at(at));
         let path = path.filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"path"));
         let path = path.map(|(_, value)| value[1..].trim_ascii());
+        // RFC 6265, 5.2.4: a path that does not begin with `/` is no path, and the client takes that of the request.
         let Some(path) = path.filter(|path| path.starts_with(b"/")) else {
             moved.extend_from_slice(part);
             continue;
@@ -132,6 +135,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
         let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        // A path is never empty: that would be none.
         let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
         moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
     }
@@ -192,6 +196,7 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 }
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
+    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
     write_once(passed);
     passage.via.append(passed, passage.received);
     // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
@@ -206,6 +211,7 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || matches!(name.as_str(), "keep-alive" | "http2-settings")
+        // RFC 9110, 11.7: `Proxy-Authenticate` and its like are meant for the next client or server only.
         || name.as_str().starts_with("proxy-")
 }
 
@@ -226,6 +232,7 @@ pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
 
 /// The headers that `Connection` names, and that go no further than this connection.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    // RFC 9110, 7.6.1: a proxy removes the headers that `Connection` names before it forwards a message.
     let lines = headers.get_all(CONNECTION).iter();
     let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
@@ -237,6 +244,7 @@ fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     match lines[..] {
         [] => None,
         [_] => headers.get(COOKIE).cloned(),
+        // RFC 9113, 8.2.3: the lines of HTTP/2 become one with `; ` between them for HTTP/1.1.
         _ => HeaderValue::from_bytes(&lines.join(&b"; "[..])).ok(),
     }
 }

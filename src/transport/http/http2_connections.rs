@@ -89,6 +89,7 @@ impl StreamLimit {
 }
 
 /// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
+// hyper has no signal for new SETTINGS.
 /// limit is read again after each.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
@@ -141,6 +142,7 @@ impl Http2Connections {
     /// A stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
+        // The task of a connection takes it out of the list a moment after its end: no request goes there meanwhile.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
         // Counted under the lock under which the room was found: two requests must not take the last stream.
@@ -170,12 +172,14 @@ impl Http2Connections {
         // The connection owns its executor, and the executor owns the limit: a strong reference would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
+        // Set only now: the function needs the connection, and the connection needs an executor to begin with.
         let _ = limit.read.set(Box::new(move || {
             let connection = known.upgrade()?;
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             Some(connection.current_max_send_streams())
         }));
         limit.update();
+        // The lock is held for one poll only: the watch reads the limit in other tasks.
         let mut driven: BoxFuture<'static, hyper::Result<()>> = poll_fn(move |cx| {
             connection.lock().unwrap_or_else(PoisonError::into_inner).poll_unpin(cx)
         })
@@ -188,6 +192,7 @@ impl Http2Connections {
                 () = limit.changed.notified() => {}
             }
         }
+        // Listed only with a known limit: a stream over it would wait inside hyper.
         self.lock().push(Arc::new(Http2Link { sender, streams: AtomicUsize::new(0), limit }));
         self.notify();
         // `Weak`: the task of a connection does not keep the pool of a removed route.
@@ -211,7 +216,9 @@ impl Http2Connections {
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
+        // The lock is released first: whoever waits for a stream takes it at once.
         drop(open);
+        // One stream has ended, so one of those that wait may go on.
         self.changed.notify_one();
     }
 }
@@ -254,6 +261,7 @@ impl Http2Stream {
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
+                // `take_message` has the request only if it was never written; a refusal of the server comes later.
                 Err(Box::new(Unanswered { error, request }))
             }
         }

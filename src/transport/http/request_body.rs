@@ -93,7 +93,9 @@ impl RequestBodyError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            // RFC 9110, 15.5.9: 408 for a request that has not come whole in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            // All clients together fill the budget: this one is not at fault, and may try again.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
             Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -129,6 +131,7 @@ impl RequestBody {
     /// The body as it came, if it passes and nothing of it has been read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
+            // What has been read of the body is in `first`, and cannot go back into hyper's.
             Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
             _ => None,
         }
@@ -243,6 +246,7 @@ impl BodyLimits {
             min_rate: route.body_min_rate as u64,
             budget: Arc::clone(budget),
         }
+    // HTTP/2 can end one stream, and the connection goes on.
     }
 
     /// Reads the rest of a body that nobody takes.
@@ -285,6 +289,7 @@ impl BodyPace {
     }
 
     /// The client has said something.
+    // Time in which the server does not read is no fault of the client, so that it is not counted.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
@@ -292,6 +297,7 @@ impl BodyPace {
     /// The error of a client that has said nothing until the end of the wait.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
+        // The limit of the route is named first: of several reasons the author of the route knows this one.
         match limits.timeout {
             Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
             _ if self.waited >= self.rate_limit(limits) => {
@@ -303,6 +309,7 @@ impl BodyPace {
 
     /// The time in which so many bytes have to come.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
+        // No rate is `min_rate` 0, for which there is no quotient.
         match self.bytes.checked_div(limits.min_rate) {
             Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
             None => Duration::MAX,
@@ -394,6 +401,7 @@ impl PassingBody {
                 }
             }
         };
+        // Set before the rest is refused: the sender reads the reason as soon as the body ends in an error.
         let _ = self.fault.set(error.clone());
         self.refuse();
         Poll::Ready(Some(Err(error)))
@@ -413,10 +421,12 @@ impl PassingBody {
     }
 
     fn is_end(&self) -> bool {
+        // A body without a rest may have been refused, and then ends in an error: only a poll tells.
         self.first.is_empty() && self.rest.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size(&self) -> SizeHint {
+        // Without an exact size the server gets the body in chunks.
         let held = self.first.iter().map(Bytes::len).sum::<usize>() as u64;
         let rest = self.rest.as_ref().and_then(|rest| rest.size_hint().exact());
         rest.map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
