@@ -52,6 +52,7 @@ pub(crate) fn divided(
     revision: Option<Revision>,
     is_mixed: impl FnOnce(&Message) -> bool,
 ) -> (Vec<Message>, Message) {
+    // Arrays of messages came with MCP 2025-03-26, and 2025-06-18 has removed them.
     let is_divided = message.kind() == Kind::Batch
         && (revision != Some(Revision::V2025_03_26) || is_mixed(&message));
     let mut parts = if is_divided { message.apart() } else { Vec::new() };
