@@ -43,6 +43,7 @@ impl ByteBudget {
     /// The part of the client with this number; without one only the limit of all holds.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
+            // Locked once for each share, and not for its bytes, which have an atomic counter.
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
@@ -107,6 +108,7 @@ impl ByteRoom {
             .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
         match () {
+            // The share of the client is checked first: it tells the client that it is the one who has too much.
             () if own > max / SHARES => Err(BudgetExceeded::Client),
             () if all > max => Err(BudgetExceeded::All),
             () => Ok(()),
@@ -123,6 +125,7 @@ impl ByteRoom {
             Some(0) => Ok(()),
             Some(more) => {
                 let held = self.hold(usize::try_from(more).unwrap_or(usize::MAX));
+                // `hold` counts the bytes even if it fails, so that they have to be taken back here.
                 held.inspect_err(|_| self.give_back(more))
             }
             None => {

@@ -40,6 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> LocalStream for T {}
 /// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
 /// state. `None` if there is neither.
 pub fn folder(runtime: Option<OsString>, state: Option<&Path>) -> Option<PathBuf> {
+    // The XDG specification says that a relative path is to be ignored.
     let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     let below = |path: PathBuf| path.join(BELOW_RUNTIME);
     runtime.map(below).or_else(|| Some(state?.join(BELOW_STATE)))
@@ -59,6 +60,7 @@ impl LocalSocket {
     /// # Errors
     /// If the folder belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
+        // The folder is made or checked first: in a folder of another user anybody may lead the socket elsewhere.
         sockets::make_folder(folder)?;
         sweep(folder);
         // The random part keeps two sockets of one process apart.
@@ -105,6 +107,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
         entry.path().extension().is_some_and(|ending| ending == ENDING) && sockets::is_socket(entry)
     };
     let found = entries.filter_map(Result::ok).filter(is_socket);
+    // Sorted by name, so that every call lists them in one order.
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
     paths.sort();
     paths
@@ -132,6 +135,7 @@ pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
 fn sweep(folder: &Path) {
     for path in list(folder) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        // The name has the process's number, so that a socket without its process is known without a connection.
         let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
         if sockets::is_stale(&path, pid) {
             let _ = fs::remove_file(&path);

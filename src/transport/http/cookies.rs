@@ -52,6 +52,7 @@ impl SessionCookies {
             // (RFC 6265, 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
+                // The oldest is the first, because a cookie that is set again goes to the end.
                 if stored.len() == COOKIES_MAX {
                     stored.remove(0);
                 }
@@ -92,11 +93,13 @@ impl SessionCookies {
 /// A cookie for this place; `None` if it is none, or for another.
 fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCookie> {
     let cookie = Cookie::parse(text).ok()?;
+    // RFC 6265, 5.1.3: a domain holds for its host and for all hosts below it.
     let host = place.host.to_ascii_lowercase();
     let domain = cookie.domain().map(|domain| domain.trim_start_matches('.').to_ascii_lowercase());
     let is_here = domain.is_none_or(|domain| {
         host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
     });
+    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so it is of no use here.
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }
@@ -128,6 +131,7 @@ fn folder(path: &str) -> &str {
 /// Whether a path is that of a cookie, or below it.
 fn is_below(path: &str, of_cookie: &str) -> bool {
     let rest = path.strip_prefix(of_cookie);
+    // RFC 6265, 5.1.4: `/a` holds for `/a/b`, and not for `/ab`.
     rest.is_some_and(|rest| rest.is_empty() || of_cookie.ends_with('/') || rest.starts_with('/'))
 }
 

@@ -50,6 +50,7 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
         copied = value.end;
     }
     new.push_str(&text[copied..]);
+    // Without the parameter the header stays as it is.
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 
@@ -99,6 +100,7 @@ fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     loop {
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
+            // The byte behind a backslash is never the end (RFC 9110, 5.6.4).
             b'\\' => at += 2,
             _ => at += 1,
         }

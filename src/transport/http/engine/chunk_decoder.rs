@@ -85,6 +85,8 @@ impl ChunkDecoder {
             if self.state == ChunkState::Data {
                 let rest = bytes.len() - used;
                 let count = usize::try_from(self.left).map_or(rest, |left| left.min(rest));
+                // The data of the chunks move together over the lines between them, so that
+                // one piece is handed on, and not one for each chunk.
                 bytes.copy_within(used..used + count, data);
                 self.left -= count as u64;
                 if self.left == 0 {
@@ -116,6 +118,7 @@ impl ChunkDecoder {
                 self.add_digit(byte)?;
                 Size
             }
+            // RFC 9112, 7.1.1 allows a space before an extension; it counts as a part of it.
             (Size | Space, b' ' | b'\t') => {
                 self.count_extension()?;
                 Space
@@ -128,6 +131,7 @@ impl ChunkDecoder {
                 self.count_extension()?;
                 Extension
             }
+            // A size of zero is the last chunk (RFC 9112, 7.1).
             (SizeLf, b'\n') if self.left == 0 => LineStart,
             (SizeLf, b'\n') => {
                 self.size = self.left;
@@ -135,11 +139,13 @@ impl ChunkDecoder {
             }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
+                // The digits of the next size count anew; the bytes of extensions count for the whole body.
                 self.digits = 0;
                 Start
             }
             // The ends of lines of a head may lack their carriage return; here a reader may take that for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
+            // Without trailers the end is one empty line, and nothing is kept for a parser.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
             (LineStart | Trailer, _) => {
                 self.add_trailer(byte)?;
@@ -194,6 +200,7 @@ impl ChunkDecoder {
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         let text = std::mem::take(&mut self.trailers);
         if text.is_empty() {
+            // Without trailers nothing is parsed, which is nearly always so.
             return Ok(None);
         }
         let malformed = |_| MalformedResponse::Trailers;

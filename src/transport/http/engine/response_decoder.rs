@@ -64,6 +64,7 @@ impl ResponseDecoder {
             return self.begin(bytes);
         }
         // Only the new bytes are searched for the blank line: a head that comes in single bytes is parsed once.
+        // The blank line may have begun in the bytes before: its first bytes are looked at again.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -88,6 +89,7 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
+                // A copy: the buffer belongs to the thread, and is used for the next connection.
                 self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
@@ -98,6 +100,7 @@ impl ResponseDecoder {
                 continue;
             }
             self.body = Some(framing(&head, self.is_head_request)?);
+            // Before the body is read, which may find bytes behind it and then takes the connection from use.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
@@ -210,6 +213,7 @@ fn parse(
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(length) => length,
     };
+    // Checked here too, because a head may come in one read that is longer than the limit.
     if length > HEAD_BYTES_MAX {
         return Err(MalformedResponse::HeadTooLong);
     }
@@ -243,6 +247,7 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
         status,
         StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
+    // RFC 9112, 6.3: these have no body, whatever their headers say.
     if has_none || is_head_request {
         return Ok(BodyDecoder::Length(0));
     }
@@ -258,12 +263,14 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
             let chunked = BodyDecoder::Chunked(<_>::default());
             return (!has_length).then_some(chunked).ok_or(MalformedResponse::TwoLengths);
         }
+        // RFC 9112, 6.3: with another coding last, the end of the body is unknown. HTTP/1.0 has no chunks.
         _ => return Err(MalformedResponse::Coding),
     }
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
         for text in value.as_bytes().split(|byte| *byte == b',') {
             let one = number(text.trim_ascii()).ok_or(MalformedResponse::Length)?;
+            // RFC 9112, 6.3: a repeated length is allowed if all values are the same.
             if length.is_some_and(|known| known != one) {
                 return Err(MalformedResponse::Length);
             }
@@ -274,6 +281,7 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
+    // Only digits: the parser of the standard library also takes a sign.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
@@ -285,6 +293,7 @@ fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
+        // What is no ASCII cannot be understood, and the connection is better not used again.
         !value.as_bytes().is_ascii()
             || words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     };
