@@ -121,6 +121,7 @@ impl DiscoverProbe {
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
             self.again = Some(std::mem::take(&mut question.sent_since));
+            // The new server gets what the client has sent since, and not the question again.
             self.state = ProbeState::Agreed;
             match id {
                 Some(refusal) if is_abandoned => self.state = ProbeState::Owed(refusal),
@@ -215,6 +216,7 @@ impl DiscoverProbe {
     pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
+        // Notifications and requests of the server say nothing about the question.
         if message.kind() != Kind::Response {
             return Some(FromServer::Message(origin, message));
         }

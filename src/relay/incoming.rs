@@ -40,6 +40,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
+                    // An answer that comes from a file is given up with its client.
                     self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
@@ -63,6 +64,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     }
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
+                // The server gets the end first: messages that the filter sends now follow the whole message.
                 FromClient::End => {
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
@@ -85,6 +87,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.filter.try_with(|filter| filter.calls_mut().set_origin(stream, headers.origin()));
         }
         let payload = self.filter.client_message(now(), stream, message);
+        // The message may have opened a call: other sessions must know its token before the server reports on it.
         if let Some(tokens) = &mut self.tokens {
             tokens.renew(&mut self.filter);
         }
@@ -122,6 +125,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
+                    // Only if an answer waits for this end: nothing else depends on it.
                     let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
@@ -151,6 +155,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
+        // An answer that nobody waits for is dropped, and its file with it.
         let answered = response
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
@@ -180,6 +185,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 self.clients.send(stream, reader.error());
             }
+            // An empty last piece ends the message on its stream.
             _ => self.clients.send(stream, Transmit::piece(Bytes::new(), true)),
         }
         RelayStep::Moved

@@ -38,6 +38,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         if self.clients.are_strangers() {
             for stream in
+                // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
                 self.filter.try_with(|filter| filter.calls().full_streams()).unwrap_or_default()
             {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
@@ -45,6 +46,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             }
         }
+        // Streams that have got enough for one write come first: nothing else marks them as changed.
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
             // The messages of the failed filter are given out stream by stream.
@@ -94,6 +96,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);
+        // Other streams have their turn before it.
         if is_full {
             self.again.push(stream);
         }
@@ -104,6 +107,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
         if self.writes_nothing() {
+            // Taken out all the same: the filter decides and counts as usual.
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
@@ -120,6 +124,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let is_over = |filter: &mut Filter| filter.is_over(stream);
         if self.exchanges.contains(&stream)
             && !from_file
+            // `None`: the filter has failed, and adds nothing more to the stream.
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);

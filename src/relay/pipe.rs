@@ -95,6 +95,7 @@ impl Pipe {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
+        // Once nothing more comes, the rest without a line end is the last frame.
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
@@ -123,6 +124,7 @@ impl Pipe {
             self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
+                // In raw mode the bytes go on as they are, and are decoded besides, for whoever observes.
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
         }
@@ -133,6 +135,7 @@ impl Pipe {
         while !self.outbox.is_empty() {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
+                // Nobody reads: what is left for this side would only take memory.
                 self.gone = true;
                 self.drop_unwritten();
                 return Poll::Ready(false);
@@ -199,6 +202,7 @@ impl ClientLeg for Pipe {
         self.next_frame().map(from_client)
     }
 
+    // A message is decided only when all before it is written: until then a newer report may take its place.
     fn is_ready(&self, stream: StreamId) -> bool {
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
@@ -248,6 +252,7 @@ impl ClientLeg for Pipe {
     }
 
     fn stop_reading(&mut self) {
+        // What has been read and not taken is dropped with the input.
         self.open = false;
         self.buffer.clear();
     }

@@ -151,6 +151,7 @@ impl CachedStart {
             return None;
         }
         let held = self.held.pop_front();
+        // Only once all of it is gone: until then the sum is an upper bound, which is enough.
         if self.held.is_empty() {
             self.held_bytes = 0;
         }
@@ -166,6 +167,7 @@ impl CachedStart {
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
             StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
+                // The server gets `initialize` at once, whether or not the client is answered from the file.
                 self.begin(&Message::parse(payload.to_bytes()));
                 true
             }
@@ -174,6 +176,7 @@ impl CachedStart {
                     message.filter(|_| is_request).map(|_| Message::parse(payload.to_bytes()));
                 let sent = sent.and_then(|sent| Some((sent.id()?, sent)));
                 if let (Some((id, sent)), Some(method)) = (sent, method) {
+                    // The server cannot answer before it has started.
                     if method == mcp::PING {
                         self.answer(&id, b"{}");
                         return false;
@@ -237,6 +240,7 @@ impl CachedStart {
         else {
             return;
         };
+        // Only the first page of a list is compared, and only of a server that says when the list changes.
         let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
         let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
         else {
@@ -251,6 +255,7 @@ impl CachedStart {
             self.answer(id, text.as_bytes());
         }
         self.asked.insert(key, ListRequest { method, capability, told });
+    // The server gets the request too, and its answer is compared with this one.
     }
 
     /// Whether the server declares that it says when a list changes.
@@ -299,6 +304,7 @@ impl CachedStart {
     fn compare_start(&mut self, message: &Message) {
         let result = result_of(message);
         let is_same = result.as_ref().is_some_and(|result| {
+            // The client has acted on these two; other members, such as the version of the server, may be new.
             ["protocolVersion", "capabilities"]
                 .iter()
                 .all(|name| result[name] == self.known.initialize[name])
@@ -334,6 +340,7 @@ impl CachedStart {
         let Some(ListRequest { method, capability, told }) = self.asked.remove(key) else {
             return true;
         };
+        // One page is not the list: a list of several pages is not kept.
         let result = result_of(message).filter(|result| result.get("nextCursor").is_none());
         let is_everybodys = self.store.has_one_principal() || self.is_pristine;
         let known = self.known.lists.get(method);

@@ -66,6 +66,7 @@ impl StartStore {
     /// The place of the answers of `program`; `None` if they are not kept.
     pub(crate) fn of(program: &Program) -> Option<Self> {
         let KeptStarts { folder, scope, principal } = program.starts.clone()?;
+        // Relative paths of a command mean something else in another folder.
         let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
         let environment = program.environment();
         let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
@@ -116,6 +117,7 @@ pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     // No link is followed, and the checks look at the open file: nobody can exchange the file in between.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
+    // What another user has written would be answered to the client as the server's own words.
     let is_own = metadata.is_file()
         && files::is_own(&metadata)
         && files::is_private(&metadata)

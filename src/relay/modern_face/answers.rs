@@ -89,6 +89,7 @@ impl ModernFace {
             self.large_task_answer(key, now);
             return;
         };
+        // The pieces have passed with the id that the server knows, which cannot be changed any more.
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -119,6 +120,7 @@ impl ModernFace {
         let Some(result) = message.result().filter(|result| result.starts_with(b"{")) else {
             return message;
         };
+        // 2026-07-28 requires this member of each result.
         let mut added: Vec<(&str, Value)> = vec![("resultType", json!("complete"))];
         if CACHED.contains(&&*open.method) {
             added.extend([("ttlMs", json!(0)), ("cacheScope", json!("private"))]);
@@ -144,6 +146,7 @@ impl ModernFace {
 
     fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
+        // The client can ask its user only if it has said so.
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
             && let Some(id) = message.id()

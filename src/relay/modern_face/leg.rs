@@ -53,6 +53,7 @@ impl<L: ServerLeg> FaceLeg<L> {
                 self.passing.iter_mut().for_each(|scan| scan.feed(piece));
             }
             FromServer::End(..) => {
+                // Only answers matter: other large messages have no id that the client knows.
                 let scan = self.passing.take().filter(|scan| scan.kind() == Kind::Response);
                 if let Some(key) = scan.and_then(|scan| scan.id()) {
                     self.face.passed_in_pieces(&key, Instant::now());

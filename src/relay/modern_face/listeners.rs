@@ -45,6 +45,7 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
+        // Not parsed before its length is known: the member is the client's, and may be long.
         if wanted.len() > mcp::META_MAX {
             return self.refuse(sent, "the notifications that are asked for are too many");
         }
@@ -63,6 +64,7 @@ impl ModernFace {
             let all = self.server_capabilities();
             all.is_some_and(|all| all[capability][what] == json!(true))
         };
+        // A client is told only of what the server says: the acknowledgement leaves out the rest.
         let kept = CHANGES.iter().filter(|(_, member, capability)| {
             wanted[member] == json!(true) && says(capability, "listChanged")
         });
@@ -121,6 +123,7 @@ impl ModernFace {
         let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
         let mut params: Value = params.unwrap_or_else(|| json!({}));
         let is_update = method == UPDATED;
+        // Other notifications are about requests, and go their usual way.
         if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }

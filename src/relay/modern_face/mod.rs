@@ -166,6 +166,7 @@ impl ModernFace {
         if matches!(self.phase, FacePhase::Off) {
             return false;
         }
+        // Before the phase: a request of another revision is refused also as the first one.
         if sent.kind() == Kind::Request && self.refuse_revision(&sent) {
             return true;
         }
@@ -237,6 +238,7 @@ impl ModernFace {
     /// Does what is due.
     fn act(&mut self, now: Instant) {
         if self.waits_until.is_some_and(|until| until <= now) {
+            // Calls that are due become tasks before questions are decided: a task is asked in another way.
             self.give_up_waiting();
         }
         self.begin_tasks(now);

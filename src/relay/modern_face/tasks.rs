@@ -110,6 +110,7 @@ fn show(work: &FaceWork, now: Instant) -> String {
         shown["inputRequests"] = requests.into();
     }
     let shown = shown.to_string();
+    // Spliced as text: the result stays as the server has written it.
     let members = &shown[1..shown.len() - 1];
     match work.answer() {
         Some(FaceEnd::Completed(result)) => {
@@ -156,6 +157,7 @@ impl ModernFace {
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some(open) = self.open.get_mut(&key) else { continue };
+            // Decided once: a call that finds no room stays an ordinary call.
             open.task_at = None;
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
@@ -166,6 +168,7 @@ impl ModernFace {
             let Some(request) = self.open.remove(&key) else { continue };
             let server_id = request.server_id.clone().unwrap_or_else(|| key.clone());
             let details = FaceTask {
+                // The id cannot be guessed: whoever knows it gets the result.
                 id: format!("mp-{id}"),
                 request,
                 created: millis(),
