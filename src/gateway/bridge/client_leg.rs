@@ -139,6 +139,7 @@ impl SessionLeg {
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
             SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
+                // Key and text: answers are compared by the key, and written with the client's text.
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
@@ -172,6 +173,7 @@ impl SessionLeg {
             let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
+        // A stream that is over, or takes only answers, cannot carry the message.
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
         match kind {
             _ if !refuses => Some(stream),
@@ -351,6 +353,7 @@ impl ClientLeg for SessionLeg {
             Fragment::Whole => {
                 self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
+                // The filter waits until its message is written, and on this stream nothing is.
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }

@@ -160,10 +160,13 @@ impl ReplayBuffer {
     /// stopped, which reads no more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
+        // The number tells an earlier reader that it reads no more.
         state.reader += 1;
         state.attached = true;
+        // A client may name a number that was never given.
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
+        // The lock is released first: whoever is woken takes it.
         let reader = state.reader;
         drop(state);
         self.client.wake();
@@ -236,6 +239,7 @@ impl ReplayBuffer {
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
+        // Without a client nobody takes the bytes, and the relay must not wait.
         state.relay_waits = state.attached;
         state.unread += bytes;
         state.refuse_requests();
@@ -323,6 +327,7 @@ impl ReplayBuffer {
         state.over = true;
         let permit = state.permit.take();
         drop(state);
+        // Dropped without the lock, since its place goes to another stream.
         drop(permit);
         self.client.wake();
     }
@@ -376,6 +381,7 @@ impl ReplayBuffer {
     }
 
     /// Whether messages behind this one are kept or can still come.
+    // An open request may still get its answer, even if the stream itself is over.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
         !state.over || state.last > from || !state.open.is_empty()

@@ -113,6 +113,7 @@ impl SharedServers {
                     }
                 }
             };
+            // Without the lock: other callers start their servers in the meantime.
             sleep_until(at).await;
         }
     }
@@ -128,8 +129,10 @@ impl SharedServers {
             return;
         }
         let lived = entry.began.elapsed();
+        // A server that has lived for long did not die at its start: the pause begins anew.
         entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
         entry.died = Some(Instant::now());
+        // Only the servers that are over go: a running one must be found by its callers.
         if known.len() > DEAD_MAX {
             known.retain(|_, entry| !entry.session.is_over());
         }

@@ -214,6 +214,7 @@ impl EventHandler for SseServerHandler {
         if ended {
             state.renew_tokens();
         }
+        // Messages of the filter's own, such as cancellations, for which there is no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.control {
                 tell(payload);
@@ -283,6 +284,7 @@ impl Direct {
         }
         let fleet = FleetSession::of(&parts).cloned();
         let public_path = public_path(&self.state.route, &parts.extensions);
+        // Opened before the filter is made: a server that refuses needs none.
         let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
@@ -335,6 +337,7 @@ impl Direct {
         };
         let policy = endpoint.stream.policy();
         let (message, body) = request_body::for_server(read, &policy, &mut parts.headers);
+        // The stream of a retired route goes on for its open calls, and takes no new ones.
         if self.state.shared.is_retired() && asks(message.as_ref()) {
             return text(
                 StatusCode::NOT_FOUND,

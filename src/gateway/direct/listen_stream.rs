@@ -152,6 +152,7 @@ impl EventHandler for Listening {
 
     fn drain_mailbox(&mut self, out: &mut Batch) {
         let mailbox = Arc::clone(&self.member.mailbox);
+        // Only events are for a stream on which the client listens.
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(event) = mail {
                 self.collect(out);

@@ -46,6 +46,7 @@ impl Sessions {
     pub(crate) fn scope(&self, session: Option<&Arc<Session>>, id: Option<&[u8]>) -> TokenScope {
         match (session, id) {
             (Some(session), _) => session.scope.clone(),
+            // A number from the id, so that all requests of an unknown session share it.
             (None, Some(id)) => TokenScope::of_session(&self.tokens, self.hasher.hash_one(id)),
             (None, None) => TokenScope::of_request(&self.tokens),
         }
@@ -130,6 +131,7 @@ impl Sessions {
 
     /// The server knows it no longer.
     pub(crate) fn forget(&self, id: &[u8]) {
+        // The lock is released before those of the session are taken.
         let session = self.lock(id).remove(id);
         if let Some(session) = session {
             session.release();

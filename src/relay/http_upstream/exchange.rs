@@ -187,6 +187,7 @@ impl PostExchange {
                 false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
+                // A small rest is read to its end, so that the connection can serve another request.
                 Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
@@ -224,6 +225,7 @@ impl PostExchange {
             return HeadOutcome::Accepted;
         }
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
+        // A body of a readable type is read as the answer, whatever the status announces.
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
             // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
@@ -275,6 +277,7 @@ impl PostExchange {
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
+        // An event shows that resuming works: the attempts count anew.
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
         }
@@ -284,6 +287,7 @@ impl PostExchange {
     /// The event behind which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
+        // The time that the server named last stays, if a later response names none.
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
@@ -393,6 +397,7 @@ impl PostExchanges {
     pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
         let exchange = self.0.get_mut(&stream)?;
         exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
+        // One-way messages have `leaves_at` from the beginning, and do not linger.
         let lingers = |one: &&PostExchange| one.leaves_at.is_some() && one.out.has_requests();
         let mut lingering = self.values().filter(lingers);
         let is_too_many = lingering.clone().count() > LINGERING_MAX;
