@@ -120,8 +120,8 @@ impl DiscoverProbe {
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
-            self.again = Some(std::mem::take(&mut question.sent_since));
             // The new server gets what the client has sent since, and not the question again.
+            self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {
                 Some(refusal) if is_abandoned => self.state = ProbeState::Owed(refusal),

@@ -64,8 +64,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     }
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
-                // The server gets the end first: messages that the filter sends now follow the whole message.
                 FromClient::End => {
+                    // The server gets the end first: messages that the filter sends now follow the whole message.
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));

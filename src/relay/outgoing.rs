@@ -37,8 +37,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return due.map(tokio::time::Instant::from_std);
         }
         if self.clients.are_strangers() {
+            // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
             for stream in
-                // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
                 self.filter.try_with(|filter| filter.calls().full_streams()).unwrap_or_default()
             {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {

@@ -135,8 +135,8 @@ impl Pipe {
         while !self.outbox.is_empty() {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
-                // Nobody reads: what is left for this side would only take memory.
                 self.gone = true;
+                // Nobody reads: what is left for this side would only take memory.
                 self.drop_unwritten();
                 return Poll::Ready(false);
             }
@@ -202,8 +202,8 @@ impl ClientLeg for Pipe {
         self.next_frame().map(from_client)
     }
 
-    // A message is decided only when all before it is written: until then a newer report may take its place.
     fn is_ready(&self, stream: StreamId) -> bool {
+        // A message is decided only when all before it is written: until then a newer report may take its place.
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
 

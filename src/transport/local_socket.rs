@@ -60,7 +60,7 @@ impl LocalSocket {
     /// # Errors
     /// If the folder belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
-        // The folder is made or checked first: in a folder of another user anybody may lead the socket elsewhere.
+        // First: in a folder of another user, that user could put another socket in the place of this one.
         sockets::make_folder(folder)?;
         sweep(folder);
         // The random part keeps two sockets of one process apart.

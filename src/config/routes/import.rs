@@ -87,9 +87,9 @@ fn servers(file: &Value) -> Option<&Map<String, Value>> {
     let found = PLACES.iter().find_map(|place| {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
-    // Last, a file that is itself the list of servers. Other objects would
-    // be misread, so one has to look like a server.
     });
+    // Last, a file that is itself the list of servers. Other objects would be misread, so one has to look like a
+    // server.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 
@@ -204,11 +204,11 @@ impl ImportDraft {
 
     /// The path of a server, made of its name.
     fn path(&mut self, name: &str) -> String {
-        // Another server may get the same path once the signs that paths do not have are replaced: it gets a number.
         let fits = |c: char| c.is_ascii_alphanumeric() || "._~-".contains(c);
         let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
         let name = name.trim_matches(['-', '.']);
         let path = RoutePath::read(&format!("/{name}")).unwrap_or_else(|_| "/server".to_owned());
+        // Another server may get the same path once the signs that paths do not have are replaced: it gets a number.
         let others = (2..).map(|number| format!("{path}-{number}"));
         let free = std::iter::once(path.clone()).chain(others).find(|p| !self.paths.contains(p));
         let path = free.unwrap_or(path);

@@ -170,8 +170,8 @@ fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError
 fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
-        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
+        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
     };
@@ -244,8 +244,8 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
 
 /// The error for a file of another format, which is no TOML.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
-    // A byte order mark is no part of the text.
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
+    // A byte order mark is no part of the text.
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(begin).is_ok();
     if named == "json" || begin.starts_with('{') || (begin.starts_with('[') && is_json()) {

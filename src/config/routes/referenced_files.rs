@@ -18,8 +18,8 @@ const CERTIFICATES: [(&str, &[&str]); 4] = [
     ("upstream", &["ca_file"]),
 ];
 
-/// The files that the text of a route file of this name mentions: certificates and keys. Nothing but the
-// The text has to be TOML; nothing else in it has to be right.
+/// The files that the text of a route file of this name mentions: certificates and keys. The text has to be
+/// TOML; nothing else in it has to be right.
 pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<PathBuf> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let folder = path.parent().unwrap_or_else(|| Path::new(""));

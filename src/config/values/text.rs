@@ -102,8 +102,8 @@ spellings! { #[cfg(test)]
     /// A URL, also relative to another URL. The URL may hold a key.
     pub(crate) Reference: String, "a path such as \"/tools/list\"" {
         read: |text: &str| match text {
-            // Nothing after `#` is ever sent, so the author must have meant something else.
             text if text.trim().is_empty() => Err(format!("{} is expected", Self::expected())),
+            // Nothing after `#` is ever sent, so the author must have meant something else.
             text if text.contains('#') => Err("a URL without `#` is expected".to_owned()),
             text => Ok(text.to_owned()),
         },

@@ -166,8 +166,8 @@ impl ReplayBuffer {
         // A client may name a number that was never given.
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
-        // The lock is released first: whoever is woken takes it.
         let reader = state.reader;
+        // The lock is released first: whoever is woken takes it.
         drop(state);
         self.client.wake();
         Subscription::new(self, reader)
@@ -381,9 +381,9 @@ impl ReplayBuffer {
     }
 
     /// Whether messages behind this one are kept or can still come.
-    // An open request may still get its answer, even if the stream itself is over.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
+        // An open request may still get its answer, even if the stream itself is over.
         !state.over || state.last > from || !state.open.is_empty()
     }
 }

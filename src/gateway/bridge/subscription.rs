@@ -75,9 +75,9 @@ impl Subscription {
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.buffer.lock();
         let messages = state
-            // What broke off is answered below, with the error of its request.
             .messages
             .iter()
+            // What broke off is answered below, with the error of its request.
             .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
@@ -184,9 +184,9 @@ impl Subscription {
             return;
         }
         state.received = state.position.number;
-        // Only if all pieces have been given: otherwise more can be written without the relay.
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
+        // Only if all pieces have been given: otherwise more can be written without the relay.
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
@@ -214,10 +214,10 @@ impl Subscription {
     }
 }
 
-// A reader that another one has replaced leaves nothing behind.
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.buffer.lock();
+        // A reader that another one has replaced leaves nothing behind.
         if state.reader != self.reader {
             return;
         }

@@ -98,8 +98,7 @@ impl WatchedConversation {
                 self.has_opened = false;
                 self.sent = None;
             }
-            // A line of standard error belongs to no call, so that it is kept
-            // for nobody: only observers of `/tap` see it.
+            // A line of standard error belongs to no call and is not kept: only observers of `/tap` see it.
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
                 let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
@@ -203,7 +202,7 @@ impl WatchedConversation {
 
     /// Learns the name of the server from its answer to `initialize`.
     fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
-        // The first name stays: a route has one server, and a name that changes would only flicker.
+        // The first name stays: a route has one server.
         if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
             return;
         }

@@ -252,8 +252,8 @@ impl Table {
     }
 
     /// Notes that a client has sent a message.
-    // A plain load first: each message comes here, and only the first one has anything to do.
     fn note_use(&self) {
+        // A plain load first: each message comes here, and only the first one has anything to do.
         if !self.use_seen.load(Ordering::Relaxed) {
             self.use_seen.store(true, Ordering::Release);
             self.use_waker.wake();

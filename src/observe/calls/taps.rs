@@ -140,9 +140,9 @@ impl TapFilter {
 }
 
 impl Taps {
-    // An observer that begins at this moment may miss a message, which is no loss.
     /// Whether there is an observer.
     pub(super) fn any(&self) -> bool {
+        // An observer that begins at this moment may miss a message, which is no loss.
         self.count.load(Ordering::Relaxed) > 0
     }
 

@@ -256,8 +256,8 @@ impl Store {
         let until = Instant::now() + LOCK_WAIT;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
+            // Opening is tried anew each time: another process may have set the file aside meanwhile.
             let Some(open) = file::open(&self.path, create).map_err(unusable)? else {
-                // Opening is tried anew each time: another process may have set the file aside meanwhile.
                 return Ok(None);
             };
             // The same open file: it is still there when the database has closed its own.
@@ -266,8 +266,8 @@ impl Store {
                 Ok(done) => {
                     self.checked = true;
                     return Ok(Some(done));
-                // A file of a newer version is neither read nor set aside: a process of that version may be using it.
                 }
+                // A file of a newer version is neither read nor set aside: a process of that version may be using it.
                 Err(FileFault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
                 Err(FileFault::Io(source)) => return Err(unusable(source)),
                 Err(FileFault::Busy) => {}

@@ -142,8 +142,8 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
-                    // The file is tried no more: the same fault would come back with
-                    // each call, and calls go on without it.
+                    // The file is tried no more: the same fault would come back with each call, and calls go on without
+                    // it.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");

@@ -274,8 +274,9 @@ impl Metrics {
     }
 
     /// Counts a request that was refused for a reason, one of the names of refusals.
-    // The family has a lock and a look-up. A request that is refused has no counter of its own at hand, and is rare.
     pub fn count_refusal(&self, reason: &'static str) {
+        // The family has a lock and a look-up. A request that is refused has no counter of its own at hand, and is
+        // rare.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 

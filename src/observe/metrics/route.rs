@@ -259,7 +259,6 @@ impl RouteCounts {
         for (place, count) in origins.into_iter().enumerate() {
             self.progress_sent.add(place, count);
         }
-        // Times are kept of tools only: other requests are short, and would hide the durations of tools.
         if call.tool.is_none() {
             return;
         }

@@ -177,8 +177,8 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 /// A name of this process for collectors: a random UUID.
 fn instance() -> String {
-    // RFC 9562, 5.4: the bits of the version and of the variant make random bytes a UUID of version 4.
     let mut bytes = RandomIdGenerator::default().new_trace_id().to_bytes();
+    // RFC 9562, 5.4: the bits of the version and of the variant make random bytes a UUID of version 4.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = to_hex(&bytes);

@@ -104,8 +104,8 @@ impl<F: Fn(&str) -> Option<String>> EnvReader<F> {
 pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
-    // The specification says that the switch goes before every other variable.
     let mut variables = EnvReader { of, doubts: Vec::new() };
+    // This variable switches off all signals, whatever the others say.
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }

@@ -180,8 +180,8 @@ impl TranscriptFile {
         }
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
-        // The time that is written is what a replay adds up: it is rounded as it is written.
         if passed >= APART {
+            // The time that is written is what a replay adds up: it is rounded as it is written.
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
             self.line(number, &format!("+ {}", exact_time(passed)));
@@ -326,7 +326,7 @@ impl TranscriptFile {
 }
 
 /// Whether two values are the same bytes in memory, so that the second need not be written again.
-// The text is not compared: the same message that several filters see is the same bytes, in one place.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    // The text is not compared: the same message that several filters see is the same bytes, in one place.
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

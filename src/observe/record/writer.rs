@@ -142,8 +142,8 @@ impl RecordWriter {
                 },
             };
             transcript.file = Some(BufWriter::new(file));
-        // The place in the order of writes is given up, and a later one is taken below.
         } else {
+            // The place in the order of writes is given up, and a later one is taken below.
             self.open.remove(&transcript.used);
         }
         self.times += 1;

@@ -250,12 +250,12 @@ impl CachedStart {
             return;
         }
         let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
+        // The server gets the request too, and its answer is compared with this one.
         if let Some(told) = &told {
             let text = told.to_string();
             self.answer(id, text.as_bytes());
         }
         self.asked.insert(key, ListRequest { method, capability, told });
-    // The server gets the request too, and its answer is compared with this one.
     }
 
     /// Whether the server declares that it says when a list changes.

@@ -238,9 +238,9 @@ impl ModernFace {
     /// Does what is due.
     fn act(&mut self, now: Instant) {
         if self.waits_until.is_some_and(|until| until <= now) {
-            // Calls that are due become tasks before questions are decided: a task is asked in another way.
             self.give_up_waiting();
         }
+        // Calls that are due become tasks before questions are decided: a task is asked in another way.
         self.begin_tasks(now);
         self.expire_tasks(now);
         self.forget_old_questions(now);

@@ -151,8 +151,8 @@ impl ModernFace {
         let calls = self.open.iter().filter(|(_, open)| asks(open));
         let calls = calls.map(|(key, _)| Asker::Call(key.clone()));
         let mut found = calls.chain(working.map(|(place, _)| Asker::Task(place)));
-        // Two candidates: a wrong guess would show one client the question of another.
         let first = found.next()?;
+        // Two candidates: a wrong guess would show one client the question of another.
         found.next().is_none().then_some(first)
     }
 
@@ -235,8 +235,8 @@ impl ModernFace {
         let (Some((state, question)), Some(key)) = (question, sent.id_key()) else {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
-        // The state is sealed with the request: nobody can use it for another one.
         let method = sent.method().unwrap_or_default();
+        // The state is sealed with the request: nobody can use it for another one.
         if digest_of(sent) != Some(state.digest) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);

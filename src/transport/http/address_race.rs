@@ -125,8 +125,8 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
     let mut untried = addresses.into_iter();
     let mut running = FuturesUnordered::new();
     loop {
-        // Noted before it is tried, so that an error names it even if it never answers.
         if let Some(address) = untried.next() {
+            // Noted before it is tried, so that an error names it even if it never answers.
             attempts.begin(address);
             let attempt = connect(address);
             running.push(async move { (address, attempt.await) });

@@ -272,9 +272,9 @@ impl UpstreamBody {
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
+        // Bytes that were read ahead have to be read, whatever is known of the source.
         if self.ahead.is_some() {
             return false;
-        // Bytes that were read ahead have to be read, whatever is known of the source.
         }
         match &self.source {
             BodySource::Theirs(incoming) => incoming.is_end_stream(),

@@ -91,8 +91,8 @@ impl RouteTable {
         self.routes.get(path).copied()
     }
 
-    // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
+        // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
@@ -134,8 +134,8 @@ impl RouteTable {
         let (above, name) = path.rsplit_once("/.well-known/")?;
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
-        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
         let is_ours = name == PROTECTED_RESOURCE && self.public[route];
+        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
         let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
         Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
     }

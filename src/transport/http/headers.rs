@@ -196,8 +196,8 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 }
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
-    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
     write_once(passed);
+    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
     passage.via.append(passed, passage.received);
     // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
     // that their removal moves no other.

@@ -89,7 +89,6 @@ impl StreamLimit {
 }
 
 /// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
-// hyper has no signal for new SETTINGS.
 /// limit is read again after each.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
@@ -258,10 +257,10 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
+                // `take_message` has the request only if it was never written; a refusal of the server comes later.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
-                // `take_message` has the request only if it was never written; a refusal of the server comes later.
                 Err(Box::new(Unanswered { error, request }))
             }
         }

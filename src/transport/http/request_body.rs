@@ -241,12 +241,12 @@ impl BodyLimits {
     pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
+            // HTTP/2 can end one stream, and the connection goes on.
             reads_rest: parts.version < Version::HTTP_2,
             timeout: route.body_timeout,
             min_rate: route.body_min_rate as u64,
             budget: Arc::clone(budget),
         }
-    // HTTP/2 can end one stream, and the connection goes on.
     }
 
     /// Reads the rest of a body that nobody takes.
@@ -289,8 +289,8 @@ impl BodyPace {
     }
 
     /// The client has said something.
-    // Time in which the server does not read is no fault of the client, so that it is not counted.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
+        // Time in which the server does not read is no fault of the client, so that it is not counted.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 

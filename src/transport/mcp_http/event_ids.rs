@@ -73,8 +73,8 @@ impl EventIds {
         revision: Option<Revision>,
         out: &mut Batch,
     ) {
-        // MCP 2025-11-25 begins a stream with an event of an id and empty data;
-        // clients of other revisions do not expect one.
+        // MCP 2025-11-25 begins a stream with an event of an id and empty data; clients of other revisions do not
+        // expect one.
         let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
         let mut text = Vec::new();
         if let Some(retry) = event.retry() {

@@ -292,8 +292,8 @@ impl LifecycleResponder {
         id: &[u8],
         what: &str,
     ) -> Result<LifecycleRead, UpstreamError> {
-        // Twice: for the head here, and for each piece of the body below.
         let late = |_| UpstreamError::Idle(self.within);
+        // The time counts twice: for the head here, and for each piece of the body below.
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
         // The headers of these statuses tell the client how to sign in: the client gets the response itself.

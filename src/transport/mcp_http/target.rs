@@ -74,7 +74,6 @@ impl ServerClient {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // Read before the request is taken.
         let is_of_route = request.extensions().get::<RouteCredential>().is_some();
         let response = match (&self.lifecycle, &self.redirects) {
             (None, None) => self.client.send(request).await,

@@ -60,8 +60,8 @@ pub(super) fn read(
         }
         let text = match value.get_ref() {
             HeaderText::Text(text) => text,
-            // The token is read now, so that a file without one is an error of
-            // the route file and not of a first request.
+            // The token is read now, so that a file without one is an error of the route file and not of a first
+            // request.
             HeaderText::BearerFile(path) => {
                 let bearer = BearerFile::in_file(folder.join(path));
                 let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;
@@ -78,8 +78,8 @@ pub(super) fn read(
                 "a value without line breaks and other control signs is expected",
             )
         })?;
-        // No debug text shows a sensitive value, and HTTP/2 does not put it into its table (RFC 7541, 7.1.3).
         let is_secret = env_values.written(text).is_some() || SECRETS.contains(&header.as_str());
+        // No debug text shows a sensitive value, and HTTP/2 does not put it into its table (RFC 7541, 7.1.3).
         read.set_sensitive(is_secret);
         rules.set.push((header, read));
     }

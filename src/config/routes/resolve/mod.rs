@@ -70,14 +70,14 @@ fn resolve(
         if let Upstream::Command(stdio) = &mut route.upstream {
             stdio.private_env = env_values.private_of(number);
         }
-        // Paths are compared with those of the routes before: the later one of two is the error.
         route.public_url = public_url(table, &route, &server);
+        // Paths are compared with those of the routes before: the later one of two is the error.
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
+    // Only now: `defaults` may name dialects that the presets of routes have brought.
     let of_all = &file.defaults.progress;
     let defaults = dialects::choose(of_all.settings(), of_all.dialects(), &own)?;
-    // Only now: `defaults` may name dialects that the presets of routes have brought.
     for (section, route) in file.route.iter().zip(&routes) {
         let mut policy = Policy::default();
         defaults.apply(&mut policy);

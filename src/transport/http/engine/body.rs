@@ -33,7 +33,7 @@ impl EngineBody {
 
     /// The connection, once it can serve another request. What has come of the body stays here.
     pub(crate) fn take_link(&mut self) -> Option<Box<EngineLink>> {
-        // Only a connection that is done: one that is dropped closes, and with it a response that nobody reads.
+        // Only a connection that is done: on any other one bytes of this response are still to come.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();
         Some(link)
