@@ -54,6 +54,7 @@ impl CountedClient {
         fronts: &[IpNet],
     ) -> Option<Self> {
         let is_front = is_front(remote, fronts);
+        // A name is verified, and so goes before an address.
         match name {
             // The certificate of a front names the front, which is no client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
@@ -64,6 +65,7 @@ impl CountedClient {
 
     /// The client of a connection, or `None` if no limit applies to it. The certificate is not known yet.
     fn of_connection(remote: IpAddr, fronts: &[IpNet]) -> Option<Self> {
+        // All clients of a front share its connections.
         if is_front(remote, fronts) { None } else { Self::of_address(remote) }
     }
 
@@ -285,6 +287,7 @@ impl ClientLimits {
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
         };
+        // All are looked at before one is counted, so that a refusal counts for none of them.
         if let Some(full) = clients.iter().flatten().find(|client| count(client) >= max) {
             return Err(self.refuse(full.clone(), limit));
         }
@@ -396,6 +399,7 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may, or starts them too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
+        // The permit is dropped if the start is refused, which takes it back.
         let child = self.take(ClientLimit::Children, 0)?;
         for client in [Some(&self.client), self.besides.as_ref()].into_iter().flatten() {
             self.limits.start(client, Instant::now())?;

@@ -103,7 +103,7 @@ impl Launch<'_> {
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
                 let server = ServerSide::new(server, face);
-                // No pid and no standard error: nothing is started.
+                // Nothing is started: there is neither a pid nor a standard error.
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);

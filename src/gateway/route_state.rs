@@ -277,6 +277,7 @@ impl RouteState {
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
+        // Hashed with a random key: the number says nothing about the credentials, and lasts as long as the process.
         self.shared.hasher.hash_one(values)
     }
 }

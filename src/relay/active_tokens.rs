@@ -55,6 +55,7 @@ impl TokenScope {
         }
         let mut users = self.tokens.lock();
         for token in &tokens {
+            // One entry for each call: two calls of a session may have the same token.
             users.entry(token.clone()).or_default().push(self.number);
         }
         drop(users);

@@ -127,6 +127,7 @@ impl Heirs {
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)
+            // An heir that was found to be gone is not believed, even if it is remembered.
             && Some(known.owner) != gone
             && (known.owner == self.me || now < known.at + REMEMBERED)
         {
@@ -152,6 +153,7 @@ impl Heirs {
     fn remember(&self, session: SessionKey, heir: KnownHeir) {
         let mut known = lock(&self.known);
         if known.len() >= HEIRS_MAX {
+            // What this replica has inherited is never forgotten here: it must be renewed.
             known.retain(|_, known| known.owner == self.me);
         }
         if known.len() < HEIRS_MAX {

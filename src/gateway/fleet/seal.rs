@@ -72,6 +72,7 @@ impl IdBinding<'_> {
             IdKind::Session => b's',
             IdKind::Endpoint => b'e',
         };
+        // The zero cannot be in a path, so that route and principal cannot be taken for each other.
         [&[kind][..], self.route.as_bytes(), &[0], self.principal.as_bytes()].concat()
     }
 }
@@ -103,6 +104,7 @@ impl Seal {
     /// The seal with these keys, of which the first seals. `None` if there is no key.
     pub fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Option<Self> {
         let cipher = |key: &[u8; 32]| {
+            // A byte of a digest: enough to find the key, and it tells nothing about the key.
             let number = digest(&SHA256, &[b"milepost fleet key", &key[..]].concat()).as_ref()[0];
             Some(FleetCipher { number, key: SealKey::new(key)? })
         };
@@ -166,6 +168,7 @@ impl Seal {
             return Opened::Plain;
         }
         let bound_to = to.bytes();
+        // Two keys may have the same number: each of them is tried.
         let opened = ciphers.find_map(|cipher| read(&cipher.key.open(*nonce, &bound_to, sealed)?));
         opened.map_or(Opened::Forged, Opened::Sealed)
     }
@@ -194,6 +197,7 @@ fn read(plain: &[u8]) -> Option<SealedId> {
 
 /// The bytes of an id that is hexadecimal digits; `None` if it has another character or half a byte.
 fn pack(id: &[u8]) -> Option<Vec<u8>> {
+    // Only small letters: capital ones would come out as small ones.
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),

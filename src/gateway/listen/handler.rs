@@ -161,6 +161,7 @@ impl Routed {
         };
         let session = request.extensions().get::<FleetSession>().cloned();
         let mut response = self.serve_here(served, request, admitted).await;
+        // The ids in the response are sealed: the client has to be able to bring them to any replica.
         if let Some(session) = session {
             session.seal_response(&mut response);
         }
@@ -273,6 +274,7 @@ fn forward(
     trusted: &[IpNet],
 ) -> bool {
     let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 names the host in the URI, and HTTP/1.1 in `Host`.
     let host = request.uri().authority().map(Authority::as_str).or(header).map(str::to_owned);
     let by = ForwardedBy {
         client: client.remote.ip(),

@@ -87,6 +87,7 @@ pub(in crate::platform) fn start(
 ) -> io::Result<(ChildProcess, ChildPipes)> {
     let mut command = Command::new(place(program));
     command.args(program.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Removed before the others are set, so that the route can set a name that is left out otherwise.
     for name in &program.left_out {
         command.env_remove(name);
     }
@@ -160,6 +161,7 @@ impl ChildProcess {
     /// Ends a server whose standard input the caller has closed: gives it the two times of `grace` to end by itself,
     /// then ends its job. May be dropped and called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
+        // Windows has no signal between the end of the input and the end of the job: both times are one.
         let _ = timeout(grace.exit + grace.term, self.wait()).await;
         self.sweep().await;
         self.exit.unwrap_or(LOST)

@@ -139,6 +139,7 @@ impl UpstreamTarget {
             all.insert(USER_AGENT, HeaderValue::from_static(us));
         }
         all.extend(own);
+        // Looked up for each request: the route may have other rules after a reload.
         let latest = (self.latest)();
         let passage = Passage {
             via: &self.via,
@@ -151,6 +152,7 @@ impl UpstreamTarget {
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
+            // The token of the file takes the place of what clients send.
             authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
         };
         let mut request = Request::new(body);

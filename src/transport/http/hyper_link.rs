@@ -92,6 +92,7 @@ pub(crate) struct Http1Link {
 /// Reads and writes what can be.
 fn drive(connection: &mut Option<Http1Connection>, cx: &mut Context<'_>) {
     if connection.as_mut().is_some_and(|connection| connection.poll_unpin(cx).is_ready()) {
+        // The end of the connection is told by the sender and by the body, which have its error.
         *connection = None;
     }
 }
@@ -157,6 +158,7 @@ impl Http1Link {
             if frame.is_ready() {
                 return frame;
             }
+            // The connection reads what the body needs, and is asked again.
             drive(connection, cx);
             Pin::new(&mut *body).poll_frame(cx)
         })
