@@ -130,7 +130,7 @@ impl Large {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
         let text = self.scan.stand_in(self.len);
-        // A message that broke off does so here too.
+        // A message that broke off lacks its end here too.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
@@ -214,7 +214,7 @@ impl EventEmitter {
             Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
         }
-        // A replay takes it that clients read at once, unless an input says otherwise.
+        // A replay supposes that clients read at once, unless an input says otherwise.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);

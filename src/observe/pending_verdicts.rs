@@ -38,7 +38,7 @@ impl PendingVerdicts {
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => text,
             _ => return,
         };
-        // The message was another filter's to judge, and its number is given again.
+        // Another filter has judged the message before, so that its number is given again.
         if self.0.back().is_some_and(|last| last.number == number) {
             self.0.pop_back();
         }

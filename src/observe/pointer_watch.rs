@@ -41,7 +41,7 @@ impl fmt::Display for PointerMiss {
     }
 }
 
-/// What has become of a pointer.
+/// Whether a pointer has found a value, and the pointer that was probably meant.
 #[derive(Debug, Clone, Default)]
 struct PointerFate {
     is_found: bool,

@@ -165,7 +165,7 @@ impl Masking {
             }
             Some(b'"') => {
                 let Some(words) = json::decode_str(value) else {
-                    // The text is no string that anyone could read.
+                    // The text cannot be read as a string.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());
                 };

@@ -1,4 +1,4 @@
-//! Oversights: what a route file may say and its author hardly means.
+//! Oversights: what a route file may say, but its author probably does not mean.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -92,7 +92,7 @@ fn member_of<'t, 'a>(
     }
 }
 
-/// A program that nothing is known of where commands are looked for.
+/// The warning about a program that is not found where commands are looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
     // As the child is started: the PATH of `upstream.env` goes before the inherited one.
@@ -128,7 +128,7 @@ fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigE
     Some(ConfigError::new(place.span(), what))
 }
 
-/// A server that is this proxy itself.
+/// The warning about a server that is this proxy itself.
 fn own_listener(
     routes: &Routes,
     route: &Route,
@@ -157,7 +157,7 @@ fn own_listener(
     Some(ConfigError::new(place.span(), what))
 }
 
-/// A header for the names of users that nobody is believed in.
+/// The warning about a header that names users, where no front is trusted to set it.
 fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError> {
     let place =
         member(server, "principal").filter(|_| routes.server().trusted_proxies.is_empty())?;
@@ -220,7 +220,7 @@ fn unused_dialect(section: &DeTable<'_>, named: &BTreeSet<String>) -> Option<Con
     Some(ConfigError::new(name.span(), what))
 }
 
-/// Pointers that find nothing in a notification as it should be.
+/// The warnings about pointers that find nothing in a valid notification.
 fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     if member(section, "method").is_none() {
         return Vec::new();

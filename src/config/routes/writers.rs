@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use crate::platform::files;
 
 /// The users besides root and this user who may write a file or put another file in its place, in words; `None` if
-/// nobody may. The user's own group is no other.
+/// nobody may. The user's own group does not count as another user.
 pub(super) fn other_writer(file: &Path) -> Option<String> {
     let given = absolute(file).ok()?;
     let real = given.canonicalize().ok()?;

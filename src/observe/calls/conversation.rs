@@ -26,7 +26,7 @@ const ENDED_MAX: usize = 32;
 /// Characters of a server's name that are shown.
 const SERVER_NAME_MAX: usize = 60;
 
-/// Looks on at one conversation.
+/// Observes one conversation.
 #[derive(Debug)]
 pub(super) struct WatchedConversation {
     table: Arc<Table>,
@@ -45,7 +45,7 @@ pub(super) struct WatchedConversation {
     sent: Option<Bytes>,
     /// The last message to a client, until its verdict is known.
     to_client: Option<(Instant, Bytes)>,
-    /// A message of the server became that.
+    /// A message of the server became `to_client`.
     is_claimed: bool,
     has_failed: bool,
 }
@@ -83,7 +83,7 @@ impl WatchedConversation {
         ended.and_then(|(_, entry)| entry.upgrade())
     }
 
-    /// The call that something is about that names it by no number.
+    /// The call of a message that does not name its call by number.
     fn find_by(&self, is: impl Fn(&CallEntry) -> bool) -> Option<Arc<CallEntry>> {
         let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
         let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());

@@ -79,7 +79,7 @@ pub(super) struct CapturedMessage {
 }
 
 impl CapturedMessage {
-    /// Memory that it takes.
+    /// Bytes of memory that the message takes.
     fn bytes(&self) -> usize {
         let texts = self.before.iter().chain(&self.after);
         size_of::<Self>() + texts.map(|text| text.bytes().len()).sum::<usize>()
@@ -229,7 +229,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Lets its messages go: others need the room.
+    /// Drops the messages of the call: other calls need the room.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let forgotten = state.first.len() + state.last.len();

@@ -302,7 +302,7 @@ impl Table {
         Some(route)
     }
 
-    /// Keeps a call in mind, if there is room.
+    /// Adds a call to the table, if there is room.
     fn open(
         &self,
         route: &Arc<RouteTotals>,
@@ -341,7 +341,7 @@ impl Table {
         }
     }
 
-    /// Lets messages go if there are too many.
+    /// Drops messages if there are too many.
     fn make_room(&self) {
         let max = self.bounds().bytes;
         // Without the lock of the table: there is room nearly always, and each message comes here.
@@ -350,7 +350,7 @@ impl Table {
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            // So that the next clean-up is not needed at once.
+            // Some more than needed, so that the next clean-up does not follow at once.
             if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
@@ -379,7 +379,7 @@ impl CallTable {
     }
 }
 
-/// Looks on for a table.
+/// Makes the observers that fill a table.
 #[derive(Debug)]
 pub struct Watch(pub Arc<Table>);
 

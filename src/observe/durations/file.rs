@@ -20,7 +20,7 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     }
     let mut options = OpenOptions::new();
     files::private(options.read(true).write(true).create(create));
-    // A link could lead to another file of Milepost's own; a pipe could keep us waiting.
+    // A link could lead to another file of Milepost's own. The opening of a pipe could wait for ever.
     let file = match files::without_link(&mut options).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
         opened => opened?,

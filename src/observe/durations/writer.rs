@@ -14,7 +14,7 @@ use crate::progress::durations::{LearnedDurations, SampleOutcome};
 /// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
-// A busy server is not worth a write for each of its calls, and a write wakes a disk.
+// The calls of a busy server are written together: a write for each of them would keep the disk awake.
 /// The shortest pause between two writes of the state file.
 const APART: Duration = Duration::from_millis(100);
 /// The additional pause for each call in the last write.
@@ -111,7 +111,7 @@ impl DurationWriter {
     }
 
     fn wake(&self, queue: &mut WriteQueue) {
-        // To wake a thread costs more than all else here: once is enough.
+        // Waking a thread costs more than all else here, so that it is done once only.
         if mem::take(&mut queue.idle) {
             self.changed.notify_one();
         }

@@ -37,7 +37,7 @@ enum RecordJob {
     /// Something has happened.
     Happened {
         id: FilterId,
-        // In a box: an entry stays small, as thousands of them may wait.
+        // Boxed: thousands of entries may wait, so that an entry has to be small.
         event: Box<ObserverEvent>,
         /// Events of the filter that were left out before this one.
         left_out: u64,
@@ -106,7 +106,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all is written that has happened, but not for ever.
+    /// Waits until all events so far are written, for [`PATIENCE`] at most.
     pub fn wait(self) {
         let _ = self.entries.send(RecordJob::Close);
         if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {

@@ -139,7 +139,7 @@ impl TranscriptFile {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 
-    /// Whether the part or file is finished.
+    /// Ends the recording: its file is closed, and its memory is given back.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.text = String::new();
