@@ -36,7 +36,7 @@ impl Masking {
         Self { masks, ..Self::default() }
     }
 
-    /// Keeps the id and the token of a request in mind: servers give them back under other names.
+    /// Remembers the id and the token of a request: servers give them back under other names.
     pub fn learn_names(&mut self, text: &Bytes) {
         let message = Message::parse(text.clone());
         if message.kind() == Kind::Batch {

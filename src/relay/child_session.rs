@@ -124,8 +124,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     }
                 },
                 exit = self.child.wait() => {
-                    // The pipe may still hold what the server wrote last. Where its end has been seen, nothing is left
-                    // in it.
+                    // The pipe may still hold the last output. Where its end has been seen, nothing is left in it.
                     if !std::mem::take(&mut server_done) {
                         self.drain().await;
                     }

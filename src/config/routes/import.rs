@@ -88,8 +88,7 @@ fn servers(file: &Value) -> Option<&Map<String, Value>> {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
     });
-    // Last, a file that is itself the list of servers. Other objects would be misread, so one has to look like a
-    // server.
+    // Last, a file that is itself the list: one object has to look like a server, so that no other file is misread.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 

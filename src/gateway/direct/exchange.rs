@@ -159,7 +159,7 @@ impl Exchange {
         self.note(None);
     }
 
-    /// The server knows no more than how to answer.
+    /// The server can only answer requests (`upstream.lifecycle`).
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
         // Only where the route says so does a stream end with its last answer: a server may send

@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
 
-/// Sessions with heirs that a replica keeps in mind. Beyond it those of other replicas are forgotten, and then the
+/// Sessions with heirs that a replica remembers. Beyond it those of other replicas are forgotten, and then the
 /// store is asked for each request.
 const HEIRS_MAX: usize = 1 << 16;
 

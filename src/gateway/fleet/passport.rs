@@ -32,7 +32,7 @@ pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("milepost-forwa
 /// The largest difference between the clocks of two replicas, with the time on the way.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Headers that are kept in mind so that none is taken twice. Beyond it the oldest are forgotten, and headers of
+/// Headers that are remembered so that none is taken twice. Beyond it the oldest are forgotten, and headers of
 /// before that time are refused.
 const SEEN_MAX: usize = 1 << 17;
 

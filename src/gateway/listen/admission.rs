@@ -207,8 +207,7 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         None => None,
     };
     match (target, header) {
-        // RFC 9112, 3.2.2: a whole URL counts, and `Host` is ignored. A server might read the other, so they must
-        // agree.
+        // RFC 9112, 3.2.2: the URL counts. A server might read `Host`, so that both have to agree.
         (Some(target), Some(header)) if target != header => Err(Refusal::TwoHosts),
         (None, None) if parts.version == Version::HTTP_10 => Ok(None),
         (target, header) => target.or(header).map(Some).ok_or(Refusal::NoHost),

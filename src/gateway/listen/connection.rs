@@ -121,7 +121,7 @@ impl ConnectionEnd {
     }
 }
 
-/// The answer to a request while it is made. In a box: the connection keeps room for one, also while there is none.
+/// The answer to a request while it is made. Boxed: the connection keeps room for one, also while there is none.
 pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
 
 /// Answers the requests of a connection.

@@ -142,8 +142,7 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
-                    // The file is tried no more: the same fault would come back with each call, and calls go on without
-                    // it.
+                    // The file is tried no more: the same fault would come back, and calls go on without the file.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");

@@ -275,8 +275,7 @@ impl Metrics {
 
     /// Counts a request that was refused for a reason, one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
-        // The family has a lock and a look-up. A request that is refused has no counter of its own at hand, and is
-        // rare.
+        // The family has a lock and a look-up: a refusal is rare, and has no counter of its own at hand.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 

@@ -190,8 +190,7 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
-        // Sent also if the queue is full: the file of the conversation would otherwise stay open until the process
-        // ends.
+        // Sent also if the queue is full: otherwise the file would stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

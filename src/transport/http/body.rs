@@ -148,8 +148,7 @@ impl Batch {
         match (payload.form(), part) {
             (_, Fragment::Broken) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
-                // A message that breaks off ends its event, so that the client does not take the next event for the
-                // rest.
+                // A message that breaks off ends its event: the next event must not be taken for its rest.
                 self.raw(&Bytes::from_static(sse::BROKEN_OFF));
             }
             (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {

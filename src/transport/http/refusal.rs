@@ -102,7 +102,7 @@ impl Refusal {
             Self::BodyType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
-            // RFC 6585, 5.
+            // RFC 6585, 5: the headers are too large.
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             // RFC 5842, 7.2: the request would go round for ever.
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,

@@ -73,8 +73,7 @@ impl EventIds {
         revision: Option<Revision>,
         out: &mut Batch,
     ) {
-        // MCP 2025-11-25 begins a stream with an event of an id and empty data; clients of other revisions do not
-        // expect one.
+        // Only clients of MCP 2025-11-25 expect an event with an id and empty data.
         let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
         let mut text = Vec::new();
         if let Some(retry) = event.retry() {

@@ -129,8 +129,7 @@ impl Redirects {
     /// The place to which a response redirects a request for the path `asked`; `None` if it is not followed. 301 and 302
     /// are only followed where a slash at the end is all that is new: they also lead to sign-ins.
     fn place(&self, response: &Response<UpstreamBody>, asked: &str) -> Option<Url> {
-        // 307 and 308 keep the method and the body (RFC 9110, 15.4.8 and 15.4.9); after 301 and 302 clients change POST
-        // to GET.
+        // RFC 9110, 15.4.8 and 15.4.9: 307 and 308 keep the method. After 301 and 302 clients change POST to GET.
         let is_slash = match response.status() {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => true,
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => false,

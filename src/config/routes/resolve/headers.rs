@@ -60,8 +60,7 @@ pub(super) fn read(
         }
         let text = match value.get_ref() {
             HeaderText::Text(text) => text,
-            // The token is read now, so that a file without one is an error of the route file and not of a first
-            // request.
+            // The token is read now: a file without one is an error of the route file, and not of a request.
             HeaderText::BearerFile(path) => {
                 let bearer = BearerFile::in_file(folder.join(path));
                 let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;

@@ -85,8 +85,7 @@ impl ChunkDecoder {
             if self.state == ChunkState::Data {
                 let rest = bytes.len() - used;
                 let count = usize::try_from(self.left).map_or(rest, |left| left.min(rest));
-                // The data of the chunks move together over the lines between them, so that one piece is handed on, and
-                // not one for each chunk.
+                // All data of one read move together, so that they are handed on as one piece.
                 bytes.copy_within(used..used + count, data);
                 self.left -= count as u64;
                 if self.left == 0 {
