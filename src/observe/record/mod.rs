@@ -106,7 +106,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all events so far are written, for [`PATIENCE`] at most.
+    /// Waits until all events so far are written, but not for ever.
     pub fn wait(self) {
         let _ = self.entries.send(RecordJob::Close);
         if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
