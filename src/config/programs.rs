@@ -9,6 +9,7 @@ use crate::platform::files;
 /// or at its own path, which may be relative to one of `folders`.
 pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bool {
     let is_in = |folder: &Path| files::program_at(folder.join(program)).is_some();
+    // A name with a slash is not looked for in PATH, as `execvp` does it.
     if files::is_path(program) {
         return folders.iter().any(|folder| is_in(folder));
     }

@@ -54,6 +54,7 @@ impl CountedClient {
         fronts: &[IpNet],
     ) -> Option<Self> {
         let is_front = is_front(remote, fronts);
+        // A name is verified, and so goes before an address.
         match name {
             // The certificate of a front names the front, which is no client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
@@ -64,6 +65,7 @@ impl CountedClient {
 
     /// The client of a connection, or `None` if no limit applies to it. The certificate is not known yet.
     fn of_connection(remote: IpAddr, fronts: &[IpNet]) -> Option<Self> {
+        // All clients of a front share its connections.
         if is_front(remote, fronts) { None } else { Self::of_address(remote) }
     }
 
@@ -78,7 +80,7 @@ impl CountedClient {
             }
             address => address,
         };
-        // All users of a machine, and a front that nobody named, have one address there.
+        // All users of a machine have one loopback address, and so has a front that is not configured.
         (!address.is_loopback()).then_some(Self::Address(address))
     }
 }
@@ -280,10 +282,12 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
+        // One lock for the look and the count: two requests at the same time cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
         };
+        // All are looked at before one is counted, so that a refusal counts for none of them.
         if let Some(full) = clients.iter().flatten().find(|client| count(client) >= max) {
             return Err(self.refuse(full.clone(), limit));
         }
@@ -308,7 +312,7 @@ impl ClientLimits {
             return Ok(());
         }
         let mut known = self.lock();
-        // Clients without a permit leave here, which costs less than the start.
+        // Clients without a permit are removed here: that costs less than the start of a child.
         known.retain(|_, entry| entry.is_needed(now));
         let started = known.entry(client.clone()).or_default().starts.start(max, now);
         started.map_err(|retry_after| {
@@ -395,6 +399,7 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may, or starts them too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
+        // The permit is dropped if the start is refused, which takes it back.
         let child = self.take(ClientLimit::Children, 0)?;
         for client in [Some(&self.client), self.besides.as_ref()].into_iter().flatten() {
             self.limits.start(client, Instant::now())?;

@@ -167,9 +167,9 @@ impl Proxy {
             && live.state.endpoint.is_some()
             && !(*removed || live.state.route.opaque || live.state.may_bridge())
             && live.previous.is_empty()
-            // Sessions of Milepost's own outlive a reload that makes no more of them.
+            // Sessions of Milepost's own outlive a reload after which no new ones begin.
             && live.bridge.sessions.is_empty();
-        // The way of nearly all requests; what is rare must not make its future larger.
+        // Nearly all requests take this way: what is rare must not make its future larger.
         if is_call {
             let direct = Arc::clone(&live.direct);
             return Either::Left(direct.post(parts, body, proxy_auth, write_state));
@@ -198,7 +198,7 @@ impl Proxy {
             };
         }
         match part {
-            // In boxes: what is rare must not make the way of a call larger.
+            // Boxed: what is rare must not make the future of a call larger.
             EndpointKind::WellKnown(path) => {
                 Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
             }
@@ -275,7 +275,7 @@ impl Proxy {
                     Ok(posted) => posted,
                     Err(refusal) => return *refusal,
                 };
-                // A request without a session may have been on its way while the route got another server.
+                // A request without a session may have been sent before the route got another server.
                 if !parts.headers.contains_key(SESSION_ID) {
                     live = match self.current_for(&live) {
                         Some(now) if now.state.endpoint.is_none() || now.state.may_bridge() => now,
@@ -285,7 +285,7 @@ impl Proxy {
                 }
                 live.bridge.post(parts, posted, proxy_auth, write_state).await
             }
-            // Later revisions have nothing to listen to, and nothing to end.
+            // From 2026-07-28 on there is no stream to listen to and no session to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
             Method::GET => live.bridge.get(&parts, write_state),
             Method::DELETE => live.bridge.delete(&parts),

@@ -72,7 +72,7 @@ impl Launch<'_> {
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
         let span = tracing::info_span!("session", route = %state.route.path);
-        // A client that begins a session is older than 2026-07-28.
+        // Only a shared server gets a modern face: a client that begins a session is older than 2026-07-28.
         let mut face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
         if let Some(face) = &mut face {
             face.set_kept(kept.room());
@@ -103,6 +103,7 @@ impl Launch<'_> {
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
                 let server = ServerSide::new(server, face);
+                // Nothing is started: there is neither a pid nor a standard error.
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);
@@ -172,7 +173,7 @@ fn no_noise() -> DiagnosticsSink {
 
 /// Relays messages between clients and a server that is not a child, until either side ends.
 async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) {
-    // A client that ends a session has no interest in open calls.
+    // A client that ends its session does not wait for open calls.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 

@@ -167,7 +167,7 @@ impl Proxy {
         routes: &Routes,
         memory: &DurationStore,
     ) -> Result<Prepared, TargetError> {
-        // Nobody waits for certificates to be read.
+        // The lock is released before certificates are read: requests do not wait for files.
         let (now, removed, same_defaults) = {
             let live = self.routes();
             let removed: Vec<Arc<LiveRoute>> =
@@ -254,7 +254,7 @@ impl Proxy {
         old: Option<&Arc<LiveRoute>>,
         memory: &DurationStore,
     ) -> Result<Arc<LiveRoute>, TargetError> {
-        // Before the files are used: a change meanwhile is seen the next time.
+        // Before the files are used: a change in the meantime is seen at the next reload.
         let files = files_of(&route.upstream);
         let policy = policy_of(routes, route, old.map(|old| &*old.state), memory);
         let same = old.filter(|old| {

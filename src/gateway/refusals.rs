@@ -30,6 +30,7 @@ pub(crate) fn no_route() -> Response<Body> {
 pub(crate) fn events_head() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A stream must reach its client as it comes, and never from a cache.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     headers
@@ -98,7 +99,7 @@ pub(crate) fn refuse(
     parts: &Parts,
 ) -> Response<Body> {
     let mut response = not_taken(state, unread, parts.extensions.get(), None);
-    // The rest of its body is not read.
+    // HTTP/1.1 cannot refuse a body without closing the connection: its rest would be read as the next request.
     if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -113,6 +114,7 @@ fn not_taken(
 ) -> Response<Body> {
     tell_of_body(state, unread, client);
     let response = error_or_text(unread.status(), &unread.to_string(), id);
+    // Only these two pass by themselves: room becomes free.
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
@@ -170,6 +172,7 @@ pub(crate) fn keep_or_refuse(
     parts: &Parts,
     bytes: Bytes,
 ) -> Result<Bytes, Box<Response<Body>>> {
+    // Short bodies wait in the buffer of their connection anyway (`KEPT_MIN`).
     if bytes.len() < KEPT_MIN {
         return Ok(bytes);
     }
@@ -194,6 +197,7 @@ pub(crate) fn unreachable(
     if let UpstreamError::RequestBody(unread) = error {
         return not_taken(state, unread, None, id.as_deref());
     }
+    // Logged here, where the route is known.
     error.log(Some(&state.route.path));
     if let Some(kind) = error.kind() {
         state.shared.counts.upstream_error(kind);

@@ -213,6 +213,7 @@ impl RouteState {
     pub(crate) fn publish(self: &Arc<Self>) {
         let shared = &self.shared;
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+        // After the state: whoever sees the new generation finds the state.
         shared.generation.store(self.generation, Ordering::Release);
     }
 
@@ -239,6 +240,7 @@ impl RouteState {
         client: Option<&LimitedClient>,
     ) -> Result<StreamPermit, NoRoom> {
         let client = client.map_or(Ok(None), LimitedClient::stream)?;
+        // Counted before the comparison: of two streams at the same time only one gets the last place.
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit { state: Arc::clone(self), _client: client, share: None };
         if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }
@@ -275,6 +277,7 @@ impl RouteState {
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
+        // Hashed with a random key: the number says nothing about the credentials, and lasts as long as the process.
         self.shared.hasher.hash_one(values)
     }
 }
@@ -288,7 +291,7 @@ pub(crate) fn policy_of(
 ) -> Policy {
     let mut policy = routes.policy(route);
     policy.learned = match old {
-        // Another server takes its own time.
+        // Another server may be slower or faster: nothing of the old one's durations is used.
         Some(old) if label_of_route(&old.route) == label_of_route(route) => {
             let learned = Arc::clone(&old.policy.learned);
             if policy.estimates() && !old.policy.estimates() {

@@ -53,7 +53,7 @@ impl ServerLog {
     }
 }
 
-/// A line as text. What steers terminals is left to the log.
+/// A line as text. Control characters for terminals are removed by the log.
 fn readable(line: &[u8], cut: bool) -> String {
     let mut shown = String::from_utf8_lossy(line.trim_ascii_end()).replace('\t', " ");
     if cut {

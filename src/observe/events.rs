@@ -130,7 +130,7 @@ impl Large {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
         let text = self.scan.stand_in(self.len);
-        // A message that broke off does so here too.
+        // A message that broke off lacks its end here too.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
@@ -185,6 +185,7 @@ impl EventEmitter {
     }
 
     fn put(&mut self, at: Instant, kind: EventKind) {
+        // Times never fall: a replay adds the differences up.
         self.last = self.last.max(at);
         let event = ObserverEvent { at: self.last, kind };
         self.observers.iter_mut().for_each(|observer| observer.on_event(&event));
@@ -195,6 +196,7 @@ impl EventEmitter {
         let at = if input.is_sequel() { self.last } else { now };
         match &input {
             Input::MarkWritten(stream) => {
+                // Most messages are written at once, as a replay supposes: this is shown only where it was otherwise.
                 let late = at.saturating_duration_since(self.last) >= APART;
                 let waits = self.waits.remove(stream);
                 if self.unwritten.remove(stream) && (waits || late) {
@@ -212,7 +214,7 @@ impl EventEmitter {
             Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
         }
-        // A replay takes it that clients read at once, unless an input says otherwise.
+        // A replay supposes that clients read at once, unless an input says otherwise.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
@@ -270,6 +272,7 @@ impl EventEmitter {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let text = large.stand_in();
+        // Clients that have left never read their large message to its end: its stand-in would stay for ever.
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
@@ -321,6 +324,7 @@ impl EventEmitter {
         if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
             && let Some(call) = filter.calls().opened(*call)
         {
+            // Before the decision, so that an observer knows the call that it is about.
             self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));

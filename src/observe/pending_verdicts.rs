@@ -38,13 +38,14 @@ impl PendingVerdicts {
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => text,
             _ => return,
         };
-        // The message was another filter's to judge, and its number is given again.
+        // Another filter has judged the message before, so that its number is given again.
         if self.0.back().is_some_and(|last| last.number == number) {
             self.0.pop_back();
         }
         if self.0.len() >= WAITING_MAX {
             self.0.pop_front();
         }
+        // The elements of an array have numbers of their own, and their verdicts come one by one.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
@@ -54,6 +55,7 @@ impl PendingVerdicts {
 
     /// Takes out the message of this number, and the time when it came.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
+        // The newest one whose number is not above: an element of an array has a number above that of the array.
         let place = self.0.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.0.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);

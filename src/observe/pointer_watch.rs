@@ -41,7 +41,7 @@ impl fmt::Display for PointerMiss {
     }
 }
 
-/// What has become of a pointer.
+/// Whether a pointer has found a value, and the pointer that was probably meant.
 #[derive(Debug, Clone, Default)]
 struct PointerFate {
     is_found: bool,
@@ -157,6 +157,7 @@ impl ObserverFactory for PointerWatch {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
+        // Most routes have no dialect of their own: their filters are not observed at all.
         own_dialects(policy).next()?;
         Some(Box::new(PointerObserver {
             watch: self.clone(),
@@ -202,6 +203,7 @@ impl Drop for PointerObserver {
         all.add(&self.finds);
         for miss in all.missed() {
             let is_new = watched.told.insert((self.route.clone(), miss.dialect.clone(), miss.key));
+            // A connection tells only of dialects that it has used itself; the others are told of by another one.
             let was_tried = self.finds.dialects.contains_key(&miss.dialect);
             if is_new && was_tried {
                 let route = Some(&*self.route).filter(|route| !route.is_empty());

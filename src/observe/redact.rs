@@ -36,7 +36,7 @@ impl Masking {
         Self { masks, ..Self::default() }
     }
 
-    /// Keeps the id and the token of a request in mind: servers give them back under other names.
+    /// Remembers the id and the token of a request: servers give them back under other names.
     pub fn learn_names(&mut self, text: &Bytes) {
         let message = Message::parse(text.clone());
         if message.kind() == Kind::Batch {
@@ -60,6 +60,7 @@ impl Masking {
     pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
         let begin = json::skip_space(text, 0);
         let is_json = matches!(text.get(begin), Some(b'{' | b'['));
+        // JSON is searched as JSON, since the names of its members mark secrets; the rest of the line is words.
         if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
             let mut out = text.get(..begin).unwrap_or_default().to_vec();
             self.value(text, begin..end, false, 0, &mut out);
@@ -88,6 +89,7 @@ impl Masking {
         if self.names.contains(secret) {
             return secret.to_owned();
         }
+        // Counted before the look-up: the number that a new secret would get.
         let next = self.known.len() + 1;
         if let Some(number) = self.known.get(secret) {
             return format!("{MASK}{number}");
@@ -132,6 +134,7 @@ impl Masking {
                         value.get(written..member.value.start).unwrap_or_default(),
                     );
                     written = member.value.end;
+                    // The token of a progress must stay: a replay finds the call by it.
                     if name == TOKEN {
                         out.extend_from_slice(value.get(member.value).unwrap_or_default());
                     } else {
@@ -162,7 +165,7 @@ impl Masking {
             }
             Some(b'"') => {
                 let Some(words) = json::decode_str(value) else {
-                    // The text is no string that anyone could read.
+                    // The text cannot be read as a string.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());
                 };

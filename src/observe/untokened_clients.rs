@@ -52,6 +52,7 @@ impl UntokenedClients {
                     *count = count.saturating_add(1);
                     return false;
                 }
+                // Clients choose their names: a client that changes its name with each call must not fill the memory.
                 if seen.without_token.len() >= CLIENTS_MAX {
                     seen.others = seen.others.saturating_add(1);
                     return false;

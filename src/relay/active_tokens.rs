@@ -56,6 +56,7 @@ impl TokenScope {
         }
         let mut users = self.tokens.lock();
         for token in &tokens {
+            // One entry for each call: two calls of a session may have the same token.
             users.entry(token.clone()).or_default().push(self.number);
         }
         drop(users);
@@ -74,6 +75,7 @@ impl TokenScope {
         message: &Message,
     ) {
         let own = own.map_or(0, |lease| lease.tokens.len());
+        // Most often only this call has tokens: then the lock of the route is not taken.
         if self.tokens.entries.load(Ordering::Relaxed) > own {
             self.mark(now, filter, origin, message);
         }

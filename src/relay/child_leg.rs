@@ -65,6 +65,7 @@ impl ChildLeg {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
+        // `spool` comes first: the other parts look at whole messages only.
         let kept = match &mut self.spool {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
@@ -143,7 +144,7 @@ impl ChildLeg {
                 return Poll::Ready(own);
             }
             if self.pipe.backlog().is_writing() {
-                // The server was told something just now.
+                // A part may have sent the server something. Polled again, so that it is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -216,7 +217,7 @@ impl ServerLeg for ChildLeg {
     fn enter_raw_mode(&mut self) -> bool {
         let is_raw = self.spool.is_none() && self.start.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
-            // A client that only looks on answers nothing.
+            // In raw mode nothing can be answered in the server's place.
             self.settle();
         }
         is_raw

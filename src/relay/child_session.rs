@@ -124,6 +124,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     }
                 },
                 exit = self.child.wait() => {
+                    // The pipe may still hold the last output. Where its end has been seen, nothing is left in it.
                     if !std::mem::take(&mut server_done) {
                         self.drain().await;
                     }
@@ -133,7 +134,7 @@ impl<C: ClientLeg> ChildSession<C> {
                 }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    // The others may mean something else to a server than its end.
+                    // Other signals may mean something else to the server than its end: no kill follows them.
                     if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
                         let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
@@ -155,9 +156,11 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Starts the server again if it has ended over `server/discover`, which an old server need not
     /// know.
     async fn starts_afresh(&mut self) -> bool {
+        // A client that sends nothing more needs no new server.
         if self.client_done || !self.relay.server().inner().has_failed() {
             return false;
         }
+        // The server may have closed its output only, and would run on beside the new one.
         self.child.signal(child::Signal::SIGKILL);
         self.child.sweep().await;
         match child::spawn(&self.program, Stderr::Piped) {
@@ -190,6 +193,7 @@ impl<C: ClientLeg> ChildSession<C> {
         self.relay.close_server_input().await;
         self.client_done = true;
         let patient = client_reads && self.relay.open_calls() > 0;
+        // A client that stops reading shortens the time; nothing makes it longer.
         if self.stop.is_none() || (self.patient && !patient) {
             let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
             self.stop = Some(Stop::Term(Instant::now() + grace));
@@ -224,6 +228,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
     /// its descendants.
     async fn end(&mut self, exit: Exit) {
+        // Heartbeats stop first: they would say that the calls go on.
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
@@ -243,6 +248,7 @@ impl<C: ClientLeg> ChildSession<C> {
         let mut quiet = Instant::now() + DRAIN;
         let mut read = self.relay.server().inner().bytes_read();
         while Instant::now() < end {
+            // While the client is behind, the pipe is not read, so that its silence says nothing.
             let until = if self.relay.is_held_up() { end } else { quiet.min(end) };
             match timeout_at(until, self.relay.step()).await {
                 Ok(RelayStep::ServerDone | RelayStep::ClientGone) | Err(_) => return,

@@ -120,6 +120,7 @@ impl DiscoverProbe {
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
+            // The new server gets what the client has sent since, and not the question again.
             self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {
@@ -215,11 +216,12 @@ impl DiscoverProbe {
     pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
+        // Notifications and requests of the server say nothing about the question.
         if message.kind() != Kind::Response {
             return Some(FromServer::Message(origin, message));
         }
         let id = message.id_key();
-        // A client that falls back may begin its ids anew.
+        // A client that falls back to `initialize` may begin its ids anew: the same id then names another request.
         let agrees = || {
             let result = message.result();
             result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())

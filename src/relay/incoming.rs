@@ -23,7 +23,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Done => {
                     self.stop_reading_clients();
                     self.filter.apply(now(), Input::CloseClients);
-                    // Before the server's input is closed.
+                    // Requests that the filter held have to reach the server before its input is closed.
                     self.send_released(now());
                     return RelayStep::ClientDone;
                 }
@@ -40,6 +40,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
+                    // An answer that comes from a file is given up with its client.
                     self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
@@ -64,6 +65,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
                 FromClient::End => {
+                    // The server gets the end first: messages that the filter sends now follow the whole message.
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));
@@ -77,7 +79,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // Text that the server wrote before is not about this request.
+            // What the server has written on standard error until now cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -85,6 +87,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.filter.try_with(|filter| filter.calls_mut().set_origin(stream, headers.origin()));
         }
         let payload = self.filter.client_message(now(), stream, message);
+        // The message may have opened a call: other sessions must know its token before the server reports on it.
         if let Some(tokens) = &mut self.tokens {
             tokens.renew(&mut self.filter);
         }
@@ -122,6 +125,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
+                    // Only if an answer waits for this end: nothing else depends on it.
                     let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
@@ -151,11 +155,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
+        // An answer that nobody waits for is dropped, and its file with it.
         let answered = response
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
         if let Some(answered) = answered {
-            // Its waiting progress goes first.
+            // Progress that waits for the client goes out before the first piece.
             self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed
@@ -174,11 +179,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let reader = reader.map(|place| self.spooled.remove(place));
         match (piece, reader) {
             (Err(_), Some(reader)) => {
+                // Half of the answer is written: the client must not take it for the whole.
                 if reader.begun {
                     self.clients.send(stream, Transmit::broken());
                 }
                 self.clients.send(stream, reader.error());
             }
+            // An empty last piece ends the message on its stream.
             _ => self.clients.send(stream, Transmit::piece(Bytes::new(), true)),
         }
         RelayStep::Moved

@@ -171,8 +171,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics.listen();
         }
         let observes = policy.observes();
-        // Only clients on a pipe have a server that passes bytes: to ask them first would have them pass
-        // what no server takes.
+        // The server's leg is asked first: clients must not be in raw mode in front of a leg that takes no
+        // raw bytes.
         let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
         filter.calls_mut().note_changes();
@@ -240,7 +240,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Requests from now on go by `policy`.
+    /// Later requests use `policy`; open requests keep their settings.
     fn set_policy(&mut self, policy: &Arc<Policy>) {
         if policy.listens_to(TextSource::Stderr) {
             self.diagnostics.listen();
@@ -490,7 +490,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn server_written(&mut self, ok: bool) -> RelayStep {
         if !ok {
-            // The server reads no more. It may still say something, and its exit says the rest.
+            // The server has closed its input. Its output is still read, and its end is reported when it exits.
             self.stop_reading_clients();
             return RelayStep::ClientDone;
         }

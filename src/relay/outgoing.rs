@@ -37,6 +37,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return due.map(tokio::time::Instant::from_std);
         }
         if self.clients.are_strangers() {
+            // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
             for stream in
                 self.filter.try_with(|filter| filter.calls().full_streams()).unwrap_or_default()
             {
@@ -45,13 +46,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             }
         }
+        // Streams that have got enough for one write come first: nothing else marks them as changed.
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
             // The messages of the failed filter are given out stream by stream.
             looks = self.streams().collect();
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
-            // A stream that is not ready will be written, and has changed then.
+            // A stream that is not ready is being written. The end of the write marks it as changed.
             if self.clients.is_ready(stream) {
                 self.look_at(stream, now);
             }
@@ -94,6 +96,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);
+        // Other streams have their turn before it.
         if is_full {
             self.again.push(stream);
         }
@@ -104,10 +107,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
         if self.writes_nothing() {
+            // Taken out all the same: the filter decides and counts as usual.
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
         let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
+        // Nothing may come between the pieces of an answer from a file.
         if from_file.peek().is_some_and(|first| first.begun) {
             return;
         }
@@ -119,6 +124,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let is_over = |filter: &mut Filter| filter.is_over(stream);
         if self.exchanges.contains(&stream)
             && !from_file
+            // `None`: the filter has failed, and adds nothing more to the stream.
             && self.filter.try_with(is_over) != Some(false)
         {
             self.exchanges.remove(&stream);

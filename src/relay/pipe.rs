@@ -95,6 +95,7 @@ impl Pipe {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
+        // Once nothing more comes, the rest without a line end is the last frame.
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
@@ -111,17 +112,19 @@ impl Pipe {
             if !self.open {
                 return Poll::Ready(PipeRead::End);
             }
-            // A message that waits keeps the buffer it came in; small ones share one.
+            // A message that waits keeps its read buffer alive, so small messages share one.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
                 // As much again for a long line, so that growing copies it once and not once a read.
                 self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
             }
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
+            // An error ends the input as its end does: nothing more can be read.
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
             self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
+                // In raw mode the bytes go on as they are, and are decoded besides, for whoever observes.
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
         }
@@ -133,6 +136,7 @@ impl Pipe {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
                 self.gone = true;
+                // Nobody reads: what is left for this side would only take memory.
                 self.drop_unwritten();
                 return Poll::Ready(false);
             }
@@ -141,6 +145,7 @@ impl Pipe {
     }
 
     fn put(&mut self, payload: &Payload) {
+        // In raw mode only the other side's own bytes are written.
         if !self.is_raw {
             let outbox = if self.midway { &mut self.waiting } else { &mut self.outbox };
             outbox.push_message(payload);
@@ -198,6 +203,7 @@ impl ClientLeg for Pipe {
     }
 
     fn is_ready(&self, stream: StreamId) -> bool {
+        // A message is decided only when all before it is written: until then a newer report may take its place.
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
 
@@ -212,7 +218,7 @@ impl ClientLeg for Pipe {
         match part {
             Fragment::Whole => self.put(&payload),
             Fragment::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
-            // The error of its request follows. Clients of stdio read half a message as a line that is no JSON.
+            // A broken message gets its line end too: the error of its request is then a line of its own.
             Fragment::End | Fragment::Broken => {
                 payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
                 self.end_pieces();
@@ -246,6 +252,7 @@ impl ClientLeg for Pipe {
     }
 
     fn stop_reading(&mut self) {
+        // What has been read and not taken is dropped with the input.
         self.open = false;
         self.buffer.clear();
     }
@@ -262,6 +269,7 @@ fn from_server(read: PipeRead) -> FromServer {
         PipeRead::Frame(LineFrame::Line(line)) => {
             FromServer::Message(Origin::Shared, Message::parse(line))
         }
+        // A last line may lack its line end: it counts if it is whole.
         PipeRead::Frame(LineFrame::Rest(rest)) if is_whole(&rest) => {
             FromServer::Message(Origin::Shared, Message::parse(rest))
         }
@@ -277,7 +285,7 @@ fn from_server(read: PipeRead) -> FromServer {
 
 impl ServerLeg for Pipe {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
-        // No waker: pieces come from the task that polls.
+        // No waker is registered: only this task shortens `waiting`.
         if self.waiting.bytes >= WAITING_MAX {
             return Poll::Pending;
         }
@@ -324,6 +332,7 @@ impl ServerLeg for Pipe {
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let closed = pin!(self.writer.shutdown()).poll(cx);
+        // Only dropping the writer closes a pipe.
         if closed.is_ready() {
             self.writer = Box::new(tokio::io::sink());
         }

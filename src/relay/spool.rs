@@ -70,10 +70,12 @@ impl SpoolLarge {
             return;
         };
         let Coming { mut scan, kept } = *coming;
+        // Scanned even if it is not kept: the id of the answer, for the error, may come in a later piece.
         scan.feed(&piece);
         self.state = match kept {
             Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
             Ok(mut kept) => {
+                // Written by `poll_write`, since the file may be slow.
                 let write = async move { kept.push(piece).await.map(|()| kept) };
                 SpoolState::Writing(scan, write.boxed())
             }
@@ -107,6 +109,7 @@ impl SpoolLarge {
         }
         let id = envelope.id()?;
         let why = match kept {
+            // Only a whole message is given out: a client would take the part for the answer.
             Ok(kept) if whole => {
                 return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));
             }

@@ -47,7 +47,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
                 return Poll::Ready(received);
             }
             if self.leg.backlog().is_writing() {
-                // The server was told something just now.
+                // The server may have been sent an error (`refuse`). Polled again, so that the error is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -85,7 +85,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // Large messages are not passed on as they come.
+        // Raw mode forwards bytes as they come, but large messages have to wait in a file.
         false
     }
 

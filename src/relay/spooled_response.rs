@@ -24,6 +24,7 @@ pub(super) struct SpooledBytes {
 
 impl SpooledBytes {
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), SpoolError> {
+        // Counted before the write, so that the budget also limits the bytes in files.
         self.room.hold(piece.len()).map_err(|_| SpoolError::NoRoom)?;
         Ok(self.spill.push(piece).await?)
     }
@@ -161,6 +162,7 @@ impl SpoolReader {
             };
             let is_last = piece.is_empty();
             if is_last {
+                // The reader is done. An empty piece tells the repairs that nothing follows.
                 self.rest = None;
             }
             let text = 0..piece.len();
@@ -172,6 +174,7 @@ impl SpoolReader {
                     ReadablePiece::Instead(new) => repaired = new.into(),
                 }
             }
+            // A repair may hold back the end of a piece, in which a character is cut.
             if !repaired.is_empty() {
                 self.begun = true;
                 return Poll::Ready(Ok(Some(repaired)));
@@ -210,6 +213,7 @@ impl LateReader {
                 Ok(piece) => self.text.extend_from_slice(&piece),
                 Err(error) => {
                     tracing::error!(%error, "an answer stored in a file cannot be read; the answer is dropped");
+                    // A part of the answer would be read as the whole.
                     self.text.clear();
                     break;
                 }

@@ -76,7 +76,7 @@ impl DiagnosticsSink {
     /// Reads the waiting text in the pipe, which was written before the next message. Does nothing
     /// unless the lines are kept.
     pub(crate) fn catch_up(&mut self) {
-        // The task that it wakes polls again before it waits.
+        // A no-op waker is enough: this task polls the sink again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..CATCH_UP_MAX / ERRORS_READ {
             if self.terminal.is_none() || !matches!(self.poll(&mut cx), Poll::Ready(_)) {
@@ -102,6 +102,7 @@ impl DiagnosticsSink {
         if !self.outbox.is_empty() {
             let written = pin!(self.outbox.write(&mut self.to)).poll(cx);
             if let Poll::Ready(written) = written {
+                // Ignore the error: where standard error is closed, the relay goes on without it.
                 if written.is_err() {
                     self.outbox = Outbox::default();
                 }
@@ -113,6 +114,7 @@ impl DiagnosticsSink {
         {
             self.read.reserve(ERRORS_READ);
             let read = ready!(pin!(from.read_buf(&mut self.read)).poll(cx));
+            // An error is an end, too: nothing more can be read.
             if !matches!(read, Ok(1..)) {
                 self.from = None;
                 return Poll::Ready(Activity::Other);
@@ -135,7 +137,7 @@ impl DiagnosticsSink {
     /// Writes the remaining text, also from the server's standard error; gives up if nothing is
     /// taken for `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
-        // A process that holds it open and is silent has nothing to say about this server.
+        // A process that keeps standard error open and stays silent has nothing to say about this server.
         let end = Instant::now() + ERRORS_LAST_MAX;
         while self.from.is_some()
             && Instant::now() < end

@@ -43,10 +43,12 @@ impl ByteBudget {
     /// The part of the client with this number; without one only the limit of all holds.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
+            // Locked once for each share, and not for its bytes, which have an atomic counter.
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
             }
+            // Entries of clients that have left go when a new client comes: no list of departures is needed.
             clients.retain(|_, known| known.strong_count() > 0);
             let own = Arc::<AtomicU64>::default();
             clients.insert(client, Arc::downgrade(&own));
@@ -95,6 +97,8 @@ impl ByteRoom {
     /// dropped all the same.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
+        // Added before the comparison: two owners at the same time cannot both take the last room. `Relaxed` is
+        // enough, because no other memory depends on the counters.
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = self.share.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let own = self
@@ -104,6 +108,7 @@ impl ByteRoom {
             .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
         match () {
+            // The share of the client is checked first: it tells the client that it is the one who has too much.
             () if own > max / SHARES => Err(BudgetExceeded::Client),
             () if all > max => Err(BudgetExceeded::All),
             () => Ok(()),
@@ -120,6 +125,7 @@ impl ByteRoom {
             Some(0) => Ok(()),
             Some(more) => {
                 let held = self.hold(usize::try_from(more).unwrap_or(usize::MAX));
+                // `hold` counts the bytes even if it fails, so that they have to be taken back here.
                 held.inspect_err(|_| self.give_back(more))
             }
             None => {
@@ -135,6 +141,7 @@ impl ByteRoom {
         if let Some(less) = before.checked_sub(bytes) {
             return self.give_back(less);
         }
+        // Ignore the error: bytes that are in memory already count even beyond the limit.
         let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
     }
 
@@ -187,6 +194,7 @@ impl<R> AsRef<[u8]> for Kept<R> {
 
 /// The bytes of `new`, which keep the room of `old` as `old` does.
 pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
+    // Short bodies have no room in the budget (`KEPT_MIN`), so there is none to keep.
     if old.len() < KEPT_MIN {
         return new;
     }

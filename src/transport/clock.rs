@@ -10,5 +10,6 @@ pub(crate) fn now() -> std::time::Instant {
 /// The pause before the next attempt: `first` after no failure, twice as long after each further one, `longest` at
 /// most.
 pub(crate) fn growing_pause(first: Duration, longest: Duration, failures: u32) -> Duration {
+    // Saturating: a server that is away for days has any number of failures.
     first.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }

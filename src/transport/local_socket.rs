@@ -40,6 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> LocalStream for T {}
 /// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
 /// state. `None` if there is neither.
 pub fn folder(runtime: Option<OsString>, state: Option<&Path>) -> Option<PathBuf> {
+    // The XDG specification says that a relative path is to be ignored.
     let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     let below = |path: PathBuf| path.join(BELOW_RUNTIME);
     runtime.map(below).or_else(|| Some(state?.join(BELOW_STATE)))
@@ -59,8 +60,10 @@ impl LocalSocket {
     /// # Errors
     /// If the folder belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
+        // First: in a folder of another user, that user could put another socket in the place of this one.
         sockets::make_folder(folder)?;
         sweep(folder);
+        // The random part keeps two sockets of one process apart.
         let random = random_id().ok_or(io::ErrorKind::Unsupported)?;
         let id = random.get(..8).unwrap_or_default();
         let path = folder.join(format!("{kind}-{}-{id}.{ENDING}", process::id()));
@@ -104,6 +107,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
         entry.path().extension().is_some_and(|ending| ending == ENDING) && sockets::is_socket(entry)
     };
     let found = entries.filter_map(Result::ok).filter(is_socket);
+    // Sorted by name, so that every call lists them in one order.
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
     paths.sort();
     paths
@@ -117,6 +121,7 @@ pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
     match timeout(BUSY, sockets::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {
+            // Only a refusal shows that no process listens. A timeout may be a busy process, whose socket stays.
             if sockets::is_refusal(&error) {
                 let _ = fs::remove_file(path);
             }
@@ -130,6 +135,7 @@ pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
 fn sweep(folder: &Path) {
     for path in list(folder) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        // The name has the process's number, so that a socket without its process is known without a connection.
         let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
         if sockets::is_stale(&path, pid) {
             let _ = fs::remove_file(&path);

@@ -72,20 +72,22 @@ impl BearerFile {
     fn read(&self, last: &mut LastRead) -> Result<HeaderValue, String> {
         let unreadable =
             |error| format!("cannot read the token in {}: {error}", self.file.display());
-        // A small local file: waiting for it takes no longer than handing it to a thread would.
+        // The call blocks the thread. The file is small and local: handing it to another thread would take as long.
         let about = fs::metadata(&self.file).map_err(unreadable)?;
         let changed = (about.modified().map_err(unreadable)?, about.len());
+        // The length is compared too, because the times of some file systems are too coarse for two quick writes.
         if let Some((at, header)) = &last.token
             && *at == changed
         {
             return Ok(header.clone());
         }
         let no_token = || format!("{} holds no token", self.file.display());
-        // Opening a pipe or a device would wait for another process.
+        // A read of a pipe or a device would wait for another process.
         if about.len() > TOKEN_MAX || !about.is_file() {
             return Err(no_token());
         }
         let text = fs::read_to_string(&self.file).map_err(unreadable)?;
+        // `last` keeps the good token: while the file is being replaced, requests go on with the one before.
         let header = bearer(&text).ok_or_else(no_token)?;
         last.token = Some((changed, header.clone()));
         Ok(header)

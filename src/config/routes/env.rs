@@ -75,6 +75,7 @@ impl EnvValues {
         let others = self.servers.iter().filter(|(other, _)| **other != route);
         let all = self.secrets.iter().chain(others.flat_map(|(_, names)| names));
         let own = self.servers.get(&route);
+        // A variable that the route hands to its server on purpose is not kept from that server.
         let is_own = |name: &&String| own.is_some_and(|own| own.contains(*name));
         all.filter(|name| !is_own(name)).cloned().collect()
     }
@@ -166,6 +167,7 @@ pub(super) fn expand(
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
     let top = VariableLocation::default();
+    // A list and not a recursion: the depth of a file cannot use up the stack.
     let mut unread: Vec<(VariableLocation, &mut Spanned<DeValue<'_>>)> =
         table.iter_mut().map(|(key, value)| (top.below(key.get_ref()), value)).collect();
     while let Some((place, value)) = unread.pop() {
@@ -182,7 +184,7 @@ pub(super) fn expand(
             DeValue::String(written) if written.contains("${") => {
                 let expanded = fill(written, &|name| look_up(name, environment))
                     .map_err(|fault| fault.at(text, span.clone()))?;
-                // Nothing is hidden of an empty value, and every empty string looks like it.
+                // An empty value is not noted: every empty string would be taken for it, and there is nothing to hide.
                 let has_variables = !expanded.names.is_empty();
                 env_values.note(&place, expanded.names);
                 if has_variables && !expanded.text.is_empty() {

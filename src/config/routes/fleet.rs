@@ -24,6 +24,7 @@ impl FleetKey {
         let digit =
             |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let mut key = [0; 32];
+        // The length is checked first: `zip` and `chunks` below would otherwise fill a part of the key with zeros.
         if digits.len() != 2 * key.len() {
             return Err(format!(
                 "a key has {} characters here; 64 hexadecimal digits are expected, as from `openssl rand -hex 32`",
@@ -105,6 +106,7 @@ impl Fleet {
                         one, such as advertise = \"${POD_IP}:7334\"";
             return Err(("advertise", what.to_owned()));
         };
+        // The address is written into sealed ids, so it has to be one that the other replicas can connect to.
         if advertise.ip().is_unspecified() || advertise.port() == 0 {
             let what = format!(
                 "{advertise} leads nowhere; the address and port under which other replicas reach this one \

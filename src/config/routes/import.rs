@@ -57,6 +57,7 @@ fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String
     for (name, server) in servers.into_iter().flatten() {
         let server = import_forms::plain_form(server);
         page.server(name, &server).map_err(|what| {
+            // The parser has kept no places: the name in quotes is where the server begins, nearly always.
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
             (ConfigError { at, what }, Some(name.clone()))
         })?;
@@ -71,6 +72,8 @@ fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String
 fn json_file(text: &str) -> Result<Value, ConfigError> {
     serde_json::from_str(&without_comments(text)).map_err(|error| {
         let before = text.split_inclusive('\n').take(error.line().saturating_sub(1));
+        // serde has a line and a column, and `ConfigError` an offset in bytes. Comments were replaced byte by byte, so
+        // the offset is right in the text of the file too.
         let at = before.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default().to_owned();
@@ -85,6 +88,7 @@ fn servers(file: &Value) -> Option<&Map<String, Value>> {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
     });
+    // Last, a file that is itself the list: one object has to look like a server, so that no other file is misread.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 
@@ -128,7 +132,7 @@ fn without_comments(text: &str) -> String {
         }
         at = end;
     }
-    // Only whole comments were replaced, byte by byte by spaces.
+    // Only whole comments were replaced, byte by byte with spaces, so the text is still UTF-8.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
@@ -203,6 +207,7 @@ impl ImportDraft {
         let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
         let name = name.trim_matches(['-', '.']);
         let path = RoutePath::read(&format!("/{name}")).unwrap_or_else(|_| "/server".to_owned());
+        // Another server may get the same path once the signs that paths do not have are replaced: it gets a number.
         let others = (2..).map(|number| format!("{path}-{number}"));
         let free = std::iter::once(path.clone()).chain(others).find(|p| !self.paths.contains(p));
         let path = free.unwrap_or(path);
@@ -250,7 +255,7 @@ impl ImportDraft {
         if !variables.is_empty() {
             keys.push(format!("upstream.env = {}", table(variables)));
         }
-        // Only the client knows the folder of another path.
+        // A relative folder begins at one that only the client knows, such as that of its project.
         if let Some(folder) = text(server, "cwd")?.map(|folder| self.references(folder))
             && (folder.starts_with('/') || folder.starts_with("${"))
         {
@@ -267,6 +272,7 @@ impl ImportDraft {
         server: &Value,
     ) -> Result<Vec<String>, String> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
+        // A client that says nothing tries both transports; the usual path tells which one this is.
         let is_sse = kind == "sse" || (kind.is_empty() && path.ends_with("/sse"));
         let (before, query) = url.split_once('?').unwrap_or((url, ""));
         let mut shown = self.references(before);
@@ -279,6 +285,7 @@ impl ImportDraft {
         let mut keys = vec![format!("upstream.{place} = {}", quote(&shown))];
         let mut headers = Vec::new();
         for (header, value) in pairs(server, "headers")? {
+            // The scheme stays readable in the file; only the credential behind it goes to the environment.
             let schemes = ["Bearer ", "Basic ", "Token "];
             let scheme = schemes.into_iter().find(|scheme| value.starts_with(scheme)).unwrap_or("");
             let rest = &value[scheme.len()..];
@@ -293,6 +300,7 @@ impl ImportDraft {
 
     /// A value as a route file has it. What looks like a secret is left to the environment.
     fn value(&mut self, name: &str, value: &str, variable: &str) -> String {
+        // A value with a reference holds no secret itself.
         let has_reference = value.contains("${");
         if has_reference || !(is_secret(name, value) || is_secret_value(value)) {
             return self.references(value);
@@ -336,6 +344,7 @@ impl ImportDraft {
                     self.variables.insert(plain.to_owned());
                 }
             } else {
+                // `${workspaceFolder}` and the like have a meaning in the editor only.
                 self.notes.push(format!("${{{inner}}} is for you to fill in"));
                 out += &format!("$${{{inner}}}");
             }

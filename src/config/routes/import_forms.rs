@@ -55,6 +55,7 @@ pub(super) fn plain_form(server: &Value) -> Value {
         members.insert("disabled".to_owned(), true.into());
     }
     members.remove("enabled");
+    // These words of opencode only say what `command` and `url` say as well.
     if matches!(server.get("type").and_then(Value::as_str), Some("local" | "remote")) {
         members.remove("type");
     }
@@ -63,6 +64,7 @@ pub(super) fn plain_form(server: &Value) -> Value {
         _ => Map::new(),
     };
     if let Some(Value::Object(variables)) = members.remove("env_http_headers") {
+        // Codex names variables; a route file has a reference to the variable in the place of the value.
         let filled = variables.into_iter().filter_map(|(header, variable)| {
             Some((header, format!("${{{}}}", variable.as_str()?).into()))
         });

@@ -64,6 +64,7 @@ impl<S: SettingScope> ScopeTable<S> {
 
     fn keep_span(&mut self, path: &str, key: Range<usize>, value: &FileValue<'_>) {
         self.spans.insert(path.to_owned(), (key, value.span()));
+        // Errors of inner keys (`tls.key`) are found after the table has been read, when only their path is known.
         if let DeValue::Table(table) = value.get_ref() {
             for (key, value) in table {
                 self.keep_span(&format!("{path}.{}", key.get_ref()), key.span(), value);
@@ -123,6 +124,7 @@ impl UpstreamSection {
                 "sse" => upstream.sse = Some(read(value)?),
                 "lifecycle" => upstream.lifecycle = Some(read(value)?),
                 name if http.contains(&name) => drop(upstream.http.read_key(key, value)?),
+                // `known` has admitted the key: what is not a setting of HTTP is one of stdio.
                 _ => drop(upstream.stdio.read_key(key, value)?),
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! Oversights: what a route file may say and its author hardly means.
+//! Oversights: what a route file may say, but its author probably does not mean.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -53,6 +53,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
         let what = "there is no route; write at least one [[route]] with a path and an upstream";
         found.push(ConfigError::new(0..0, what));
     }
+    // Warnings are sought by kind, and read from the top of the file.
     found.sort_by_key(|oversight| oversight.at);
     let (path, text) = (routes.path(), routes.text());
     let fault = |oversight: ConfigError| {
@@ -91,9 +92,10 @@ fn member_of<'t, 'a>(
     }
 }
 
-/// A program that nothing is known of where commands are looked for.
+/// The warning about a program that is not found where commands are looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
+    // As the child is started: the PATH of `upstream.env` goes before the inherited one.
     let own = stdio.env.iter().find(|(name, _)| *name == OsStr::new("PATH"));
     let inherited = std::env::var_os("PATH");
     let paths = own.map(|(_, paths)| paths.as_os_str()).or(inherited.as_deref());
@@ -126,7 +128,7 @@ fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigE
     Some(ConfigError::new(place.span(), what))
 }
 
-/// A server that is this proxy itself.
+/// The warning about a server that is this proxy itself.
 fn own_listener(
     routes: &Routes,
     route: &Route,
@@ -155,7 +157,7 @@ fn own_listener(
     Some(ConfigError::new(place.span(), what))
 }
 
-/// A header for the names of users that nobody is believed in.
+/// The warning about a header that names users, where no front is trusted to set it.
 fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError> {
     let place =
         member(server, "principal").filter(|_| routes.server().trusted_proxies.is_empty())?;
@@ -169,6 +171,7 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
+        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
     };
@@ -184,6 +187,7 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
 fn named_dialects(table: &DeTable<'_>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for (key, value) in table {
+        // Every table is searched: `dialects` may stand in `[defaults]`, in a route and in each of its tools.
         match value.get_ref() {
             DeValue::Table(inner) => named.extend(named_dialects(inner)),
             DeValue::Array(parts) => {
@@ -216,7 +220,7 @@ fn unused_dialect(section: &DeTable<'_>, named: &BTreeSet<String>) -> Option<Con
     Some(ConfigError::new(name.span(), what))
 }
 
-/// Pointers that find nothing in a notification as it should be.
+/// The warnings about pointers that find nothing in a valid notification.
 fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     if member(section, "method").is_none() {
         return Vec::new();
@@ -241,6 +245,7 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
 /// The error for a file of another format, which is no TOML.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
+    // A byte order mark is no part of the text.
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(begin).is_ok();
     if named == "json" || begin.starts_with('{') || (begin.starts_with('[') && is_json()) {

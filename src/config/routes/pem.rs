@@ -26,6 +26,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 pub(super) fn key(path: &Path, chain: Vec<CertificateDer<'static>>) -> Result<(), String> {
     let key = PrivateKeyDer::from_pem_slice(&content(path)?)
         .map_err(|_| format!("{} holds no private key in PEM form", path.display()))?;
+    // The library compares the key with the certificate, which a handshake would do only when a client comes.
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),
         Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {

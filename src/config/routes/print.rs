@@ -81,6 +81,7 @@ impl RoutePrinter<'_> {
     /// A string as it is written in a file: what the environment gave is shown by its name.
     fn written(&self, text: &str) -> String {
         let written = self.env_values.written(text).map(str::to_owned);
+        // The text is read again as a route file: a `${` in it that is no variable has to be doubled.
         written.unwrap_or_else(|| text.replace("${", "$${"))
     }
 
@@ -130,7 +131,7 @@ impl RoutePrinter<'_> {
         }
         if let Some(last) = &dialect.last {
             let pointer = self.text(Pointer::as_str(&last.pointer));
-            // JSON has no scalar that TOML would read as another.
+            // A scalar is written in JSON and in TOML in the same way, except for a string.
             let equals = String::from_utf8_lossy(&last.equals);
             let equals = match crate::protocol::json::decode_str(&last.equals) {
                 Some(words) => self.text(&words),
@@ -214,6 +215,7 @@ impl RoutePrinter<'_> {
         command: &'a [std::ffi::OsString],
     ) -> impl Iterator<Item = String> + 'a {
         command.iter().enumerate().map(|(at, part)| {
+            // The secret behind `--token` is known by the flag before it, not by its own text.
             let flag = at.checked_sub(1).and_then(|at| command.get(at));
             let flag = flag.map(|flag| flag.to_string_lossy()).filter(|flag| flag.starts_with('-'));
             self.discreet(&flag.unwrap_or_default(), &part.to_string_lossy())
@@ -227,6 +229,7 @@ impl RoutePrinter<'_> {
     }
 
     fn url(&self, url: &Url) -> String {
+        // A URL that the file takes from the environment is shown as it is written there, whatever is in it.
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
@@ -241,6 +244,7 @@ impl RoutePrinter<'_> {
         let shown = shown(url);
         let relative = endpoint.and_then(|endpoint| {
             let relative = endpoint.make_relative(&shown)?;
+            // Some URLs cannot be written relative to the endpoint; they are shown whole.
             endpoint.join(&relative).is_ok_and(|joined| joined == shown).then_some(relative)
         });
         self.written(relative.as_deref().unwrap_or(shown.as_str()))
@@ -299,6 +303,7 @@ impl RoutePrinter<'_> {
                 urls.map(|url| self.url(url)).collect::<Vec<_>>().join(" and ")
             }
         };
+        // A line break or an escape within a command would spoil the list, or the terminal.
         let place = place.replace(char::is_control, " ");
         let mut line: String = place.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some((end, _)) = line.char_indices().nth(DESTINATION_MAX) {
@@ -313,6 +318,7 @@ impl RoutePrinter<'_> {
 fn shown(url: &Url) -> Url {
     let mut shown = url.clone();
     if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
+        // Only the value is hidden, so that the name of the parameter still tells what is set.
         let hide = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
             let value = if is_secret(&name, &value) { "***".into() } else { value.into_owned() };
             (name.into_owned(), value)

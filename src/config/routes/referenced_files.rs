@@ -18,14 +18,14 @@ const CERTIFICATES: [(&str, &[&str]); 4] = [
     ("upstream", &["ca_file"]),
 ];
 
-/// The files that the text of a route file of this name mentions: certificates and keys. Nothing but the
-/// text has to be TOML; of any other nothing is known.
+/// The files that the text of a route file of this name mentions: certificates and keys. The text has to be
+/// TOML; nothing else in it has to be right.
 pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<PathBuf> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut files = Vec::new();
     search(table.get_ref(), "", &mut |file| {
-        // A text that cannot be filled in is refused elsewhere.
+        // A text with an unknown variable is an error of the route file, which is reported when that is read.
         if let Ok(file) = environment.fill(file)
             && files.len() < NAMED_MAX
         {

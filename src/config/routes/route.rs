@@ -417,7 +417,7 @@ pub struct Route {
     pub body_min_rate: usize,
     /// Streams that may be open at once; more are refused with 503.
     pub max_streams: usize,
-    /// Sessions that are kept in mind; the one unused for longest is forgotten for a new one.
+    /// Sessions that are remembered; the one unused for longest is forgotten for a new one.
     pub max_sessions: usize,
     /// The preset under its settings, if it has one.
     pub preset: Option<Preset>,

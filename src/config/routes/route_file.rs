@@ -154,6 +154,7 @@ pub fn read_text(path: &Path) -> Result<String, RoutesError> {
         io::ErrorKind::IsADirectory => no_text("is a folder; a file is expected"),
         _ => RoutesError::Unreadable { path: path.to_owned(), source },
     })?;
+    // Windows editors and shells save in UTF-16: the general error would not say what to do.
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(no_text("is in UTF-16; save it in UTF-8"));
     }
@@ -178,6 +179,7 @@ impl Routes {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let read = |table: Spanned<DeTable<'_>>| resolve::read(table, text, folder, environment);
         let resolved = all_errors::read(text, &read, &schema::reword).map_err(|errors| {
+            // A file in JSON or YAML has an error in nearly every line, of which none tells what is wrong.
             match oversights::other_format(path, text) {
                 Some(what) => RoutesError::invalid(path, text, ConfigError::new(0..0, what), None),
                 None => RoutesError::Invalid(ConfigFaults::of(path, text, errors)),
@@ -209,6 +211,7 @@ impl Routes {
         let unknown = || "this system does not tell who may write the file".to_owned();
         match self
             .other_writer()
+            // Where the system tells nothing about writers, `strict` refuses: it promises that nobody else may write.
             .or_else(|| (strict && !files::TELLS_WRITERS && self.names_commands()).then(unknown))
         {
             Some(who) if strict => Err(RoutesError::Writable { path: self.path, who }),

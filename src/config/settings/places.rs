@@ -76,6 +76,7 @@ impl Format for StateFolder {
         match nearest(&written, [OFF]) {
             _ if written == OFF => Ok(StateDir::Off),
             _ if written.is_empty() => Err("a folder is expected, or \"off\"".to_owned()),
+            // `of` or `Off` would make a folder of that name, and the data would be kept after all.
             Some(off) => {
                 Err(format!("did you mean {off:?}? A folder of this name is \"./{written}\""))
             }

@@ -27,6 +27,7 @@ impl IpNet {
                  expected"
             )
         };
+        // Read by hand: the standard library has no nets.
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -46,6 +47,7 @@ impl IpNet {
             }
             Some(_) => return Err(unclear()),
         };
+        // `10.0.0.7/8` is either one address or the whole net: it is not guessed which, because trust depends on it.
         let first = masked(written, prefix);
         if first != written {
             return Err(format!(
@@ -53,7 +55,7 @@ impl IpNet {
             ));
         }
         let canonical = first.to_canonical();
-        // A net that is wider than all of IPv4 stays one of IPv6.
+        // `::ffff:10.0.0.0/104` is `10.0.0.0/8`. A net that is wider than all of IPv4 stays one of IPv6.
         Ok(match prefix.checked_sub(MAPPED) {
             Some(rest) if canonical != first => Self { first: canonical, prefix: rest },
             _ => Self { first, prefix },
@@ -70,6 +72,7 @@ impl IpNet {
 
     /// Whether `address` is in the net.
     pub fn contains(&self, address: IpAddr) -> bool {
+        // A listener on `[::]` sees clients of IPv4 as `::ffff:…`.
         let address = address.to_canonical();
         let is_same_family = address.is_ipv4() == self.first.is_ipv4();
         is_same_family && masked(address, self.prefix) == self.first
@@ -95,6 +98,7 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let shift = u32::from(bits(address).saturating_sub(prefix));
     match address {
         IpAddr::V4(address) => {
+            // A shift by all bits, for the prefix 0, overflows: the mask is 0 then.
             let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
             IpAddr::V4((u32::from(address) & mask).into())
         }

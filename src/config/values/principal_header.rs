@@ -34,6 +34,7 @@ impl Spelling for PrincipalHeader {
             format!("{text:?} does not name a header; one such as {near:?} is expected")
         };
         let Some(name) = text.strip_prefix(KIND) else {
+            // The name without `header:` is the usual slip, and the error completes it.
             let near: Result<HeaderName, _> = text.parse();
             return Err(wrong(
                 &near.map_or_else(|_| format!("{KIND}x-user"), |name| format!("{KIND}{name}")),

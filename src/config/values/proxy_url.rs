@@ -61,6 +61,7 @@ impl ProxyUrl {
                 ));
             }
         };
+        // Resolvers and `connect` take an address of IPv6 without brackets.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = url.port_or_known_default().unwrap_or_default();
         if host.is_empty() || port == 0 {
@@ -80,6 +81,7 @@ impl ProxyUrl {
 
 /// The value of `Proxy-Authorization` for the user and the password of a URL (RFC 7617).
 fn basic(url: &Url) -> Result<HeaderValue, String> {
+    // RFC 7617, 2: the pair is joined by a colon and then encoded; the escapes of the URL belong to the URL only.
     let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
     pair.push(b':');
     pair.extend(percent_decode_str(url.password().unwrap_or_default()));

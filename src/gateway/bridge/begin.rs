@@ -75,7 +75,7 @@ impl Bridge {
 
     /// The part of the client of a session in the bytes that wait in memory.
     fn kept_of(&self, request: &SessionRequest<'_>) -> ByteShare {
-        // What a server keeps that any client shares is no client's own.
+        // What a server keeps for clients without credentials counts for none of them.
         let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
         self.state.shared.kept_share(request.client.filter(|_| is_own))
     }
@@ -116,7 +116,7 @@ impl Bridge {
             state: &self.state,
             era: &self.era,
             policy,
-            // A shared server knows tokens of ours only.
+            // A shared server knows only tokens of Milepost's own, which no other session has.
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
@@ -125,7 +125,7 @@ impl Bridge {
         };
         match launch.start(clients, held) {
             Ok(()) => Ok(()),
-            // Another request may find what the machine has not now.
+            // The cause is on this machine, such as no free descriptor: a later request may succeed.
             Err(failed) if failed.is_local => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 let refused = self.no_session(status, &failed.why, request.id);
@@ -213,7 +213,7 @@ impl Bridge {
                 proxy_auth,
                 principal,
                 owner: None,
-                // Found by who asks, and never by an id.
+                // A shared session is found by its caller, never by an id.
                 certificate: None,
                 named: parts.extensions.get(),
                 client: parts.extensions.get(),
@@ -223,7 +223,7 @@ impl Bridge {
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         let mut caller = caller(parts, is_over_http).into_vec();
         if self.state.translates_eras {
-            // The server learns the capabilities of its clients once.
+            // An old server learns the capabilities of its client once: only clients with the same ones share it.
             caller.extend([&[2], &capabilities_in(message)[..]].concat());
         }
         self.shared.session_of(caller.into(), restarts, dead, start).await

@@ -86,6 +86,7 @@ impl SessionLeg {
         watch: RouteWatch,
         ending: &Shutdown,
     ) -> Self {
+        // Registered before the flag is read: an end in between is not missed.
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
             session.end(shutting_down());
@@ -123,6 +124,7 @@ impl SessionLeg {
     fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
         self.session.mark_heard();
         match command {
+            // The client disconnected before the relay read the message, which cancels it (2026-07-28).
             SessionCommand::Ask(buffer, ..) if buffer.is_given_up() => return None,
             SessionCommand::Ask(buffer, message, headers) => {
                 let stream = self.opened(buffer, &message);
@@ -137,6 +139,7 @@ impl SessionLeg {
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
             SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
+                // Key and text: answers are compared by the key, and written with the client's text.
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
@@ -148,7 +151,7 @@ impl SessionLeg {
                 self.inputs.push_back(FromClient::End);
             }
         }
-        // Its stream is open before it is heard.
+        // The stream is opened before the relay gets the message.
         self.inputs.pop_front()
     }
 
@@ -166,10 +169,11 @@ impl SessionLeg {
     /// The place of a message for `stream`; `None` if its client does not want the message.
     fn place_of(&self, stream: StreamId, kind: &TransmitKind) -> Option<StreamId> {
         if let TransmitKind::Answer(id) = kind {
-            // The filter may not know whose it is.
+            // The filter may not know the request, but a stream may wait for this id.
             let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
+        // A stream that is over, or takes only answers, cannot carry the message.
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
         match kind {
             _ if !refuses => Some(stream),
@@ -274,6 +278,7 @@ impl ClientLeg for SessionLeg {
             let is_ours = end.status != ENDED.status;
             return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
+        // New settings come before the next message, which they are for.
         if let Some(settings) = self.changed_settings() {
             return Poll::Ready(settings);
         }
@@ -291,6 +296,7 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(inputs);
             }
         }
+        // Only after all messages that had arrived.
         if self.is_route_retired() {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
@@ -347,6 +353,7 @@ impl ClientLeg for SessionLeg {
             Fragment::Whole => {
                 self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
+                // The filter waits until its message is written, and on this stream nothing is.
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }
@@ -354,7 +361,7 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                // Progress and other notifications make no request too many.
+                // Progress and notifications are no requests: nothing has to be refused for them.
                 if !matches!(kind, TransmitKind::Progress | TransmitKind::Other) {
                     self.refuse_unread(to);
                 }
@@ -396,7 +403,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_behind(&self) -> bool {
-        // The messages that streams wait for stay with the filter, which says so.
+        // What waits for streams stays in the filter, which reports that itself.
         false
     }
 
@@ -419,7 +426,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_slow(&self) -> bool {
-        // Others must not be told less for it.
+        // On a shared server, one slow client must not thin the progress of the others.
         self.session.kind != SessionKind::Shared && self.session.signals.is_slow()
     }
 

@@ -34,10 +34,10 @@ impl Bridge {
         };
         let (buffer, from) = requested_stream(&session, &parts.headers);
         if from.is_some_and(|from| !buffer.has_more(from)) {
-            // There is nothing to come back for: a stream would have the client come back again.
+            // Nothing more comes. An empty stream would make the client reconnect again and again; 405 does not.
             return no_method();
         }
-        // A call that its client has left still counts.
+        // The stream of an open call counts already, also while its client is away.
         let permit = match buffer.permit().map_or_else(|| self.stream_permit(parts, None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,

@@ -111,6 +111,7 @@ impl Bridge {
         let headers = self.headers_for_server(&parts);
         let complete = match posted {
             PostedMessage::Whole(message) => {
+                // Held for a moment only: a message in pieces holds this lock until its end.
                 let _order = session.speaking.lock().await;
                 session.send(SessionCommand::Tell(message, headers)).await
             }

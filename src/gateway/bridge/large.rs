@@ -22,6 +22,7 @@ impl SessionLeg {
     pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
         if let Some(large) = self.large.get_mut(&stream) {
             let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
+            // Once the id is known, the rest of a response need not be scanned.
             if !known {
                 large.scan.feed(piece);
             }

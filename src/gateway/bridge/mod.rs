@@ -146,7 +146,7 @@ impl Bridge {
         let session = self.sessions.find(id.as_bytes(), SessionKind::Own);
         let session = session.filter(|session| match parts.method {
             Method::POST => self.may_speak(session, parts),
-            // No server judges these.
+            // GET and DELETE reach no server that could check other credentials: only the owner may send them.
             _ => {
                 session.began_with(parts.extensions.get())
                     && session.belongs_to(self.state.credentials(headers))
@@ -156,6 +156,7 @@ impl Bridge {
             return Err(Box::new(refusal(StatusCode::NOT_FOUND, NO_SESSION, None)));
         };
         if let Some(date) = headers.get(REVISION) {
+            // MCP 2025-06-18, Protocol Version Header: a revision that is not supported gets 400.
             let known = date.to_str().ok().and_then(Revision::from_date);
             let legacy = known.is_some_and(|revision| revision < Revision::V2026_07_28);
             if !legacy && session.agreed_revision().date.as_bytes() != date.as_bytes() {

@@ -67,7 +67,8 @@ impl Bridge {
         match message.kind() {
             Kind::Request => {}
             Kind::Notification => {
-                // A request is given up by leaving its stream; nothing else is for all who share a server.
+                // The end of its stream cancels a request (2026-07-28). Other notifications would reach a server that
+                // other clients share.
                 return self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
             }
             _ => {
@@ -88,7 +89,7 @@ impl Bridge {
             return refusal;
         }
         if message.method().as_deref() == Some(mcp::INITIALIZE) {
-            // A server that also speaks earlier revisions would begin one, for all who share the server.
+            // A server that also speaks earlier revisions would begin a session for all clients that share it.
             let why = "this revision has no initialize; a client begins with server/discover";
             let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
             return with_error(StatusCode::NOT_FOUND, text);
@@ -120,7 +121,7 @@ impl Bridge {
             let refusal = || too_old(message, date, why);
             return (!shares(&self.state, &self.era)).then(refusal);
         }
-        // An old server may keep what it was told, and strangers must not find that.
+        // An old server may keep what one client has said: clients with other credentials must not find that.
         let why = "this server speaks earlier revisions, and is shared only by clients with the same credentials \
                    (Authorization or a certificate) and by clients on its machine; begin with initialize";
         (!is_known(parts, proxy_auth)).then(|| too_old(message, date, why))

@@ -99,6 +99,7 @@ impl Bridge {
                 .await;
             }
         };
+        // Not between the pieces of a large message, whose sender holds this lock until its end.
         let _order = session.speaking.lock().await;
         if !session.send(SessionCommand::Tell(message, self.headers_for_server(&parts))).await {
             return gone(None);
@@ -121,6 +122,7 @@ impl Bridge {
         };
         let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
         let posted = match posted {
+            // An id that was used before is replaced by one of Milepost's own, for which the whole message is needed.
             PostedMessage::Large(body) if repeats_ids => {
                 match posted_message::hold(&self.state, parts, body).await {
                     Ok(message) => PostedMessage::Whole(message),
@@ -241,7 +243,7 @@ impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
         let buffer = self.session.open(!self.reads_events, self.named.clone());
-        // A client that leaves from now on has left this stream.
+        // Attached before the message is sent: a client that disconnects from now on is noticed.
         let subscription = buffer.attach(None);
         let complete = match posted {
             PostedMessage::Whole(message) => {
@@ -259,7 +261,7 @@ impl PendingPost {
         if !complete {
             return Err(Box::new(self.gone()));
         }
-        // Only now: a message that the relay does not get has a stream that nobody ends.
+        // Counted only now: nobody would end the stream of a message that did not reach the relay.
         buffer.count(&self.permit);
         Ok(subscription)
     }
@@ -318,6 +320,7 @@ impl PendingPost {
                 }
             };
             tokio::select! {
+                // An answer that is there comes before the timer, and needs no stream.
                 biased;
                 look = poll_fn(|cx| subscription.poll_first_response(cx)) => look,
                 () = upgrade => FirstResponse::Events,

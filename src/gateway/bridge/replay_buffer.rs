@@ -162,11 +162,14 @@ impl ReplayBuffer {
     /// stopped, which reads no more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
+        // The number tells an earlier reader that it reads no more.
         state.reader += 1;
         state.attached = true;
+        // A client may name a number that was never given.
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
         let reader = state.reader;
+        // The lock is released first: whoever is woken takes it.
         drop(state);
         self.client.wake();
         Subscription::new(self, reader)
@@ -238,6 +241,7 @@ impl ReplayBuffer {
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
+        // Without a client nobody takes the bytes, and the relay must not wait.
         state.relay_waits = state.attached;
         state.unread += bytes;
         state.refuse_requests();
@@ -341,6 +345,7 @@ impl ReplayBuffer {
         state.over = true;
         let permit = state.permit.take();
         drop(state);
+        // Dropped without the lock, since its place goes to another stream.
         drop(permit);
         self.client.wake();
     }
@@ -396,6 +401,7 @@ impl ReplayBuffer {
     /// Whether messages behind this one are kept or can still come.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
+        // An open request may still get its answer, even if the stream itself is over.
         !state.over || state.last > from || !state.open.is_empty()
     }
 }

@@ -50,7 +50,7 @@ impl BridgeBody {
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);
-        // Without comments nobody can tell whether such a client is there.
+        // Without comments a client that has vanished is not noticed: it counts as listening until its stream ends.
         session.listening.fetch_add(usize::from(keep_alive.is_none()), Ordering::Relaxed);
         Self {
             subscription,
@@ -113,7 +113,7 @@ impl BodyProducer for BridgeBody {
             if !due.is_some_and(|due| self.pacing.is_due(due, cx)) {
                 return Poll::Pending;
             }
-            // Within a large message there is no place for a comment; it would not help either.
+            // Within a large message there is no place for a comment.
             self.pacing.comment();
             if !self.subscription.is_midway() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));

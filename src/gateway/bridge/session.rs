@@ -222,6 +222,7 @@ impl BridgeSession {
     /// A stream for the answers to a POST. `requests`: what its event ids name besides.
     pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
+        // Here, because only a new stream needs the room.
         table.forget();
         table.last += 1;
         let number = table.last;
@@ -283,6 +284,7 @@ impl StreamTable {
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
+        // From the newest on, so that the oldest ones are beyond the limits.
         for (number, buffer) in self.buffers.iter().rev().filter(|(_, buffer)| buffer.is_over()) {
             let resumable = buffer.resumable();
             count += usize::from(resumable.is_some());
@@ -352,6 +354,7 @@ impl BridgeSessions {
 
     /// The number of sessions, and the messages and bytes that are kept for their clients.
     pub(crate) fn load(&self) -> (usize, usize, usize) {
+        // Copied, because the locks of sessions and of buffers are taken below.
         let sessions: Vec<Arc<BridgeSession>> = self.lock().values().cloned().collect();
         let (mut messages, mut bytes) = (0, 0);
         for session in &sessions {
@@ -371,12 +374,14 @@ impl BridgeSessions {
         max: usize,
         running: &Arc<InFlight>,
     ) -> Option<ServerPermit> {
+        // Counted before the comparison: of two requests at the same time only one gets the last place.
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = ServerPermit {
             sessions: Arc::clone(self),
             _running: running.open(),
             client: [None, None],
         };
+        // Dropped where there is no place, which takes it back from the count.
         (before < max).then_some(counted)
     }
 
@@ -442,7 +447,7 @@ pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
     use crate::protocol::jsonrpc::Kind;
     let of = |one: &Message| {
         let key = one.id_key().filter(|_| one.kind() == Kind::Request)?;
-        // A copy: it must not keep the whole request.
+        // Copied, so that the id does not keep the whole request in memory.
         Some((key, Bytes::copy_from_slice(&one.id()?)))
     };
     match message.kind() {

@@ -98,6 +98,7 @@ impl SharedServers {
                     SharedLookup::At(at) if at > Instant::now() => at,
                     SharedLookup::Dead => return Err(dead()),
                     found => {
+                        // Started under the lock: two requests at the same time must not start two servers.
                         let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
@@ -112,6 +113,7 @@ impl SharedServers {
                     }
                 }
             };
+            // Without the lock: other callers start their servers in the meantime.
             sleep_until(at).await;
         }
     }
@@ -127,8 +129,10 @@ impl SharedServers {
             return;
         }
         let lived = entry.began.elapsed();
+        // A server that has lived for long did not die at its start: the pause begins anew.
         entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
         entry.died = Some(Instant::now());
+        // Only the servers that are over go: a running one must be found by its callers.
         if known.len() > DEAD_MAX {
             known.retain(|_, entry| !entry.session.is_over());
         }
@@ -158,7 +162,7 @@ pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());
     let is_counted = is_over_http || certificate.is_none();
     let values = parts.headers.get_all(header::AUTHORIZATION).iter().filter(|_| is_counted);
-    // A value of a header has neither a one nor a zero.
+    // No header value contains the bytes 0 and 1: the parts cannot be taken for each other.
     let values = values.flat_map(|value| value.as_bytes().iter().copied().chain([0]));
     certificate.into_iter().flatten().chain(values).collect()
 }

@@ -63,6 +63,7 @@ impl Subscription {
 
     /// The client waits for more; the relay may send again.
     fn ask_for_more(&self, state: &mut BufferState) {
+        // The client has taken all that it was given.
         state.unread = 0;
         if std::mem::take(&mut state.relay_waits) {
             self.buffer.signals.mark_drained(self.buffer.id);
@@ -76,6 +77,7 @@ impl Subscription {
         let messages = state
             .messages
             .iter()
+            // What broke off is answered below, with the error of its request.
             .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
@@ -113,6 +115,7 @@ impl Subscription {
                 state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
+            // Its first pieces are gone, so the client gets an error in place of the whole message.
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(id(number), &text, out);
@@ -140,6 +143,7 @@ impl Subscription {
                 break;
             }
         }
+        // Errors come last, and only once: `open` is taken.
         if state.over && state.next().is_none() && !out.is_full() {
             if let Some(broken) = state.broken.clone() {
                 for (_, id) in std::mem::take(&mut state.open) {
@@ -158,6 +162,7 @@ impl Subscription {
             return ReadStatus::Elsewhere;
         }
         let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
+        // A client cannot resume in the middle of a message: pieces that it was given are not kept.
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole, broken_off) = (large.lost, large.whole, large.broken_off);
@@ -181,6 +186,7 @@ impl Subscription {
         state.received = state.position.number;
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
+        // Only if all pieces have been given: otherwise more can be written without the relay.
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
@@ -211,16 +217,18 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.buffer.lock();
+        // A reader that another one has replaced leaves nothing behind.
         if state.reader != self.reader {
             return;
         }
         state.detach();
         self.buffer.fit(&mut state);
-        // From now on its client may come back, or not.
+        // The time without a client counts from now on.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();
         }
+        // The relay does not know the stream yet: nobody else would end it.
         if !state.known_to_relay {
             state.over = true;
         }

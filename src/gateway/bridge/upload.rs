@@ -47,6 +47,7 @@ impl Drop for Begun<'_> {
         let Some(scan) = self.scan.take() else { return };
         let cancel = cancel(&scan);
         let end = SessionCommand::End(Arc::clone(&self.buffer), scan);
+        // Without room for the end, the next message would become a part of this one: the session ends instead.
         if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.try_send(one)) {
             self.session.end(ENDED);
         }

@@ -7,10 +7,10 @@ use crate::transport::clock::growing_pause;
 /// The time in which a client may have so many starts.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The pause of a client that has started as many children as it may. The pause doubles each time ...
+/// The pause of a client that has started as many children as it may. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// ... up to this one.
+/// The longest such pause.
 const PAUSE_MAX: Duration = WINDOW;
 
 /// The recent starts of one client, as a vessel that empties in a minute.

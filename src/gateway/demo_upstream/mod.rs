@@ -92,7 +92,7 @@ impl DemoEvents {
             .collect();
         let (output, theirs) = duplex(PIPE_BYTES);
         let serving = async move {
-            // Its input stays open until it has answered.
+            // The input stays open until the answer: a server over stdio ends with its input.
             let input = tokio::io::AsyncReadExt::chain(std::io::Cursor::new(line), WaitingCall);
             let _ = server::serve(input, theirs, SILENCE).await;
         };

@@ -35,6 +35,7 @@ pub(crate) fn control_sender(
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers.clone();
         let client = client.clone();
+        // Detached: no client waits for the answer.
         tokio::spawn(async move {
             match client.send(request).await {
                 Ok(response) => read_out(response.into_body()).await,

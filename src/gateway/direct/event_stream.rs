@@ -44,7 +44,8 @@ pub(crate) trait EventHandler: Send {
     fn take_fast(&mut self, _: ArrivedMessage<'_>) -> FastPath {
         FastPath::NotTaken
     }
-    /// Handles one event that [`EventHandler::take_fast`] has not taken. The bytes for the client go to `out` at once, or later in [`EventHandler::collect`].
+    /// Handles one event that [`EventHandler::take_fast`] has not taken. The bytes for the client go to `out` at once,
+    /// or later in [`EventHandler::collect`].
     fn event(&mut self, event: &SseEvent, out: &mut Batch);
     /// The place where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
@@ -294,7 +295,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             self.handler.collect_at(at.into_std(), &mut self.out);
         }
         if !self.out.is_empty() {
-            // Something may be ahead of all that the server has sent.
+            // Own bytes may be the first on the stream: a byte order mark of the server would then stand in the middle.
             self.events.drop_mark();
         }
         self.over |= !self.is_within() && !self.handler.is_open();
@@ -444,7 +445,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
         self.collect(now);
         if self.pacing.comment_due().is_some_and(|due| now >= due) && self.out.is_empty() {
-            // Within an event there is no place for a comment; it would not help either.
+            // Within an event there is no place for a comment.
             self.pacing.comment();
             if self.events.at_boundary() && self.handler.may_comment() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));
@@ -484,7 +485,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
                 return Poll::Ready(None);
             }
             if was_within && !self.is_within() {
-                // Others may have had to wait for its end.
+                // Messages of other filters may have waited for the end of the large event.
                 continue;
             }
             if !self.is_due(cx) {

@@ -159,7 +159,7 @@ impl Exchange {
         self.note(None);
     }
 
-    /// The server knows no more than how to answer.
+    /// The server can only answer requests (`upstream.lifecycle`).
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
         // Only where the route says so does a stream end with its last answer: a server may send
@@ -262,7 +262,7 @@ impl Exchange {
         {
             member.refused();
         }
-        // Nothing that comes now is for this client.
+        // After all calls have timed out, nothing that still comes is for this client.
         self.answered |= timed_out && self.filter.open_calls() == 0;
         let to_server = std::iter::from_fn(|| self.filter.poll_to_server());
         let to_server: Vec<Payload> = to_server.collect();
@@ -451,6 +451,7 @@ impl EventHandler for Exchange {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         self.end_response();
         self.collect(out);
+        // The client comes back with the last event id. In 2026-07-28 a closed stream gives its requests up.
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
             return;
@@ -479,7 +480,7 @@ impl Drop for Exchange {
         let at = now();
         let cancels = self.modern;
         self.filter.apply(at, Input::CloseStream(OWN, cancels));
-        // The closing says it.
+        // Cancellations are not sent: the end of the connection has told the server already (2026-07-28).
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);

@@ -35,7 +35,7 @@ impl Direct {
         body: RequestBody,
         proxy_auth: bool,
     ) -> Response<Body> {
-        // A GET may be a stream that never ends; nobody waits for that.
+        // A GET may be a stream without an end: the shutdown waits for POSTs only.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
         let ended =
             (parts.method == Method::DELETE).then(|| parts.headers.get(SESSION_ID).cloned());
@@ -47,6 +47,7 @@ impl Direct {
         );
         match target.client.send(request).await {
             Ok(response)
+                // Without a call that is counted the shutdown does not wait, and has to end the stream itself.
                 if open.is_none() && Content::of(response.headers()) == Content::Events =>
             {
                 let (parts, body) = response.into_parts();
@@ -54,6 +55,7 @@ impl Direct {
                 self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
             }
             Ok(response) => {
+                // Only if the server has accepted the end of the session.
                 if let Some(id) = ended.flatten().filter(|_| response.status().is_success()) {
                     self.sessions.end_waits(id.as_bytes());
                 }
@@ -114,6 +116,7 @@ impl Direct {
         write_state: WriteState,
     ) -> Response<Body> {
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
+        // Milepost may hold the stream for this client already.
         if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }

@@ -83,6 +83,7 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
+        // A task: no request of the client drives this stream.
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
@@ -107,6 +108,7 @@ impl Direct {
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
         *get.headers_mut() = headers;
+        // They belong to the POST whose headers these are.
         get.headers_mut().remove(header::CONTENT_TYPE);
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -141,6 +143,7 @@ impl Direct {
         let body = take_events(&mut head, body, coding);
         head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
+        // Nobody reads the stream yet: comments would only fill the queue.
         quiet.keep_alive = None;
         let stream =
             EventStream::new(listening(self, &request_head), body, quiet, WriteState::default());
@@ -159,6 +162,7 @@ impl Direct {
                         let ClaimRequest { write_state, reply } = claim;
                         held.stream.set_client(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
+                        // Fails if the client has left in the meantime: the stream then ends with the body.
                         let _ = reply.send((head, body));
                     }
                     return HeldEnd::Over;
@@ -167,6 +171,7 @@ impl Direct {
                 () = &mut over => return HeldEnd::Over,
                 () = &mut unused => return HeldEnd::Unused,
             }
+            // The session may have been forgotten meanwhile: then no client can come for the stream.
             if request_head.session_id().is_none_or(|id| self.sessions.find(id).is_none()) {
                 return HeldEnd::Over;
             }
@@ -201,6 +206,7 @@ impl Handover {
     /// Writes a message of the session to an open response, or keeps the message. A message in
     /// pieces is kept, because another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
+        // Both are asked: a piece may begin or end within an event.
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
         if !midway && !self.midway && session.offer(self.stream.handler.stream(), &event) {
             return;

@@ -55,7 +55,7 @@ impl SseServerHandler {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
-            // The text behind that point may be a secret.
+            // Only the origin is logged: the path and the query may hold a secret.
             let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.direct.state.route.path,
@@ -161,7 +161,7 @@ impl EventHandler for SseServerHandler {
         let withhold = || self.stream.lock().filter.withhold_noise(now(), Origin::Shared);
         if message.is_none() && !observing && is_stray(event) && withhold() {
             self.collect(out);
-            // Clients wait for the endpoint, and for nothing else.
+            // Before the endpoint event clients expect nothing else.
             if self.key.is_some() {
                 out.raw(&Bytes::from_static(COMMENT));
                 EventIds::default().keep_remaining_fields(event, None, out);
@@ -214,6 +214,7 @@ impl EventHandler for SseServerHandler {
         if ended {
             state.renew_tokens();
         }
+        // Messages of the filter's own, such as cancellations, for which there is no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.control {
                 tell(payload);
@@ -283,6 +284,7 @@ impl Direct {
         }
         let fleet = FleetSession::of(&parts).cloned();
         let public_path = public_path(&self.state.route, &parts.extensions);
+        // Opened before the filter is made: a server that refuses needs none.
         let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
@@ -335,6 +337,7 @@ impl Direct {
         };
         let policy = endpoint.stream.policy();
         let (message, body) = request_body::for_server(read, &policy, &mut parts.headers);
+        // The stream of a retired route goes on for its open calls, and takes no new ones.
         if self.state.shared.is_retired() && asks(message.as_ref()) {
             return text(
                 StatusCode::NOT_FOUND,
@@ -342,7 +345,8 @@ impl Direct {
             );
         }
         let origin = origin_of(&parts);
-        // A request may be answered before its POST is. All else counts once the server has taken it.
+        // A request may be answered on the stream before its POST has a response, so it is noted before it is sent.
+        // Everything else counts once the server has accepted it.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
             None => (SmallVec::new(), Vec::new()),

@@ -60,6 +60,7 @@ impl Post {
                     }
                 };
                 let next = tokio::select! {
+                    // Progress comes first: what came before the answer is written before the answer.
                     biased;
                     () = exchange.next_progress() => {
                         if !self.opens_for_progress(&mut exchange) {
@@ -106,7 +107,7 @@ impl Post {
             }
         }
         self.make_readable(&mut parts, Content::Json);
-        // In a box: it is rare, and must not make the way of a short answer larger.
+        // Boxed: the case is rare, and would make the future of every short answer larger.
         Box::pin(self.long_json(parts, body, held, exchange)).await
     }
 
@@ -119,7 +120,8 @@ impl Post {
         mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
-            // The head is not kept back for a server that pauses behind it: it goes without a length then.
+            // A short wait only: a server that pauses behind the head must not hold the head back. The response has no
+            // length then.
             let first = std::future::poll_fn(|cx| body.poll_data(cx));
             match timeout(FIRST_WAIT, first).await {
                 Ok(Some(Ok(chunk))) => held.push(chunk),
@@ -135,7 +137,7 @@ impl Post {
             let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
             return self.direct.state.forwarder.response(parts, true, body);
         }
-        // Nothing can be said behind it, and it ends its requests: it need not be looked at.
+        // Nothing can follow this answer, and it ends its requests: its text need not be read.
         let open = exchange.release();
         let body = Body::piped((!head.is_empty()).then_some(head), body, open);
         self.direct.state.forwarder.response(parts, false, body)

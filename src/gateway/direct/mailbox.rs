@@ -106,6 +106,7 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
+        // What a client may miss is dropped first, so that the end of a response still finds room.
         let (most, most_bytes) = match mail.may_be_missed() {
             true => (MAIL_MAX, MAIL_BYTES_MAX),
             false => (NEWS_MAX, NEWS_BYTES_MAX),
@@ -117,6 +118,8 @@ impl Mailbox {
         queue.bytes = bytes;
         queue.mail.push_back(mail);
         drop(queue);
+        // Set behind the message: whoever sees the mark finds the message. A faster reader leaves a mark without a
+        // message, which costs one look.
         self.filled.store(true, Ordering::Release);
         self.waker.wake();
         true
@@ -205,6 +208,7 @@ impl Mailbox {
         let mut queue = self.queue.lock().ok()?;
         let mail = queue.mail.pop_front();
         queue.bytes -= mail.as_ref().map_or(0, Mail::bytes);
+        // Under the lock: a message that is put in at this moment sets the mark again.
         if queue.mail.is_empty() {
             self.filled.store(false, Ordering::Release);
         }

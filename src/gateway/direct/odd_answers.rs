@@ -57,6 +57,7 @@ impl Post {
             let stream = self.stream(exchange, UpstreamAnswer::Elsewhere, permit, true);
             return response.map(|_| stream);
         }
+        // The client reads only JSON: its response begins when all answers are there.
         let shared = std::sync::Arc::clone(&self.direct.state.shared);
         let mut ending = std::pin::pin!(shared.shutdown.wait());
         while !exchange.take_answers(&mut answers) {
@@ -78,6 +79,7 @@ impl Post {
         let may_be_lost = lost_session::may_tell(status)
             && self.request_head.session_id().is_some()
             && !self.policy().observes()
+            // A compressed body cannot be searched as it is.
             && !response.headers().contains_key(header::CONTENT_ENCODING);
         if !may_be_lost {
             return response;
@@ -131,6 +133,7 @@ impl Post {
     ) -> Response<Body> {
         let is_packed = parts.headers.contains_key(header::CONTENT_ENCODING);
         let first = poll_fn(|cx| body.poll_data(cx));
+        // The bytes of a compressed body say nothing about its type.
         let first = if is_packed { None } else { timeout(TYPE_WAIT, first).await.ok() };
         let kind = match first {
             Some(Some(Ok(first))) => {

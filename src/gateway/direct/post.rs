@@ -90,7 +90,7 @@ impl Direct {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
-            // In a box of its own: while the body is read, there is no room for what follows.
+            // Boxed: otherwise the future that reads the body would have room for all that follows.
             post.send(parts, body, proxy_auth).await
         }
     }
@@ -110,7 +110,7 @@ impl Direct {
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
             if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
-                // The headers say which way a request goes, so that a request without them is on a wrong one.
+                // The headers decided which way the request took. Without them it may be on a wrong one.
                 header_mirror::require(&parts.headers, message)?;
             }
         }
@@ -162,6 +162,7 @@ impl Post {
         let client = target.client.clone();
         let address = target.address(parts.uri.query());
         if asks(self.message.as_ref()) {
+            // Before 2026-07-28 a disconnect is no cancellation: the request still has to reach the server.
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
@@ -212,10 +213,11 @@ impl Post {
         });
         let direct = Arc::clone(&self.direct);
         let mut ending = pin!(direct.state.shared.shutdown.wait());
-        // The server may be about to begin a stream.
+        // Set while progress waits for the head: the server may be about to begin a stream.
         let mut patience: Option<Instant> = None;
         let head = loop {
             tokio::select! {
+                // The head comes first: with it the client needs no early stream.
                 biased;
                 head = sending.as_mut() => break head,
                 () = exchange.next_progress(), if patience.is_none() => {
@@ -306,7 +308,7 @@ impl Post {
             self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(self.request_head.caller),
-            // The server may have lost it, and says so with a status.
+            // The server may not know the session any more, and must be able to say so with a status.
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
@@ -372,7 +374,7 @@ impl Post {
         let sessions = &self.direct.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
         match &self.session {
-            // Some servers name a new session in every answer: it means the client's own then.
+            // Some servers send a new `Mcp-Session-Id` with every response: it names the client's session too.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
                 let policy = &self.policy;
@@ -432,7 +434,7 @@ impl Post {
         response.map(|_| stream)
     }
 
-    /// The status and the type under which each client reads an answer: the body says what it is.
+    /// Gives the response status 200 and the usual type of its content: some clients read only such a body.
     pub(crate) fn make_readable(&self, parts: &mut http::response::Parts, kind: Content) {
         if !self.policy.observes() {
             parts.status = StatusCode::OK;
@@ -471,7 +473,7 @@ impl Post {
             idle: self.direct.state.route.idle_timeout.filter(|_| !is_elsewhere),
         };
         let write_state = self.write_state.clone();
-        // An answer that has begun teaches without headers.
+        // The headers of an answer that has begun have been read: its POST is not needed any more.
         let has_begun = matches!(answer, UpstreamAnswer::Events(_) | UpstreamAnswer::Elsewhere);
         let post = (!has_begun).then_some(self);
         let upstream = PostUpstream { answer, post };

@@ -55,6 +55,7 @@ pub(crate) struct PostUpstream {
 impl PostUpstream {
     fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
         let (parts, body) = response.into_parts();
+        // Before the body is read: its messages may already belong to the session.
         if let Some(post) = &self.post {
             post.learn(parts.status, &parts.headers, exchange.filter_id());
             if parts.status.is_success() {
@@ -128,6 +129,7 @@ impl Chunks<Exchange> for PostUpstream {
                     }
                 },
                 UpstreamAnswer::Json(json) => {
+                    // Head, body and end of the event are pieces of their own, so that an answer of any length passes.
                     if !std::mem::replace(&mut json.begun, true) {
                         return Poll::Ready(Some(Ok(Bytes::from_static(sse::MESSAGE_HEAD))));
                     }
@@ -152,6 +154,7 @@ impl Chunks<Exchange> for PostUpstream {
                         server_words::refused(status, &read) + &server_words::try_again(*again);
                     let answer = Message::parse(read);
                     self.answer = UpstreamAnswer::Over;
+                    // An error status may have a JSON-RPC answer as its body, which says more than the status.
                     if answer.kind() == Kind::Response && exchange.awaits(&answer) {
                         return Poll::Ready(Some(Ok(sse::write(answer.raw()))));
                     }

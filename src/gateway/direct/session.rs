@@ -40,7 +40,7 @@ const WAITING_MAX: usize = 256;
 /// One session, and the shared state of its streams.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
-    /// Apart from the rest: the streams of requests do not wait for each other.
+    /// Under a lock of its own: streams of requests that note an id do not wait for the filter.
     ids: Mutex<WrittenIds>,
     /// The session among those of its route.
     pub(crate) scope: TokenScope,
@@ -155,7 +155,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
-        // The filter keeps its panics to itself, and nothing else in here is left half done.
+        // A poisoned lock is used: panics stay inside the filter's guard, and nothing else is left half changed.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.used = Instant::now();
         shared
@@ -263,7 +263,7 @@ impl Session {
         let meant =
             shared.filter.try_with(|filter| filter.calls_mut().find_stream(origin, message, true));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
-            // Nor may the next request have the progress of one that is over.
+            // Progress of a request that is over must not reach a later request either.
             if shared.filter.try_with(|filter| filter.calls().is_late(message)) == Some(true) {
                 return Delivery::OutOfPlace(Reason::Late);
             }
@@ -274,7 +274,7 @@ impl Session {
             return Delivery::OutOfPlace(Reason::Unknown);
         }
         match shared.deliver(stream, message, on) {
-            // Its client has left: its progress is nobody else's.
+            // The client of that request has disconnected. Its progress must not reach another client.
             Delivery::Unknown if message.kind() != Kind::Response => {
                 Delivery::OutOfPlace(Reason::Gone)
             }
@@ -292,7 +292,7 @@ impl Session {
         }
         let is_repeated = |filter: &mut Filter| filter.calls().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
-            // The client comes back for what it has not had, whatever was written for it.
+            // The client resumes the stream to get what it has missed, whatever was written for it before.
             return ListenDelivery::Passes;
         }
         if message.kind() == Kind::Response
@@ -385,7 +385,7 @@ impl SessionState {
     fn deliver(&mut self, stream: StreamId, message: &Message, on: StreamId) -> Delivery {
         let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
         if self.listening.contains(&stream) && message.kind() != Kind::Response {
-            // The session itself writes there.
+            // The session's filter itself writes on listening streams.
             let message = message.clone().framed(Framing::Apart(None));
             self.filter.server_message(now(), Origin::Stream(stream), &message);
             mailbox.wake();
@@ -400,7 +400,7 @@ impl SessionState {
             return Delivery::Moved;
         }
         if message.kind() == Kind::Response {
-            // An answer is told where it came: there the client waits for it by its id.
+            // The answer stays on the stream on which it came: its client finds the request by the id.
             self.post(mailbox, Mail::Settled(message.clone()));
             // On a stream that the client has left, the answer may not reach it.
             let is_left = self.listening.contains(&stream) && !self.streams.contains_key(&on);
@@ -456,7 +456,7 @@ impl SessionState {
 
 impl Drop for SessionState {
     fn drop(&mut self) {
-        // Nobody has come back for the answers of these.
+        // No client has come back for the answers of these calls.
         if self.filter.open_calls() > 0 {
             self.filter.apply(now(), Input::CloseClients);
             self.filter.apply(now(), Input::CloseServer("the session is over".into()));
@@ -477,7 +477,7 @@ impl SessionStream {
         }
         shared.leases.extend(lease);
         shared.filter.apply(at, Input::CloseStream(stream, cancels));
-        // Whom the session would have to tell of the cancelling, the closing itself has told.
+        // Cancellations are not sent: the end of the response has told the server already.
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
         shared.streams.remove(&stream);

@@ -46,6 +46,7 @@ impl Sessions {
     pub(crate) fn scope(&self, session: Option<&Arc<Session>>, id: Option<&[u8]>) -> TokenScope {
         match (session, id) {
             (Some(session), _) => session.scope.clone(),
+            // A number from the id, so that all requests of an unknown session share it.
             (None, Some(id)) => TokenScope::of_session(&self.tokens, self.hasher.hash_one(id)),
             (None, None) => TokenScope::of_request(&self.tokens),
         }
@@ -94,6 +95,7 @@ impl Sessions {
         let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
+            // More than is needed, so that the search for idle sessions is rare.
             forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(
@@ -103,7 +105,7 @@ impl Sessions {
             beside,
             self.scope(None, Some(id)),
         ));
-        // With nothing to forget it is not kept in mind: its requests are on their own.
+        // Without room the session is not remembered: each of its requests stands alone.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }
@@ -129,6 +131,7 @@ impl Sessions {
 
     /// The server knows it no longer.
     pub(crate) fn forget(&self, id: &[u8]) {
+        // The lock is released before those of the session are taken.
         let session = self.lock(id).remove(id);
         if let Some(session) = session {
             session.release();

@@ -39,6 +39,7 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     over: Option<Pin<Box<OwnedNotified>>>,
 ) -> Body {
     let shared = Arc::clone(&permit.state().shared);
+    // Registered before the flags are read: an end in between is not missed.
     let shutdown = Box::pin(Arc::clone(shared.shutdown.shard()).notified_owned());
     let mut ended = EndingStream { stream, shutdown, over, permit };
     if shared.shutdown.has_ended() {
@@ -63,7 +64,7 @@ impl<J: EventHandler, U: Chunks<J>> EndingStream<J, U> {
     fn end(&mut self, why: &'static str) {
         self.stream.break_off(why);
         self.over = None;
-        // The answer has come; nobody is to be told twice.
+        // The stream has ended: a later signal must not end it again.
         self.shutdown = Box::pin(Arc::<Notify>::default().notified_owned());
     }
 }

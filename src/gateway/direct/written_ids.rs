@@ -42,9 +42,11 @@ impl WrittenIds {
         kind: StreamKind,
         before: Option<f64>,
     ) {
+        // An empty id resets the last one of a client (HTML, 9.2.6), so that no client comes back behind it.
         if id.is_empty() {
             return;
         }
+        // Only a hash is kept: ids may be long, and the client brings the id back.
         let hash = self.hasher.hash_one(id);
         self.of(stream, kind).ids.push_back(WrittenId { hash, before });
         self.count += 1;
@@ -63,7 +65,7 @@ impl WrittenIds {
         let share = IDS_MAX / self.streams.len().max(1);
         let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
-            // The usual case, and without a look at the other streams. Who has more than a share is loud enough.
+            // The usual case, without a look at the other streams: more than a share is loud enough.
             Some(newest)
         } else {
             self.streams
@@ -109,6 +111,7 @@ impl WrittenIds {
     /// has come.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
+        // From the newest on: a server may give an id twice, and the last one is meant.
         let mut next = None;
         self.streams.get(&stream)?.ids.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);

@@ -28,7 +28,7 @@ pub fn course(
     if owner == me {
         Course::Here
     } else if owner.address == me.address {
-        // An earlier process had the address.
+        // An earlier process had this address, and its sessions ended with it.
         Course::Gone
     } else if passed_on {
         Course::Loop

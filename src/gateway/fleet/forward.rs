@@ -35,7 +35,7 @@ impl FleetMember {
         request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<Response<Body>, Unreached> {
-        // A GET may be a stream that never ends; nobody waits for that.
+        // A GET may be a stream without an end: the shutdown waits for calls only.
         let is_get = request.method() == Method::GET;
         let begun = Instant::now();
         let open = (!is_get).then(|| self.calls.open());
@@ -71,6 +71,7 @@ impl FleetMember {
         let FailedRequest { error, unsent } = failed;
         let unsent = unsent.and_then(|request| {
             let (mut parts, body) = request.into_parts();
+            // The replica that serves the request instead must not see the header that was for another one.
             parts.headers.remove(FORWARDED);
             Some(Box::new(Request::from_parts(parts, body.into_unread()?)))
         });

@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
 
-/// Sessions with heirs that a replica keeps in mind. Beyond it those of other replicas are forgotten, and then the
+/// Sessions with heirs that a replica remembers. Beyond it those of other replicas are forgotten, and then the
 /// store is asked for each request.
 const HEIRS_MAX: usize = 1 << 16;
 
@@ -111,6 +111,7 @@ impl Heirs {
     /// Heirs that a store settles, and a task that renews what this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
+        // `Weak`: the task ends with the replica's part in the fleet.
         tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }
@@ -126,6 +127,7 @@ impl Heirs {
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)
+            // An heir that was found to be gone is not believed, even if it is remembered.
             && Some(known.owner) != gone
             && (known.owner == self.me || now < known.at + REMEMBERED)
         {
@@ -136,6 +138,7 @@ impl Heirs {
         }
         let claim = HeirClaim { session, claimant: self.me, gone };
         let Ok(Some(owner)) = timeout(SETTLE_MAX, self.store.settle(claim)).await else {
+            // A store that is down must not delay each request: it is not asked for a while.
             *lock(&self.down_until) = Some(Instant::now() + STORE_DOWN_FOR);
             return Heir::Unknown;
         };
@@ -150,6 +153,7 @@ impl Heirs {
     fn remember(&self, session: SessionKey, heir: KnownHeir) {
         let mut known = lock(&self.known);
         if known.len() >= HEIRS_MAX {
+            // What this replica has inherited is never forgotten here: it must be renewed.
             known.retain(|_, known| known.owner == self.me);
         }
         if known.len() < HEIRS_MAX {

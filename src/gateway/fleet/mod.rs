@@ -220,14 +220,14 @@ impl FleetMember {
         for _ in 0..REPLICAS_TRIED_MAX {
             match decided {
                 Course::Here => return Ok((request, ServedHere::Owned)),
-                // Whoever passed it on may know this address as that of an heir that has ended.
+                // The replica that passed the request on may know this address as that of an heir that has ended.
                 Course::Loop if heritage.is_none() => break,
                 Course::Loop | Course::Gone => {}
                 Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
                 Course::Elsewhere(_) => {
                     match self.pass_on(target, request, client).await {
                         Ok(response) => return Err(Box::new(response)),
-                        // The session is still there, and no other replica may begin it anew.
+                        // The session still exists there, and no other replica may begin it anew.
                         Err(unreached) if unreached.is_own_fault && !moves => {
                             return Err(Box::new(unreachable_now()));
                         }
@@ -247,7 +247,7 @@ impl FleetMember {
             if decided == Course::Loop {
                 break;
             }
-            // If that is no heir any more, the next claim replaces it.
+            // An heir that cannot be reached either is replaced by the next claim.
             (target, gone) = (heir, Some(heir));
         }
         if decided == Course::Loop {
@@ -274,10 +274,10 @@ impl FleetMember {
         let last = request.headers().get(LAST_EVENT_ID).filter(|_| request.method() == Method::GET);
         let lost = last.map_or_else(Vec::new, |id| event_id::requests_in(id.as_bytes()));
         if lost.is_empty() {
-            // The route itself says that there is no such session.
+            // The route itself answers that there is no such session.
             return Ok(());
         }
-        // Nobody else will ever answer these.
+        // No other replica can ever answer these requests.
         tracing::info!(
             route = route.path,
             requests = lost.len(),

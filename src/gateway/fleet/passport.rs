@@ -32,7 +32,7 @@ pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("milepost-forwa
 /// The largest difference between the clocks of two replicas, with the time on the way.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Headers that are kept in mind so that none is taken twice. Beyond it the oldest are forgotten, and headers of
+/// Headers that are remembered so that none is taken twice. Beyond it the oldest are forgotten, and headers of
 /// before that time are refused.
 const SEEN_MAX: usize = 1 << 17;
 
@@ -146,7 +146,7 @@ impl PassportOffice {
         if !self.keys.iter().any(|key| hmac::verify(key, &signed, &mac).is_ok()) {
             return Err(PassportError::Forged);
         }
-        // Another version than this writes it otherwise.
+        // Read after the MAC was checked: another version of Milepost may write the facts in another form.
         let Passport { time, nonce, to, client } = read(facts).ok_or(PassportError::None)?;
         if to != me {
             return Err(PassportError::Astray);
@@ -155,6 +155,7 @@ impl PassportOffice {
         if now.abs_diff(time) > age {
             return Err(PassportError::Old);
         }
+        // The nonce is taken last: only a header that is valid takes a place among those that were seen.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.take(nonce, time, now, age).map(|()| client)
     }
@@ -240,7 +241,7 @@ fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     for name in [&SESSION_ID, &AUTHORIZATION, &LAST_EVENT_ID] {
         let mut values = parts.headers.get_all(name).iter();
         add(values.next().map_or(b"", HeaderValue::as_bytes));
-        // None of them may be there twice, and a reader of the last value would read another.
+        // No header of these may occur twice: a reader of the last value would read another than was signed.
         add(&[u8::from(values.next().is_some())]);
     }
     bytes
@@ -260,7 +261,8 @@ struct SeenNonces {
 
 impl SeenNonces {
     fn take(&mut self, nonce: u64, time: u64, now: u64, age: u64) -> Result<(), PassportError> {
-        // A header may be from `age` ago until `age` from now: for twice that time it must be known.
+        // A header may be from `age` ago until `age` from now, because clocks differ: it must be known for twice
+        // that time.
         let is_full = self.newer.len() >= SEEN_MAX;
         if is_full || now.saturating_sub(self.since) > 2 * age {
             if is_full {

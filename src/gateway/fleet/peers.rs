@@ -24,7 +24,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The time for which a replica that could not be reached is not tried again.
 const DOWN_FOR: Duration = Duration::from_secs(5);
 
-/// Other replicas that are kept in mind. Beyond it all are forgotten, and connections to them are made anew.
+/// Other replicas that are remembered. Beyond it all are forgotten, and connections to them are made anew.
 const PEERS_MAX: usize = 4096;
 
 /// Replicas that are known to be leaving. Beyond it all are forgotten, and the next response of each tells again.
@@ -96,7 +96,7 @@ impl Peers {
         let peer = known.entry(address).or_insert_with(|| {
             let pool =
                 ConnectionPool::new(self.connector(address), CONNECT_MAX, &Traffic::default());
-            // Replicas answer in a form that leaves nothing in doubt.
+            // The stricter engine is safe here: replicas leave no length of a response in doubt.
             let pool = pool.with_engine(HttpEngine::Milepost);
             KnownReplica { pool: Arc::new(pool), down_until: None }
         });

@@ -72,6 +72,7 @@ impl IdBinding<'_> {
             IdKind::Session => b's',
             IdKind::Endpoint => b'e',
         };
+        // The zero cannot be in a path, so that route and principal cannot be taken for each other.
         [&[kind][..], self.route.as_bytes(), &[0], self.principal.as_bytes()].concat()
     }
 }
@@ -103,6 +104,7 @@ impl Seal {
     /// The seal with these keys, of which the first seals. `None` if there is no key.
     pub fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Option<Self> {
         let cipher = |key: &[u8; 32]| {
+            // A byte of a digest: enough to find the key, and it tells nothing about the key.
             let number = digest(&SHA256, &[b"milepost fleet key", &key[..]].concat()).as_ref()[0];
             Some(FleetCipher { number, key: SealKey::new(key)? })
         };
@@ -149,7 +151,7 @@ impl Seal {
 
     /// Opens a text that a client presents as an id.
     pub fn open(&self, text: &[u8], to: &IdBinding<'_>) -> Opened {
-        // A longer text is none: 4 characters for 3 bytes.
+        // Too long for a sealed id: base64 has 4 characters for 3 bytes.
         if text.len() > 2 * (SEALED_ID_MAX + 64) {
             return Opened::Plain;
         }
@@ -160,11 +162,13 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
+        // Another fleet or an old key: such an id is passed on as it is, and the server judges it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;
         }
         let bound_to = to.bytes();
+        // Two keys may have the same number: each of them is tried.
         let opened = ciphers.find_map(|cipher| read(&cipher.key.open(*nonce, &bound_to, sealed)?));
         opened.map_or(Opened::Forged, Opened::Sealed)
     }
@@ -193,6 +197,7 @@ fn read(plain: &[u8]) -> Option<SealedId> {
 
 /// The bytes of an id that is hexadecimal digits; `None` if it has another character or half a byte.
 fn pack(id: &[u8]) -> Option<Vec<u8>> {
+    // Only small letters: capital ones would come out as small ones.
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),

@@ -32,6 +32,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts to connect.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
+// In one script, so that two replicas cannot both read nothing and both write.
 /// Claims a session: the owner that is there stays, unless it is the one that is gone.
 const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
      if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
@@ -74,6 +75,7 @@ impl Valkey {
     }
 
     fn send(&self, command: StoreCommand) {
+        // A full queue is an error and no wait: a request must not wait for the store.
         if self.commands.try_send(command).is_err() {
             self.errors.inc();
         }
@@ -102,7 +104,7 @@ async fn speak(
     while let Some(command) = commands.recv().await {
         let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
-            // Whoever asked may have gone on without the answer.
+            // The request may have gone on without the answer.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
             StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
                 Ok(owner) => {
@@ -201,6 +203,7 @@ fn milliseconds() -> u64 {
 }
 
 fn place(session: SessionKey) -> String {
+    // The braces are the hash tag of a cluster: all keys of a session are in one slot.
     format!("mp:{{{}}}:o", session.text())
 }
 

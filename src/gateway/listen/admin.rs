@@ -174,7 +174,7 @@ impl<H: Handler> AdminApi<H> {
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if ready => read(StatusCode::OK, "ready\n"),
-            // A front may take 503 for the death of a server, and cut what is open.
+            // A front may take 503 for a server that has died, and cut its open requests.
             "/readyz" if asks_for_404(parts) => read(StatusCode::NOT_FOUND, "stopping\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/" if reads => Ok(AdminDecision::Answered(live_page())),

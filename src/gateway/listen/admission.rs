@@ -44,13 +44,14 @@ const FORM_TYPES: [&str; 4] =
 /// # Errors
 /// The first reason for a refusal.
 pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Result<(), Refusal> {
+    // A tunnel would lead anywhere, and TRACE would repeat the headers of a request, secrets too (RFC 9110, 9.3.8).
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::Method);
     }
     if head_bytes(parts) > server.max_header_bytes {
         return Err(Refusal::HeadTooLarge);
     }
-    // Nearly no request has any header twice.
+    // A quick check first: nearly no request has a header twice.
     let has_twice = parts.headers.len() != parts.headers.keys_len();
     if has_twice && let Some(name) = ONCE.into_iter().find(|name| is_twice(&parts.headers, name)) {
         return Err(Refusal::Twice(name));
@@ -165,6 +166,7 @@ pub fn principal(
 /// Compares in a time that depends only on the length of the presented text.
 fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     let secret = secret.reveal().as_bytes();
+    // An empty secret equals nothing, also no empty token.
     let mut differs = u8::from(presented.len() != secret.len() || secret.is_empty());
     for (byte, expected) in presented.iter().zip(secret.iter().cycle()) {
         differs = std::hint::black_box(differs | (byte ^ expected));
@@ -205,6 +207,7 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         None => None,
     };
     match (target, header) {
+        // RFC 9112, 3.2.2: the URL counts. A server might read `Host`, so that both have to agree.
         (Some(target), Some(header)) if target != header => Err(Refusal::TwoHosts),
         (None, None) if parts.version == Version::HTTP_10 => Ok(None),
         (target, header) => target.or(header).map(Some).ok_or(Refusal::NoHost),
@@ -273,6 +276,7 @@ impl WebOrigin {
             }
         };
         let mut at = Authority::parse(rest)?;
+        // An origin without a port has the usual one of its scheme (RFC 6454, 4).
         at.port.get_or_insert(if secure { 443 } else { 80 });
         Some(Self::Web { secure, at })
     }

@@ -106,6 +106,7 @@ impl ConnectionEnd {
                 _ => Self::Broken,
             };
         }
+        // An error of the connection's bytes, such as the time limit of a head, is inside that of hyper.
         let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         if source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut) {
             return Self::TooSlow;
@@ -120,7 +121,7 @@ impl ConnectionEnd {
     }
 }
 
-/// The answer to a request while it is made. In a box: the connection keeps room for one, also while there is none.
+/// The answer to a request while it is made. Boxed: the connection keeps room for one, also while there is none.
 pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
 
 /// Answers the requests of a connection.
@@ -140,7 +141,7 @@ impl Http {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
-            // Without a timer no time limit applies, and nobody says so.
+            // Without a timer hyper applies no time limit, and does not report that.
             .timer(TokioTimer::new())
             // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
             .header_read_timeout(None)
@@ -180,6 +181,7 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
+            // To the end, until the message of a POST says otherwise (`set_outlives`).
             let rule = match *request.method() {
                 Method::POST | Method::DELETE => Outlives::ToTheEnd,
                 _ => Outlives::Nothing,
@@ -197,10 +199,11 @@ impl Http {
             ended = connection.as_mut() => ended,
             () = answers.idle_by(&self.idle) => {
                 self.idle.ended.inc();
+                // A client of HTTP/2 gets a GOAWAY (RFC 9113, 6.8), and sends no further request here.
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    // Whoever does not say goodbye is not waited for; a request that came meanwhile is.
+                    // A client that does not close is not waited for, but a request that came meanwhile is.
                     () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
                 };
                 return ended.map_or_else(
@@ -223,8 +226,9 @@ impl Http {
     }
 }
 
-/// `Upgrade` is an offer, and a server may stay with HTTP/1.1: to clients that offer HTTP/2 with
-/// every request, as Java's does, it does. A WebSocket cannot be had here, and is better refused.
+/// Decides about `Upgrade`, which a server may ignore (RFC 9110, 7.8). An offer of HTTP/2, which Java's client sends
+/// with every request, is ignored. A request for another protocol, such as WebSocket, is refused: the client
+/// would wait for it.
 ///
 /// # Errors
 /// If a request asks for a protocol that the listener does not switch to.
@@ -235,6 +239,7 @@ pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
             .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
     };
     let mut offered = parts.headers.get_all(UPGRADE).iter();
+    // `Upgrade` counts only where `Connection` names it (RFC 9110, 7.8).
     let wants_another = parts.headers.get_all(CONNECTION).iter().any(named)
         && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"));
     if wants_another { Err(Refusal::Upgrade) } else { Ok(()) }
@@ -300,12 +305,14 @@ impl Impatient {
         let mut read = Pin::new(&mut self.io).poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.head = self.answers.next_head();
+            // The bytes that were held back are there, so that the read is not pending, whatever the socket says.
             if read.is_pending() {
                 read = Poll::Ready(Ok(()));
             }
         }
         if read.is_pending()
             && let Some(head) = self.head
+            // Only if the head that has begun is still awaited: otherwise it has come whole.
             && self.answers.next_head() == Some(head)
         {
             let (of, limit) = self.head_limit.get_or_insert_with(|| (head, Box::pin(sleep(HEAD))));
@@ -346,6 +353,7 @@ impl Impatient {
     ) -> Poll<io::Result<usize>> {
         let is_lost = matches!(self.end, Http2End::ReadOnly | Http2End::Waits(..));
         if matches!((&written, &self.end), (Poll::Ready(Err(_)), Http2End::Open)) {
+            // The error of a write is not told: the last bytes of the client may still have a request.
             self.end = Http2End::ReadOnly;
         } else if !is_lost {
             self.write_state.block(written.is_pending());
@@ -378,6 +386,7 @@ impl AsyncRead for Impatient {
                 let new = &buffer.filled()[before..];
                 let (count, preface) = (new.len(), &PREFACE[*seen..]);
                 let is_http1 = !preface.starts_with(new);
+                // Only if nothing of a preface has come: bytes that were taken for one have been handed on already.
                 if is_http1 && *seen == 0 {
                     this.first = new.to_vec();
                     buffer.set_filled(before);

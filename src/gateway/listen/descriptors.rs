@@ -31,7 +31,7 @@ pub(super) fn prepare(server: &Server) {
 
 /// The number of connections of clients that are served.
 pub(super) fn connections_max(server: &Server) -> usize {
-    // A system that does not tell sets its limit by itself.
+    // A system that does not report a limit has one of its own.
     descriptor_limit()
         .map_or(server.max_connections, |limit| server.max_connections.min(room(limit)))
 }

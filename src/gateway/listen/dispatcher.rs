@@ -178,7 +178,7 @@ impl<H: Handler> Dispatcher<H> {
             Err(refusal) => {
                 note(refusal, &parts, &client);
                 self.handler.count_refusal(refusal);
-                // In a box: it is rare, and must not make the future of other requests larger.
+                // Boxed: a refusal is rare, and would make the future of every request larger.
                 let refused = Box::pin(async move {
                     read_some(&parts, body).await;
                     refusal.response(&method).map(Either::Left)
@@ -208,7 +208,7 @@ impl<H: Handler> Dispatcher<H> {
             Ok(client) => {
                 let front = Arc::clone(&self);
                 let mut response = self.answer(client, Request::from_parts(parts, body)).await;
-                // Only Milepost says this, no server behind it.
+                // Only a replica may set this header, not a server behind it.
                 response.headers_mut().remove(LEAVING);
                 if front.is_lingering.load(Ordering::Relaxed) {
                     response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
@@ -233,11 +233,12 @@ impl<H: Handler> Dispatcher<H> {
         found: &mut Option<MatchedRoute>,
     ) -> Result<Decision, Refusal> {
         let config = self.config.load();
+        // Host and origin come first: a page of any site can send requests to this listener (DNS rebinding).
         admit(&config.server, &self.via, client.local, parts)?;
         admit_page(&config.server, parts)?;
         let route_match = config.endpoints.find(parts.uri.path());
         if let Some(route_match) = &route_match {
-            // A browser asks without presenting a token, and before its page may send one.
+            // A preflight has no token: the browser sends it before the request of its page (Fetch, CORS protocol).
             let cors = config.cors.get(route_match.route).cloned().flatten();
             if let Some(cors) = &cors
                 && cors::is_preflight(&parts.method, &parts.headers)
@@ -246,7 +247,7 @@ impl<H: Handler> Dispatcher<H> {
             }
             *found = Some(MatchedRoute { route: route_match.route, cors });
         }
-        // Whether a path leads somewhere is told to nobody without the token.
+        // Authorise before routing: an unauthorised client must not learn which paths exist.
         let authorization_was_ours = authorize(config.server.bearer.as_ref(), &parts.headers)?;
         let route_match = route_match.ok_or(Refusal::NoRoute)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);

@@ -161,6 +161,7 @@ impl Routed {
         };
         let session = request.extensions().get::<FleetSession>().cloned();
         let mut response = self.serve_here(served, request, admitted).await;
+        // The ids in the response are sealed: the client has to be able to bring them to any replica.
         if let Some(session) = session {
             session.seal_response(&mut response);
         }
@@ -176,7 +177,7 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        // Nobody behind this process reads it: neither the server nor another replica, which may trust others.
+        // Neither the server nor another replica, which may trust other fronts, may read these headers.
         for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
@@ -186,7 +187,7 @@ impl Handler for Routed {
         if self.fleet.is_none() {
             return Either::Right(Either::Left(self.serve_here(served, request, admitted)));
         }
-        // In a box: what only a fleet needs must not make the way of a call larger.
+        // Boxed: what only a fleet needs must not make the future of every call larger.
         let routed = Arc::clone(self);
         Either::Right(Either::Right(Box::pin(async move {
             routed.receive(served, request, admitted).await
@@ -273,6 +274,7 @@ fn forward(
     trusted: &[IpNet],
 ) -> bool {
     let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 names the host in the URI, and HTTP/1.1 in `Host`.
     let host = request.uri().authority().map(Authority::as_str).or(header).map(str::to_owned);
     let by = ForwardedBy {
         client: client.remote.ip(),

@@ -102,7 +102,7 @@ impl OpenAnswers {
     pub(super) async fn idle(&self, after: Duration) {
         loop {
             if self.0.open.load(Ordering::Acquire) > 0 {
-                // An answer that ends meanwhile has ended for less than `after` then.
+                // An answer that ends during this sleep has ended less than `after` ago.
                 sleep(after).await;
                 continue;
             }
@@ -125,6 +125,7 @@ impl Drop for OpenAnswer {
         let since = self.0.begun.elapsed().as_millis();
         // Rounded up: the connection ends rather later than earlier.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
+        // Before the count goes down: whoever sees no open request also sees when the last one ended.
         self.0.last_end.fetch_max(since, Ordering::Relaxed);
         self.0.open.fetch_sub(1, Ordering::Release);
     }

@@ -42,8 +42,8 @@ use crate::transport::http::write_state::WriteState;
 /// lasts, and an immediate retry would only take time from the open connections.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
-/// Connections beyond `max_connections` or the limit of a client that get the reason at the same time. Further connections are
-/// closed without an answer.
+/// Connections beyond `max_connections` or the limit of a client that get the reason at the same time. Further
+/// connections are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
 /// Of the places of connections that get the reason, so many are taken by one for which no descriptor is left: they take
@@ -211,6 +211,7 @@ impl HttpListener {
         };
         let lingered = loop {
             let accepted = tokio::select! {
+                // `biased`: once the listener drains, no connection is accepted, however many wait.
                 biased;
                 lingered = wait_for_drain(&mut phase) => break lingered,
                 Some(ended) = connections.join_next() => {
@@ -221,7 +222,7 @@ impl HttpListener {
             };
             match accepted {
                 Ok(accepted) => {
-                    // The phase may change before the connection looks.
+                    // Read here: the phase may change before the task of the connection reads it.
                     let lingers = *server.stop.borrow() == ListenPhase::Lingering;
                     self.admit(&server, accepted, lingers, &mut connections);
                 }
@@ -245,6 +246,7 @@ impl HttpListener {
                 }
             }
         }
+        // Closed at once: no client waits in the queue of a listener that accepts no more.
         drop(self.socket);
         finish(connections, phase).await
     }
@@ -289,6 +291,7 @@ impl HttpListener {
             }
             Err(why) => why,
         };
+        // Over TLS the reason would need a handshake: such a connection is closed without it.
         if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
             && tls.is_none()
         {
@@ -320,7 +323,7 @@ impl HttpListener {
             TurnedAway::OverLimit(over)
         })?;
         let (room, is_free) = Room::take(&self.open, terms.connections_max, client);
-        // The room of one that is closed becomes free.
+        // When all places are taken, an idle connection is closed to make room.
         let is_free = is_free || self.silent.as_mut().is_some_and(SilentConnections::close_one);
         if is_free {
             return Ok(room);
@@ -400,7 +403,7 @@ impl AcceptedConnection {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let Self { stream, remote, tls, http, room, last_use, lingered } = self;
-        // The connection has already gone.
+        // Without a local address the connection is closed already.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let (secure, write_state) = (tls.is_some(), WriteState::default());
@@ -447,7 +450,7 @@ async fn secured(
     }
 }
 
-/// None of this is worth refusing a client for.
+/// Sets options of a socket. Errors are ignored: the connection works without the options too.
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     notice_vanished_peer(stream);

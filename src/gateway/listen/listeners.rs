@@ -131,6 +131,7 @@ impl<H: Handler> Listeners<H> {
         let mut passed = ListenFd::from_env();
         let socket = passed_socket(&mut passed, 0, "server")?;
         let own = socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        // A socket of systemd may have another address than the route file.
         let address = own.unwrap_or(server.listen);
         shelter(server, address)?;
         let tls = tls::load(server)?;
@@ -151,6 +152,7 @@ impl<H: Handler> Listeners<H> {
         };
         let fleet = match handler.fleet_address() {
             Some(address) => {
+                // The connections of replicas have no idle time, and no limits for each client.
                 let limits = (descriptors::connections_max(server), server.max_header_bytes);
                 let terms = ConnectionTerms::new(None, limits, Traffic::default());
                 Some(HttpListener::new(listen(None, address, "fleet").await?, terms))
@@ -220,6 +222,7 @@ impl<H: Handler> Listeners<H> {
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
+        // Only now: systemd starts what waits for this service.
         service::notify_ready();
 
         let signal = next_signal(&mut stop).await;
@@ -234,8 +237,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // Whoever has its answer asks on at once, and other replicas may not know yet that they should ask
-                // elsewhere.
+                // A client that has its answer sends the next request at once, and other replicas may not know yet
+                // that they should send requests elsewhere.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");
@@ -246,10 +249,11 @@ impl<H: Handler> Listeners<H> {
         let mut code = 0;
         let times = (patience, quiet);
         if !drain(&*self.handler, times, &mut clients, fleet.is_some(), &mut stop).await {
+            // Counted before the cut, after which nothing is open.
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
-            // A connection without a request is nothing that anybody misses.
+            // A cut connection without an open request is no loss.
             if open > 0 {
                 warn!(connections, requests = open, "cut what was still open");
                 code = 1;
@@ -331,6 +335,7 @@ impl<H: Handler> Controls<H> {
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
     /// certificate cannot be used.
     pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
+        // A new file may have lost the names that are needed where other machines can connect.
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = tls::load(server)?;
         Ok(Readiness(terms(server, tls, &*self.handler)))
@@ -360,6 +365,7 @@ async fn drain<H: Handler>(
         () = quiet_after_calls(handler, quiet) => {}
         _ = next_signal(stop) => return false,
     }
+    // Streams end after the calls: a client may wait for messages until then.
     let end = async {
         handler.end_streams().await;
         let _ = clients.await;
@@ -399,6 +405,7 @@ async fn listen(
 ) -> Result<TcpListener, ServeError> {
     match passed {
         Some(socket) => socket
+            // tokio needs a socket that does not block.
             .set_nonblocking(true)
             .and_then(|()| TcpListener::from_std(socket))
             .map_err(|source| ServeError::Passed { table, source }),

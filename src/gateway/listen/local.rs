@@ -71,7 +71,7 @@ impl LocalApi {
     }
 
     /// Serves a socket in `folder` for as long as the future is polled. Where there can be no socket, the future
-    /// waits for ever. Each connection is a task, so that no task runs while nobody looks on.
+    /// waits for ever. Each connection is a task, so that no task runs without an observer.
     pub async fn serve(self: Arc<Self>, folder: &Path) -> Infallible {
         let socket = match LocalSocket::bind(folder, &self.about.kind) {
             Ok(socket) => socket,

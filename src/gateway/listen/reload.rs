@@ -188,6 +188,7 @@ impl Reloading {
     /// outcome. False if the file changed while it was read: then nothing is taken.
     fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
+        // Read twice: a file that changes in between may be half written.
         if self.read().mark != mark {
             return false;
         }
@@ -205,6 +206,7 @@ impl Reloading {
             }
             return true;
         }
+        // A refused file is reported once, not at each look. SIGHUP asks for the report again.
         if !asked && self.mark_refused == Some(mark) {
             return true;
         }
@@ -224,7 +226,7 @@ impl Reloading {
         true
     }
 
-    /// All that can fail.
+    /// Does all that can fail, without an effect on what is served.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?
             .with_strict_files(self.strict_files)?
@@ -234,11 +236,11 @@ impl Reloading {
         Ok((routes, ready, prepared))
     }
 
-    /// All that cannot.
+    /// Applies what was prepared. Nothing of this can fail, so that no reload is applied in part.
     fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;
-        // Without a table the listener that is there keeps the token that it asks for.
+        // Without the table [admin], the listener that runs keeps the token that it requires.
         if routes.admin().listen.is_some() {
             self.admin = routes.admin().clone();
         }

@@ -99,11 +99,11 @@ pub async fn serve(
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
         local.abort();
-        // Its socket goes with it.
+        // Waited for, because its socket file is removed at its end.
         let _ = local.await;
     }
     let code = code?;
-    // Also when every client had left before.
+    // Streams to servers may be open although every client has disconnected.
     proxy.end_streams();
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
         tracing::warn!("servers that do not end are killed");
@@ -144,8 +144,8 @@ async fn tick() {
 /// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
 /// to be cut at the end. See [`Listeners::serve`] for how it ends.
 ///
-/// `state` is the folder of the token for operators (`None`: nothing is kept), `via` is the name of this proxy in `Via`, which `handler` uses too. `beside` makes a task for the
-/// listeners, which runs until they have ended.
+/// `state` is the folder of the token for operators (`None`: nothing is kept), `via` is the name of this proxy in
+/// `Via`, which `handler` uses too. `beside` makes a task for the listeners, which runs until they have ended.
 ///
 /// # Errors
 /// If nothing can be served: see [`Listeners::bind`].

@@ -73,7 +73,7 @@ pub(super) fn load(server: &Server) -> Result<Option<TlsAcceptor>, TlsError> {
         pem::Error::NoItemsFound => TlsError::NoKey { path: key.clone() },
         source => TlsError::Unreadable { path: key.clone(), source },
     })?;
-    // The provider is named, because a second one in the program would make the choice a panic.
+    // The provider is named: rustls panics if it has to choose between two providers of a program.
     let provider = Arc::new(ring::default_provider());
     let clients = match &server.client_ca_file {
         None => WebPkiClientVerifier::no_client_auth(),

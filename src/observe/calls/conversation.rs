@@ -26,7 +26,7 @@ const ENDED_MAX: usize = 32;
 /// Characters of a server's name that are shown.
 const SERVER_NAME_MAX: usize = 60;
 
-/// Looks on at one conversation.
+/// Observes one conversation.
 #[derive(Debug)]
 pub(super) struct WatchedConversation {
     table: Arc<Table>,
@@ -45,7 +45,7 @@ pub(super) struct WatchedConversation {
     sent: Option<Bytes>,
     /// The last message to a client, until its verdict is known.
     to_client: Option<(Instant, Bytes)>,
-    /// A message of the server became that.
+    /// A message of the server became `to_client`.
     is_claimed: bool,
     has_failed: bool,
 }
@@ -83,7 +83,7 @@ impl WatchedConversation {
         ended.and_then(|(_, entry)| entry.upgrade())
     }
 
-    /// The call that something is about that names it by no number.
+    /// The call of a message that does not name its call by number.
     fn find_by(&self, is: impl Fn(&CallEntry) -> bool) -> Option<Arc<CallEntry>> {
         let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
         let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());
@@ -98,6 +98,7 @@ impl WatchedConversation {
                 self.has_opened = false;
                 self.sent = None;
             }
+            // A line of standard error belongs to no call and is not kept: only observers of `/tap` see it.
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
                 let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
@@ -152,13 +153,16 @@ impl WatchedConversation {
         let entry = call.and_then(|call| self.find(call));
         let is_withheld = matches!(verdict, Verdict::Withheld(_));
         self.is_claimed |= !is_withheld;
+        // Nobody looks: the texts are not copied.
         if entry.is_none() && !self.table.taps.any() {
             return;
         }
+        // A route that only observes has sent the message as it came, whatever the verdict.
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let sent = self.to_client.as_ref().filter(|_| is_mended);
         let after = sent.map(|(_, text)| MessageText::of(text));
         let text = received.as_ref().map(|(_, text)| text);
+        // The end of a call is decided before the verdict on its answer, so the call is not open any more.
         let is_over = call.is_some_and(|call| !self.open.contains_key(&call));
         let is_answer = is_over
             && !is_withheld
@@ -198,6 +202,7 @@ impl WatchedConversation {
 
     /// Learns the name of the server from its answer to `initialize`.
     fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
+        // The first name stays: a route has one server.
         if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
             return;
         }
@@ -233,6 +238,7 @@ impl WatchedConversation {
             if self.ended.len() >= ENDED_MAX {
                 self.ended.pop_front();
             }
+            // The entry is not kept alive: the table decides how long an ended call is known.
             self.ended.push_back((summary.call, Arc::downgrade(&entry)));
         }
     }
@@ -266,6 +272,7 @@ impl WatchedConversation {
         let message = Message::parse(text);
         let after = Some(MessageText::of(message.raw()));
         if message.kind() == Kind::Response && message.error().is_some() {
+            // An answer in the server's place names no call: the id finds it, and it must not be answered yet.
             let answered = message.id().and_then(|id| {
                 self.find_by(|entry| entry.has_id(&id) && !entry.state().is_answered)
             });
@@ -356,7 +363,7 @@ impl Observer for WatchedConversation {
     }
 
     fn on_call(&mut self, call: &OpenCall<'_>) {
-        // A session's filter opens none of its own.
+        // A session's filter opens no call itself: it goes on with one that the filter of an exchange has opened.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
@@ -402,7 +409,7 @@ impl Drop for WatchedConversation {
         for open in std::mem::take(&mut self.open).into_values() {
             self.route.opened(-1);
             let Some((entry, moves)) = open else { continue };
-            // Another filter goes on with it.
+            // Another filter has taken the call over since, and goes on with it: this is not its end.
             if entry.moves() == moves {
                 self.table.end(&entry, at, ended, None);
                 self.show_end(&entry, at, ended);

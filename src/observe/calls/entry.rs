@@ -79,7 +79,7 @@ pub(super) struct CapturedMessage {
 }
 
 impl CapturedMessage {
-    /// Memory that it takes.
+    /// Bytes of memory that the message takes.
     fn bytes(&self) -> usize {
         let texts = self.before.iter().chain(&self.after);
         size_of::<Self>() + texts.map(|text| text.bytes().len()).sum::<usize>()
@@ -189,6 +189,7 @@ impl CallEntry {
 
     /// Whether `call` is this one, as another filter knows it.
     pub(super) fn is(&self, call: &OpenCall<'_>) -> bool {
+        // Both filters have numbers of their own for the call. The moment and the id are the same in both.
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
@@ -218,6 +219,7 @@ impl CallEntry {
         change(&mut state);
         state.keep(kept, &self.total);
         drop(state);
+        // After the change: a reader that sees this number sees the change too.
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -227,7 +229,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Lets its messages go: others need the room.
+    /// Drops the messages of the call: other calls need the room.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let forgotten = state.first.len() + state.last.len();
@@ -264,6 +266,7 @@ impl Drop for CallEntry {
 impl CallState {
     fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
+        // After `forget` the first messages are gone, and the next ones are not the first.
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
         } else {
@@ -276,6 +279,7 @@ impl CallState {
             self.last.push_back(kept);
         }
         self.bytes = self.bytes + more - less;
+        // Less may be added than is taken away: the sum wraps, and is right.
         more = more.wrapping_sub(less);
         total.fetch_add(more, Ordering::Relaxed);
     }
@@ -309,8 +313,10 @@ impl CallState {
 
     /// Ends the call, with its summary.
     pub(super) fn end(&mut self, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
+        // The first end counts: a call that was ended for want of room gets its real end later.
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {
+            // The summary of the filter has counted all; the counts until here were for observers in the meantime.
             self.account.clone_from(&summary.account);
             if self.client.is_none() {
                 self.client.clone_from(&summary.client);

@@ -122,7 +122,7 @@ fn has_failed(outcome: Outcome) -> bool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here is left half done.
+    // A panic under one of these locks leaves no value half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -180,6 +180,7 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
+        // The last observer has left: a quiet table goes back to its small bounds.
         if self.0.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.shrink();
         }
@@ -245,12 +246,14 @@ impl Table {
 
     /// Ready once a client has sent a message. One task can wait.
     pub fn poll_use(&self, cx: &Context<'_>) -> Poll<()> {
+        // Registered before the look: a message between both would otherwise wake nobody.
         self.use_waker.register(cx.waker());
         if self.use_seen.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Notes that a client has sent a message.
     fn note_use(&self) {
+        // A plain load first: each message comes here, and only the first one has anything to do.
         if !self.use_seen.load(Ordering::Relaxed) {
             self.use_seen.store(true, Ordering::Release);
             self.use_waker.wake();
@@ -299,7 +302,7 @@ impl Table {
         Some(route)
     }
 
-    /// Keeps a call in mind, if there is room.
+    /// Adds a call to the table, if there is room.
     fn open(
         &self,
         route: &Arc<RouteTotals>,
@@ -309,7 +312,7 @@ impl Table {
         let mut known = lock(&self.known);
         let bounds = self.bounds();
         if known.open.len() >= bounds.open {
-            // One that is told of on no stream may never end.
+            // A call that the filter of a session has taken over may never end, since its client may be gone.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
             adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
@@ -329,6 +332,8 @@ impl Table {
     }
 
     fn end(&self, entry: &Arc<CallEntry>, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
+        // The lock of the entry is released before the table is locked.
+        // Elsewhere the table is locked first, then an entry.
         entry.change(|state| state.end(at, ended, summary));
         let mut known = lock(&self.known);
         if let Some(entry) = known.open.remove(&entry.number) {
@@ -336,15 +341,16 @@ impl Table {
         }
     }
 
-    /// Lets messages go if there are too many.
+    /// Drops messages if there are too many.
     fn make_room(&self) {
         let max = self.bounds().bytes;
+        // Without the lock of the table: there is room nearly always, and each message comes here.
         if self.bytes.load(Ordering::Relaxed) <= max {
             return;
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            // So that the next clean-up is not needed at once.
+            // Some more than needed, so that the next clean-up does not follow at once.
             if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
@@ -357,6 +363,7 @@ impl Table {
         let known = lock(&self.known);
         let mut all: Vec<Arc<CallEntry>> =
             known.ended.iter().chain(known.open.values()).cloned().collect();
+        // Sorted without the lock, for which calls wait that open or end.
         drop(known);
         all.sort_by_key(|entry| entry.number);
         all
@@ -372,7 +379,7 @@ impl CallTable {
     }
 }
 
-/// Looks on for a table.
+/// Makes the observers that fill a table.
 #[derive(Debug)]
 pub struct Watch(pub Arc<Table>);
 

@@ -27,7 +27,7 @@ const FIGURE_MAX: usize = 64;
 /// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
-/// The smallest steps above a value are not larger.
+/// The largest step by which a value is lifted above the one before. A larger step is a figure of the server's.
 const LIFT: f64 = 1e-3;
 
 /// The same for values below 1.
@@ -120,6 +120,7 @@ impl Table {
         let mut masking = entry.masking();
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
+        // Released before the masks are sought, which takes long: messages of the call do not wait for an observer.
         drop(state);
         let message = |kept: &CapturedMessage| MessageJson {
             at: millis(kept.at, entry.opened),
@@ -172,6 +173,7 @@ impl Table {
         let routes = lock(&self.known).routes.clone();
         let shown = |one: &Arc<RouteTotals>| {
             let mut sums = *lock(&one.ended);
+            // A call that has ended is in the sums already.
             for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, one)) {
                 let state = entry.state();
                 if state.ended.is_none() {

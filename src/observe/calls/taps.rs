@@ -142,6 +142,7 @@ impl TapFilter {
 impl Taps {
     /// Whether there is an observer.
     pub(super) fn any(&self) -> bool {
+        // An observer that begins at this moment may miss a message, which is no loss.
         self.count.load(Ordering::Relaxed) > 0
     }
 
@@ -156,6 +157,7 @@ impl Taps {
                 queue.left_out += 1;
             }
             let waker = queue.waker.take();
+            // The reader that is woken takes this lock at once.
             drop(queue);
             if let Some(waker) = waker {
                 waker.wake();
@@ -186,6 +188,7 @@ impl TapReader {
         loop {
             let mut queue = lock(&self.shared.queue);
             let Some(line) = queue.lines.pop_front() else {
+                // After the lines that waited: those that were left out came later.
                 let left_out = std::mem::take(&mut queue.left_out);
                 if left_out == 0 && out.is_empty() {
                     queue.waker = Some(cx.waker().clone());
@@ -214,6 +217,7 @@ impl TapReader {
     fn show(&mut self, line: &TapLine, out: &mut String) {
         let TapLine { at, route, masks, call, kept } = line;
         if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
+            // A route file that is changed again and again has any number of routes in time.
             self.maskings.clear();
         }
         let begin = || Masking::new(masks.clone());
@@ -221,6 +225,7 @@ impl TapReader {
         if let (MessageFate::Request | MessageFate::ClientMessage, Some(text)) =
             (kept.fate, &kept.before)
         {
+            // Servers repeat an id or a token under names of their own, which may look like the names of secrets.
             masking.learn_names(&bytes::Bytes::copy_from_slice(&text.closed()));
         }
         let before = shown(kept.before.as_ref(), masking);

@@ -39,12 +39,12 @@ impl MessageText {
         [begin, closing].concat()
     }
 
-    /// Without secrets.
+    /// The text without secrets.
     pub(super) fn shown(&self, masking: &mut Masking) -> String {
         if !self.is_cut {
             return String::from_utf8_lossy(&masking.mask(&self.bytes)).into_owned();
         }
-        // JSON is looked through as JSON: the names of its members mark secrets.
+        // JSON is searched as JSON, because the names of its members mark secrets.
         let (mut text, closing) = closed(&self.bytes);
         text.extend_from_slice(&closing);
         let mut shown = masking.mask(&text);
@@ -66,7 +66,7 @@ fn boundary(text: &[u8], max: usize) -> usize {
 /// The beginning of a JSON text, without a cut escape, and the text that closes it.
 fn closed(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut open = Vec::new();
-    // Where the escape began that is not over, and how many signs it still has.
+    // The beginning of an escape that is not over, and the number of its signs that are still to come.
     let mut escape: Option<(usize, usize)> = None;
     let mut in_string = false;
     for (at, byte) in text.iter().enumerate() {

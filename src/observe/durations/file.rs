@@ -20,11 +20,12 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     }
     let mut options = OpenOptions::new();
     files::private(options.read(true).write(true).create(create));
-    // A link could lead to another file of Milepost's own; a pipe could keep us waiting.
+    // A link could lead to another file of Milepost's own. The opening of a pipe could wait for ever.
     let file = match files::without_link(&mut options).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
         opened => opened?,
     };
+    // The open file is asked, and not its path, which may lead to another file by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() || !files::is_own(&metadata) {
         return Err(io::Error::other("the file belongs to another user"));
@@ -43,7 +44,7 @@ pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>>
         return Ok(None);
     }
     let moved = is_at(path, &file.metadata()?).then(|| rename(path)).transpose();
-    // When it is closed, too; whatever comes of this.
+    // Closing the file would unlock it too, so a failure here means nothing.
     let _ = file.unlock();
     moved
 }
@@ -61,6 +62,7 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     });
     let names: Vec<PathBuf> = names.collect();
     let free = names.iter().find(|name| fs::symlink_metadata(name).is_err());
+    // All names are taken: the last one is overwritten, so that broken files do not pile up.
     let name = free.or_else(|| names.last()).ok_or(io::ErrorKind::NotFound)?;
     fs::rename(path, name)?;
     Ok(name.clone())

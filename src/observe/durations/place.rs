@@ -45,7 +45,7 @@ pub fn state_dir_warning(folder: &Path) -> Option<String> {
 }
 
 fn usual(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // Relative ones are to be ignored, says the XDG specification.
+    // The XDG specification says that a relative path is to be ignored.
     let absolute = |text: OsString| Some(PathBuf::from(text)).filter(|path| path.is_absolute());
     let state_home = state_home.and_then(absolute);
     let base = state_home.or_else(|| Some(home.and_then(absolute)?.join(".local/state")));

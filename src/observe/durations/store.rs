@@ -163,6 +163,7 @@ impl Store {
             for entry in from.open_table(ENTRIES)?.iter()? {
                 let (key, value) = entry?;
                 let (route, tool) = key.value();
+                // A tool that cannot be read is left out: one bad row must not lose all others.
                 let Ok(kept) = serde_json::from_slice::<StoredDuration>(value.value()) else {
                     continue;
                 };
@@ -197,10 +198,12 @@ impl Store {
                         // In earlier versions the path alone was the label.
                         old = entries.remove((path, key.1))?.and_then(|old| read(old.value()));
                     }
+                    // Nothing is kept for a tool of which there is only an error so far: it has no duration.
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
                     let mut all = durations.clone();
+                    // Older durations go first: the list keeps only the newest.
                     old.inspect(|old| all.precede(&old.durations()));
                     let text =
                         serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
@@ -211,6 +214,7 @@ impl Store {
                     evict(&mut entries)?;
                 }
             }
+            // Without a change the transaction is dropped, which writes nothing to the disk.
             if changed {
                 to.commit()?;
             }
@@ -252,6 +256,7 @@ impl Store {
         let until = Instant::now() + LOCK_WAIT;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
+            // Opening is tried anew each time: another process may have set the file aside meanwhile.
             let Some(open) = file::open(&self.path, create).map_err(unusable)? else {
                 return Ok(None);
             };
@@ -262,6 +267,7 @@ impl Store {
                     self.checked = true;
                     return Ok(Some(done));
                 }
+                // A file of a newer version is neither read nor set aside: a process of that version may be using it.
                 Err(FileFault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
                 Err(FileFault::Io(source)) => return Err(unusable(source)),
                 Err(FileFault::Busy) => {}
@@ -276,6 +282,7 @@ impl Store {
             if Instant::now() >= until {
                 break;
             }
+            // Closed before the pause, since the next attempt opens the file of this name at that time.
             drop(open);
             thread::sleep(pause(attempt));
         }
@@ -352,6 +359,7 @@ fn evict(
     }
     ages.sort_unstable();
     let surplus = ages.len().saturating_sub((ENTRIES_MAX - ENTRIES_MAX / 10) as usize);
+    // Several tools may have been used in the same second: `left` keeps more of them than needed from going.
     let mut left = surplus;
     let Some(oldest) = ages.get(surplus) else { return Ok(()) };
     entries.retain(|_, text| {

@@ -14,7 +14,7 @@ use crate::progress::durations::{LearnedDurations, SampleOutcome};
 /// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
-// A busy server is not worth a write for each of its calls, and a write wakes a disk.
+// The calls of a busy server are written together: a write for each of them would keep the disk awake.
 /// The shortest pause between two writes of the state file.
 const APART: Duration = Duration::from_millis(100);
 /// The additional pause for each call in the last write.
@@ -67,6 +67,7 @@ impl DurationWriter {
     /// A call has ended.
     pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
+        // The thread has ended, so nobody would ever take the call out of the queue.
         if queue.over {
             return;
         }
@@ -110,7 +111,7 @@ impl DurationWriter {
     }
 
     fn wake(&self, queue: &mut WriteQueue) {
-        // To wake a thread costs more than all else here: once is enough.
+        // Waking a thread costs more than all else here, so that it is done once only.
         if mem::take(&mut queue.idle) {
             self.changed.notify_one();
         }
@@ -123,6 +124,7 @@ impl DurationWriter {
             if loads.is_empty() && added.is_empty() {
                 return;
             }
+            // Loads go first: what a client sees needs them, and they are also read when the file is then written.
             let loaded = load(&mut store, &loads).map(|()| loads.clear());
             let done = match loaded {
                 Ok(()) if !added.is_empty() => store.add(&added, super::now()),
@@ -140,6 +142,7 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
+                    // The file is tried no more: the same fault would come back, and calls go on without the file.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");
@@ -167,6 +170,7 @@ impl DurationWriter {
     /// Puts failed work back, before newer work. Returns whether the end has come.
     fn put_back(&self, loads: Loads, added: PendingSamples) -> bool {
         let mut queue = self.lock();
+        // Before newer work: the durations of a tool are kept oldest first.
         queue.loads.splice(..0, loads);
         for (route, tools) in added {
             for (tool, older) in tools {
@@ -180,6 +184,7 @@ impl DurationWriter {
 
     /// Waits for a time, or until the process ends.
     fn pause(&self, time: Duration) {
+        // `close` sets `closing` and wakes the thread, so that the end of the process does not wait for the pause.
         let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }
@@ -196,6 +201,7 @@ impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.over = true;
+        // What waits is dropped: without the thread it would stay until the process ends.
         (queue.added, queue.loads) = Default::default();
         self.0.ended.notify_all();
     }
@@ -207,6 +213,7 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     }
     let entries = store.read()?;
     for (route, learned) in loads {
+        // A route that is gone in the meantime needs no durations: the queue does not keep it alive.
         let Some(learned) = learned.upgrade() else { continue };
         let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
         // In earlier versions the path alone was the label.

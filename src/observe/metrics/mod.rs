@@ -275,6 +275,7 @@ impl Metrics {
 
     /// Counts a request that was refused for a reason, one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
+        // The family has a lock and a look-up: a refusal is rare, and has no counter of its own at hand.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
@@ -318,6 +319,7 @@ impl Metrics {
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
+        // These are counted elsewhere, and copied for each scrape, so that they cost nothing on the way of a message.
         for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);

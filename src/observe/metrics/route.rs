@@ -248,6 +248,7 @@ impl RouteCounts {
         let account = &call.account;
         self.progress_received.inc_by(account.received);
         self.text_lines.inc_by(account.read_from_text);
+        // `sent` counts all progress to the client; heartbeats and progress from text are parts of it.
         let added = account.beats + account.sent_from_text;
         let origins = [
             account.sent.saturating_sub(added),

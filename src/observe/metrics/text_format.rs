@@ -16,6 +16,7 @@ impl TextFormat {
     /// The format for a request: OpenMetrics if the client names it, as Prometheus does.
     pub fn asked_for(headers: &HeaderMap) -> Self {
         let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        // The weights (`q=`) are not compared: a reader that names OpenMetrics can read it.
         match accepted.any(|value| value.contains("application/openmetrics-text")) {
             true => Self::OpenMetrics,
             false => Self::Plain,
@@ -58,6 +59,7 @@ fn plain(text: &str) -> String {
                 "info" => ("_info", "gauge"),
                 kind => ("", kind),
             };
+            // The description is held back until the type is known, because the type decides the name.
             for (_, words) in described.extract_if(.., |(of, _)| *of == name) {
                 out += &format!("# HELP {name}{suffix} {words}\n");
             }

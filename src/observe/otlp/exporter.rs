@@ -82,6 +82,7 @@ where
                 |client| pipeline(over, &settings, client).map_err(|error| error_chain(&error));
             match client.and_then(begin) {
                 Ok(pipeline) => {
+                    // Only the first pipeline of a process counts; the command starts one.
                     if PIPELINE.set(pipeline).is_ok() {
                         info!(to, "calls are exported as traces");
                     }
@@ -142,6 +143,7 @@ fn resource() -> Resource {
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", instance()),
     ];
+    // What the environment says goes before Milepost's own.
     own.retain(|pair| found.get_ref(&pair.key).is_none());
     // The specification prefers this variable to the attributes; the SDK does not.
     let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
@@ -176,6 +178,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 /// A name of this process for collectors: a random UUID.
 fn instance() -> String {
     let mut bytes = RandomIdGenerator::default().new_trace_id().to_bytes();
+    // RFC 9562, 5.4: the bits of the version and of the variant make random bytes a UUID of version 4.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = to_hex(&bytes);
@@ -216,7 +219,7 @@ pub fn counts() -> Counts {
 /// the trace of the span.
 pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
-    // Nobody wants a trace of every `ping`.
+    // A trace of every `ping` would bury the calls: another request becomes a span only if its client names a trace.
     if call.tool.is_none() && call.trace.is_none() {
         return None;
     }
@@ -238,6 +241,7 @@ impl SpanProcessor for CountingQueue {
 
     fn on_end(&self, span: SpanData) {
         self.tally.recorded.fetch_add(1, Ordering::Relaxed);
+        // Counted before the SDK sees the span: it would drop one without room as well, and would not tell it.
         if self.tally.queued.fetch_add(1, Ordering::Relaxed) < self.max {
             self.batches.on_end(span);
         } else {
@@ -272,6 +276,7 @@ struct CountingExporter {
 impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let (tally, to, count) = (&self.tally, &*self.to, batch.len());
+        // The batch has left the queue, also if the export fails: the SDK does not send it again.
         tally.queued.fetch_sub(count, Ordering::Relaxed);
         tally.rejected.store(0, Ordering::Relaxed);
         let exported = self.otlp.export(batch).await;
@@ -282,6 +287,7 @@ impl SpanExporter for CountingExporter {
         };
         tally.dropped.fetch_add(dropped, Ordering::Relaxed);
         tally.exported.fetch_add(count - dropped, Ordering::Relaxed);
+        // Only a change is logged: a collector that is away for an hour fails each few seconds.
         if self.fails.swap(exported.is_err(), Ordering::Relaxed) != exported.is_err() {
             if exported.is_ok() {
                 info!(to, "the collector of traces takes spans again");
@@ -323,6 +329,7 @@ impl<C: HttpClient> HttpClient for CountingClient<C> {
             let answer = self.client.send_bytes(request).await;
             let failure = match &answer {
                 Ok(answer) if answer.status().is_success() => {
+                    // OTLP: a collector may take a part of the spans, and answers with the number that it has rejected.
                     let read = ExportTraceServiceResponse::decode(answer.body().clone());
                     let partial = read.ok().and_then(|read| read.partial_success);
                     let rejected = partial.map_or(0, |partial| partial.rejected_spans);

@@ -105,6 +105,7 @@ pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
     let mut variables = EnvReader { of, doubts: Vec::new() };
+    // This variable switches off all signals, whatever the others say.
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
@@ -118,12 +119,14 @@ pub fn read(
         }
     }
     let Some(url) = endpoint(&variables, exporter.is_some())? else { return Ok(None) };
+    // Only one protocol is built in: another one that is asked for is an error, and not silently replaced.
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
         && protocol != "http/protobuf"
     {
         return Err(BadVariable { name, why: "is another protocol than http/protobuf" });
     }
+    // The variable for traces goes before the one for all signals, as the specification has it.
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout);
     for (name, words) in WORDS {
@@ -175,6 +178,7 @@ fn endpoint<F: Fn(&str) -> Option<String>>(
         let why = "has a user's name in it, which is not sent; use OTEL_EXPORTER_OTLP_HEADERS";
         return Err(BadVariable { name, why });
     }
+    // The address for all signals is a base: each signal adds its own path.
     if name == names[1] {
         let path = format!("{}/v1/traces", url.path().trim_end_matches('/'));
         url.set_path(&path);

@@ -48,6 +48,7 @@ pub(super) fn record(
     route: Option<&str>,
     marks: &[SpanMark],
 ) -> Option<String> {
+    // Both clocks are read at one moment, so that all times of the span have the same difference.
     let clock = Clock(Instant::now(), SystemTime::now());
     let method = cut(&call.method);
     let name = match &call.tool {
@@ -102,6 +103,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
         text("mcp.protocol.version", date);
     }
     let id = json::decode_str(&call.id);
+    // A JSON string or a number. The id is the client's text, so its length is bounded.
     let id = id.as_deref().or_else(|| std::str::from_utf8(&call.id).ok());
     if let Some(id) = id.filter(|id| id.chars().count() <= ID_MAX) {
         text("jsonrpc.request.id", id);

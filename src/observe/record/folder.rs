@@ -75,8 +75,10 @@ impl Folder {
         let route = plain(route);
         while self.second.1 < TRIES {
             self.second.1 += 1;
+            // The name has the second in it, so several conversations of one second get different numbers.
             let (time, counter) = (&self.second.0, self.second.1);
             let name = format!("{time}-{counter:04}{route}{END}");
+            // Made only if there is none: another process may record into the same folder.
             match options().create_new(true).open(self.path.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -100,6 +102,7 @@ impl Folder {
     /// are too long together; false if that is not enough.
     pub(super) fn grow(&mut self, name: &str, bytes: u64) -> bool {
         self.files.insert(name.to_owned(), bytes);
+        // The files that are being written stay: only finished ones make room.
         while self.files.values().sum::<u64>() > self.total_max {
             let Some(oldest) = self.files.keys().find(|name| !self.live.contains(*name)).cloned()
             else {
@@ -111,6 +114,7 @@ impl Folder {
     }
 
     fn remove(&mut self, name: &str) {
+        // A file that cannot be removed is seen again with the next look at the folder.
         let _ = fs::remove_file(self.path.join(name));
         self.files.remove(name);
     }
@@ -133,6 +137,7 @@ impl Folder {
             self.files.clear();
             self.files.extend(entries.filter_map(file));
         }
+        // One more: the file that is about to be made.
         let surplus = (self.files.len() + 1).saturating_sub(FILES_MAX);
         let finished = self.files.keys().filter(|name| !self.live.contains(*name));
         let oldest: Vec<String> = finished.take(surplus).cloned().collect();

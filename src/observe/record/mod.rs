@@ -37,7 +37,7 @@ enum RecordJob {
     /// Something has happened.
     Happened {
         id: FilterId,
-        // In a box: an entry stays small, as thousands of them may wait.
+        // Boxed: thousands of entries may wait, so that an entry has to be small.
         event: Box<ObserverEvent>,
         /// Events of the filter that were left out before this one.
         left_out: u64,
@@ -69,6 +69,7 @@ struct RecordQueue {
 impl RecordQueue {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
+        // Both are added before they are compared: two threads cannot both take the last room.
         let events = self.events.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
@@ -105,7 +106,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all is written that has happened, but not for ever.
+    /// Waits until all events so far are written, but not for ever.
     pub fn wait(self) {
         let _ = self.entries.send(RecordJob::Close);
         if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -153,6 +154,7 @@ impl ObserverFactory for Records {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
+        // The note that a filter begins has no bytes, and takes a place in the queue as each event does.
         if !self.shared.enter(0) {
             return None;
         }
@@ -188,6 +190,7 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
+        // Sent also if the queue is full: otherwise the file would stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

@@ -106,6 +106,7 @@ impl TranscriptFile {
     /// A filter begins.
     pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
         self.count += 1;
+        // Nearly always all filters of a conversation share one policy, so that nothing has to be compared.
         let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
         let settings = own.filter(|own| *own != settings::write(&self.policy).words);
         self.parts.insert(part, RecordedFilter { number: self.count, at: None, settings });
@@ -138,7 +139,7 @@ impl TranscriptFile {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 
-    /// Whether the part or file is finished.
+    /// Ends the recording: its file is closed, and its memory is given back.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.text = String::new();
@@ -180,6 +181,7 @@ impl TranscriptFile {
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
         if passed >= APART {
+            // The time that is written is what a replay adds up: it is rounded as it is written.
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
             self.line(number, &format!("+ {}", exact_time(passed)));
@@ -300,11 +302,13 @@ impl TranscriptFile {
             }
             last.clone_from(text);
         }
+        // A line of the file ends the message, whatever ended it on the wire.
         let written = text.strip_suffix(b"\n").unwrap_or(text);
         let written = match &mut self.masking {
             Some(masking) => escape(&masking.mask(written)),
             None => escape(written),
         };
+        // A message of this one sign would be read as a repetition.
         if written == SAME {
             return self.line(part, &format!("{sign}{stream} \\x22"));
         }
@@ -323,5 +327,6 @@ impl TranscriptFile {
 
 /// Whether two values are the same bytes in memory, so that the second need not be written again.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    // The text is not compared: the same message that several filters see is the same bytes, in one place.
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

@@ -46,6 +46,7 @@ impl RecordWriter {
         let mut flushed = Instant::now();
         let mut is_held = false;
         loop {
+            // With nothing in memory the thread sleeps until something happens, and does not wake ten times a second.
             let entry = if is_held {
                 entries.recv_timeout(HELD_FOR)
             } else {
@@ -142,12 +143,14 @@ impl RecordWriter {
             };
             transcript.file = Some(BufWriter::new(file));
         } else {
+            // The place in the order of writes is given up, and a later one is taken below.
             self.open.remove(&transcript.used);
         }
         self.times += 1;
         transcript.used = self.times;
         self.open.insert(transcript.used, conversation);
         let name = transcript.name.clone().unwrap_or_default();
+        // The length counts before the text is written: the folder may need to remove other files first.
         let has_room = self.folder.grow(&name, transcript.bytes());
         if !has_room {
             transcript.crowd_out();
@@ -160,6 +163,7 @@ impl RecordWriter {
         if !has_room {
             self.count_lost("all recordings together are as long as they may be");
         }
+        // The file written to longest ago is closed, and opened again when its conversation goes on.
         while self.open.len() > OPEN_MAX
             && let Some((_, oldest)) = self.open.pop_first()
             && let Some(transcript) = self.transcripts.get_mut(&oldest)

@@ -33,7 +33,7 @@ pub const SAME: &str = "\"";
 /// The error for a line with another sign.
 pub const EXPECTED: &str = "a line that begins with one of # ! > ^ < 2 = x e ~ + is expected";
 
-/// One line, without those that say nothing.
+/// One line that is neither a comment nor empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptLine<'a> {
     /// The number of the filter of the conversation.

@@ -23,7 +23,7 @@ impl Exit {
         }
     }
 
-    /// Unix passes on the low byte only, so nothing is lost there.
+    /// The exit of a process with this code. Unix passes on only the low byte, so that nothing is lost.
     pub(in crate::platform) fn from_code(code: i32) -> Self {
         Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
     }

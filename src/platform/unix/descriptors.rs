@@ -65,7 +65,7 @@ pub fn check_reserve() -> io::Result<()> {
     match File::open("/dev/null") {
         Ok(opened) if is_reserved(&opened) => Err(Errno::EMFILE.into()),
         Err(error) if is_of_this_machine(&error) => Err(error),
-        // A system that hides its devices is no reason to refuse anything.
+        // Where `/dev/null` is missing or closed to us, nothing is refused for that.
         _ => Ok(()),
     }
 }

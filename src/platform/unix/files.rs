@@ -98,7 +98,7 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
     if mode & WORLD_WRITES != 0 {
         return Some("every user".to_owned());
     }
-    // A volume of root's is given to the group of the process: that is how orchestrators hand it over.
+    // Orchestrators hand a volume of root over by giving it to the group of the process.
     let is_given = known.uid() != own && known.gid() == getegid().as_raw();
     (mode & GROUP_WRITES != 0 && !is_given)
         .then(|| format!("the group with the number {}", known.gid()))

@@ -104,7 +104,7 @@ pub(in crate::platform) fn start(
     let (mut leader, tree) = process_tree::spawn(program, prepare)?;
     let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
-    // From here on an error drops, and so ends, the child.
+    // From here on an error drops the child, which ends it.
     let child =
         ChildProcess { leader: Some(leader), pid, tree, exit: None, ended, may_have_ended: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -139,7 +139,7 @@ impl ChildProcess {
     /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
     pub async fn wait(&mut self) -> Exit {
         loop {
-            // Looking costs a system call, and nothing ends without the system saying so.
+            // A look costs a system call, and the system reports each end of a child with a signal.
             if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
                 if let Some(exit) = self.poll_exit() {
                     return exit;
@@ -157,7 +157,7 @@ impl ChildProcess {
     /// Sends `signal` to the server's whole group; does nothing once the group is gone.
     pub fn signal(&self, signal: Signal) {
         if self.leader.is_some() {
-            // An error says that nobody is left to hear it, or nobody who would have to obey.
+            // An error says that no process of the group is left, or none that has to obey.
             let _ = killpg(self.pid, signal);
         }
     }
@@ -203,7 +203,7 @@ impl ChildProcess {
         {
             tracing::warn!(server = self.id(), "a process that the server started cannot be ended");
         }
-        // For one that was being born while we looked: the number of the group is still ours.
+        // A process that was forked during the last look is still in the group, whose number is reserved.
         self.signal(Signal::SIGKILL);
         self.poll_exit();
         self.reap();
@@ -243,7 +243,7 @@ impl ChildProcess {
         if self.exit.is_none() {
             match process_tree::ended(Some(self.pid)) {
                 Ok(ended) => self.exit = ended.map(|(_, exit)| exit),
-                // One that cannot be looked at without reaping: its group is given up with it.
+                // Where a child cannot be looked at without reaping, it is reaped, and its group is given up.
                 Err(_) => self.reap(),
             }
         }
@@ -269,7 +269,7 @@ impl Drop for ChildProcess {
         self.signal(Signal::SIGKILL);
         self.reap();
         let Some(leader) = self.leader.take() else { return };
-        // What is killed ends soon, but seldom as soon as this.
+        // A killed process ends soon, but seldom before the first look.
         Dropped::add(leader);
     }
 }

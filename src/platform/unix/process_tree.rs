@@ -82,7 +82,7 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
 /// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
 /// processes in other ways, to be called once, at its start, by its main thread.
 pub fn adopt_orphans() {
-    // For good: this thread lives as long as the program.
+    // Set for ever: this thread lives as long as the program.
     let _ = watch_exits();
     #[cfg(target_os = "linux")]
     match prctl::set_child_subreaper(true) {
@@ -277,7 +277,7 @@ impl ProcessTree {
             if !one.dead && !grouped && !self.owns(one, &registry) {
                 continue;
             }
-            // Nobody else reaps while we hold the lock: who is seen now keeps its pid till the end.
+            // No other thread reaps while this lock is held: a process that is seen now keeps its pid until the signal.
             let Some(now) = ProcessEntry::read(one.pid).filter(|now| now.key() == one.key()) else {
                 continue;
             };

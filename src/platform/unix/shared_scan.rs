@@ -48,7 +48,7 @@ impl<T: Send + Sync> SharedScan<T> {
         if !waiters.busy {
             match self.start() {
                 Ok(()) => waiters.busy = true,
-                // Whoever waits is told that nothing can be seen.
+                // The callers get no result, which tells them that the table cannot be read.
                 Err(error) => {
                     tracing::warn!(%error, "no thread to read the process table");
                     waiters.waiting.clear();
@@ -65,7 +65,7 @@ impl<T: Send + Sync> SharedScan<T> {
     fn serve(&self) {
         let mut pause = Duration::ZERO;
         loop {
-            // Those who ask during a look need another: it may have passed what they ask for.
+            // A caller that asks during a scan needs another one: the scan may have passed what the caller looks for.
             if !self.is_asked() {
                 return;
             }
@@ -75,7 +75,7 @@ impl<T: Send + Sync> SharedScan<T> {
             let seen = (self.look)().map(Arc::new);
             pause = begin.elapsed().max(PAUSE);
             for reply in waiting {
-                // A caller that has gone needs no answer.
+                // Ignore the error: the caller does not wait any more.
                 let _ = reply.send(seen.clone());
             }
         }

@@ -42,6 +42,7 @@ impl SocketListener {
     /// If the path is too long, or the system refuses.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
+        // The file is removed again: a socket that others may use must not stay.
         if let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o600)) {
             let _ = fs::remove_file(path);
             return Err(error);
@@ -97,6 +98,7 @@ pub fn is_stale(path: &Path, pid: Option<i32>) -> bool {
 /// If the folder is a link or belongs to another user, or the system refuses.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // Not followed: a link to another folder could have been put here by another user.
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());

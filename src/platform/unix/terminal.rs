@@ -8,7 +8,7 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 /// The mode of a terminal that hands over each key at once and shows none; holds the mode before.
 #[derive(Debug)]
 pub struct RawMode {
-    // The type of the system's settings has a cell inside.
+    // A mutex, because `Termios` has a cell inside and is not `Sync`.
     before: Mutex<Termios>,
 }
 
@@ -28,7 +28,7 @@ impl RawMode {
     /// Brings back the mode before.
     pub fn end(&self) {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        // A terminal that has gone has no mode.
+        // Ignore the error: the terminal is already closed.
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &before);
     }
 }

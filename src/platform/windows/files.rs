@@ -27,7 +27,7 @@ pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// With these options no link at the end of the path is followed.
+/// Opens a symbolic link itself instead of its target, as `O_NOFOLLOW` does on Unix.
 pub fn without_link(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(LINK_ITSELF)
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::files;
 use crate::platform::child::{ChildPipes, Exit, Grace, LOST, Program, StartFault, Stderr};
 
-/// `CREATE_NO_WINDOW`: a server of a program without a console opens no window.
+/// `CREATE_NO_WINDOW`: a server does not open a console window.
 const NO_WINDOW: u32 = 0x0800_0000;
 
 /// `CREATE_SUSPENDED`: a server begins when it is in its job.
@@ -55,7 +55,7 @@ pub enum Signal {
     SIGTERM,
     /// A person wants the end.
     SIGINT,
-    /// The terminal has gone.
+    /// The terminal was closed.
     SIGHUP,
     /// The end at once.
     SIGKILL,
@@ -69,7 +69,7 @@ pub struct ChildProcess {
     exit: Option<Exit>,
 }
 
-/// Has to come after [`JobObject`], whose flags it replaces.
+/// Sets the flags of the new process. To be added after [`JobObject`], whose flags it replaces.
 #[derive(Debug)]
 struct WithoutWindow;
 
@@ -87,6 +87,7 @@ pub(in crate::platform) fn start(
 ) -> io::Result<(ChildProcess, ChildPipes)> {
     let mut command = Command::new(place(program));
     command.args(program.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Removed before the others are set, so that the route can set a name that is left out otherwise.
     for name in &program.left_out {
         command.env_remove(name);
     }
@@ -147,7 +148,7 @@ impl ChildProcess {
     /// Ends the server and its descendants at once for SIGKILL. Windows has no other signals.
     pub fn signal(&mut self, signal: Signal) {
         if signal == Signal::SIGKILL {
-            // An error says that nobody is left.
+            // An error says that no process of the job is left.
             let _ = self.child.start_kill();
         }
     }
@@ -160,6 +161,7 @@ impl ChildProcess {
     /// Ends a server whose standard input the caller has closed: gives it the two times of `grace` to end by itself,
     /// then ends its job. May be dropped and called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
+        // Windows has no signal between the end of the input and the end of the job: both times are one.
         let _ = timeout(grace.exit + grace.term, self.wait()).await;
         self.sweep().await;
         self.exit.unwrap_or(LOST)
@@ -174,7 +176,7 @@ impl ChildProcess {
     }
 }
 
-/// Adopts no orphans: a job knows them.
+/// Does nothing: a job knows orphans too.
 pub fn adopt_orphans() {}
 
 /// The hidden parts of this program: none on Windows.
@@ -182,7 +184,7 @@ pub fn run_hidden() -> Option<ExitCode> {
     None
 }
 
-/// Raises no limit: Windows has none.
+/// Does nothing: Windows has no limit on open files.
 ///
 /// # Errors
 /// Never.

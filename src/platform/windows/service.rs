@@ -1,10 +1,10 @@
 //! The service manager: Windows has one that asks for nothing here.
 
-/// Says that this process serves: nobody asks on Windows.
+/// Does nothing: no service manager of Windows asks whether this process serves.
 pub fn notify_ready() {}
 
-/// Says that this process reads its settings again: nobody asks on Windows.
+/// Does nothing: no service manager of Windows asks for reloads.
 pub fn notify_reloading() {}
 
-/// Says that this process stops: nobody asks on Windows.
+/// Does nothing: no service manager of Windows asks whether this process stops.
 pub fn notify_stopping() {}

@@ -69,6 +69,7 @@ impl SocketListener {
     pub async fn accept(&self) -> io::Result<Option<LocalConnection>> {
         let taken = Arc::clone(&self.next.lock().unwrap_or_else(PoisonError::into_inner));
         taken.connect().await?;
+        // The next instance is made before this one is handed out: a client that comes in between finds a pipe.
         let next = ServerOptions::new().create(&self.name)?;
         let mut place = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(next);
@@ -119,5 +120,5 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 /// Limits of a connection that Windows does not have.
 pub fn limit_waiting(_: &TcpStream) {}
 
-/// Windows decides by itself when it acknowledges.
+/// Does nothing: Windows decides by itself when it acknowledges.
 pub fn acknowledge(_: &TcpStream) {}

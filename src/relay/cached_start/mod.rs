@@ -151,6 +151,7 @@ impl CachedStart {
             return None;
         }
         let held = self.held.pop_front();
+        // Only once all of it is gone: until then the sum is an upper bound, which is enough.
         if self.held.is_empty() {
             self.held_bytes = 0;
         }
@@ -166,6 +167,7 @@ impl CachedStart {
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
             StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
+                // The server gets `initialize` at once, whether or not the client is answered from the file.
                 self.begin(&Message::parse(payload.to_bytes()));
                 true
             }
@@ -174,6 +176,7 @@ impl CachedStart {
                     message.filter(|_| is_request).map(|_| Message::parse(payload.to_bytes()));
                 let sent = sent.and_then(|sent| Some((sent.id()?, sent)));
                 if let (Some((id, sent)), Some(method)) = (sent, method) {
+                    // The server cannot answer before it has started.
                     if method == mcp::PING {
                         self.answer(&id, b"{}");
                         return false;
@@ -237,6 +240,7 @@ impl CachedStart {
         else {
             return;
         };
+        // Only the first page of a list is compared, and only of a server that says when the list changes.
         let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
         let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
         else {
@@ -246,6 +250,7 @@ impl CachedStart {
             return;
         }
         let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
+        // The server gets the request too, and its answer is compared with this one.
         if let Some(told) = &told {
             let text = told.to_string();
             self.answer(id, text.as_bytes());
@@ -299,6 +304,7 @@ impl CachedStart {
     fn compare_start(&mut self, message: &Message) {
         let result = result_of(message);
         let is_same = result.as_ref().is_some_and(|result| {
+            // The client has acted on these two; other members, such as the version of the server, may be new.
             ["protocolVersion", "capabilities"]
                 .iter()
                 .all(|name| result[name] == self.known.initialize[name])
@@ -323,7 +329,7 @@ impl CachedStart {
                 && let (Some(_), payload) = &*whole
             {
                 let sent = Message::parse(payload.to_bytes());
-                // One that has its answer already gets no second one from the filter.
+                // A request that has its answer already gets no second one: the filter withholds it.
                 self.refuse(&sent);
             }
         }
@@ -334,6 +340,7 @@ impl CachedStart {
         let Some(ListRequest { method, capability, told }) = self.asked.remove(key) else {
             return true;
         };
+        // One page is not the list: a list of several pages is not kept.
         let result = result_of(message).filter(|result| result.get("nextCursor").is_none());
         let is_everybodys = self.store.has_one_principal() || self.is_pristine;
         let known = self.known.lists.get(method);
@@ -377,6 +384,7 @@ impl CachedStart {
         let (number, last) = (self.written, Arc::clone(&self.writes));
         let work = move || {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            // Blocking threads may run in any order: an older write must not replace a newer one.
             if *last < number {
                 *last = number;
                 if let Err(error) = change(&path) {

@@ -66,6 +66,7 @@ impl StartStore {
     /// The place of the answers of `program`; `None` if they are not kept.
     pub(crate) fn of(program: &Program) -> Option<Self> {
         let KeptStarts { folder, scope, principal } = program.starts.clone()?;
+        // Relative paths of a command mean something else in another folder.
         let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
         let environment = program.environment();
         let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
@@ -96,7 +97,7 @@ impl StartStore {
     /// The file of a client that sends this `initialize`. `None` if two servers could read the message in two ways.
     pub(crate) fn file_of(&self, initialize: &[u8]) -> Option<PathBuf> {
         let params = exact_params(initialize)?;
-        // The file shows no arguments, which may be secrets.
+        // The name is a digest: arguments and variables may be secrets.
         let mut whole = self.server.clone();
         add(&mut whole, params.to_string().as_bytes());
         let name = to_hex(whole.finish().as_ref());
@@ -113,8 +114,10 @@ fn add(context: &mut Context, part: &[u8]) {
 /// The answers in a file; `None` if there is no such file, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
+    // No link is followed, and the checks look at the open file: nobody can exchange the file in between.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
+    // What another user has written would be answered to the client as the server's own words.
     let is_own = metadata.is_file()
         && files::is_own(&metadata)
         && files::is_private(&metadata)
@@ -140,7 +143,7 @@ pub(crate) fn write(path: &Path, answers: &StartAnswers) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     files::make_private_folder(folder)?;
     remove_oldest(folder);
-    // A reader has the whole file, old or new.
+    // Written beside and renamed: a reader sees the whole old file or the whole new one.
     let name = random_id().ok_or(io::ErrorKind::Unsupported)?;
     let made = folder.join(format!("{name}.new"));
     let mut options = OpenOptions::new();

@@ -109,7 +109,8 @@ impl UpstreamClient {
     /// on, if they have one of their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
-        // What an array cancels besides goes to the server with the rest of the array.
+        // An array goes to the server whole, with cancellations that would not be needed alone.
+        // `fold` and not `any`: each cancellation of an array is noted.
         let is_needless =
             cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
         if is_needless && !is_array {
@@ -138,9 +139,11 @@ impl UpstreamClient {
         let params = cancel.params().unwrap_or_default();
         let id = json::member(&params, "requestId");
         let Some(id) = id.as_ref().and_then(Key::read) else { return false };
+        // Neither the request nor its cancellation goes to the server.
         if self.queue.cancel(&id) || self.refresh.cancel(&id) {
             return true;
         }
+        // An unknown request: only a server with a session may still know it.
         let Some(stream) = self.pending.stream_of(&id) else { return !self.session.has_begun() };
         let modern = self.exchanges.get(stream).is_some_and(|exchange| exchange.out.modern);
         if modern {
@@ -148,7 +151,7 @@ impl UpstreamClient {
             self.pending.take(stream);
             self.drop_exchange(stream);
         } else {
-            // The server need not answer any more.
+            // A cancelled request may stay without an answer.
             self.pending.answer(&id, Some(stream));
             if !self.pending.has(stream) {
                 self.elsewhere.remove(&stream);
@@ -181,6 +184,7 @@ impl UpstreamClient {
             return true;
         }
         let (mut moved, mut at) = (false, 0);
+        // Both are looked at before each message: the one just sent may make the next one wait.
         while !self.is_blocked() && !self.exchanges.are_ordered() {
             let Some(out) = self.queue.next(&mut at, !self.is_busy()) else { break };
             self.launch(out);
@@ -253,10 +257,11 @@ impl UpstreamClient {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
             Some(ResponseStream::Listen) => return self.poll_listen(cx),
-            // Its turn is earlier.
+            // `poll_http_sse` reads this stream.
             Some(ResponseStream::HttpSse) => return false,
             None => {}
         }
+        // A list of its own: an item may end its exchange.
         let streams = self.exchanges.streams();
         self.turn = self.turn.wrapping_add(1);
         for at in 0..streams.len() {
@@ -342,6 +347,7 @@ impl UpstreamClient {
 
     fn drop_exchange(&mut self, stream: StreamId) {
         self.exchanges.remove(stream);
+        // A large message that was passing ends here, so that messages of other streams are read again.
         self.inbox.close(ResponseStream::Exchange(stream));
     }
 
@@ -366,6 +372,7 @@ impl UpstreamClient {
     /// Does all due work.
     pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        // Collected before: an exchange may go while its work is done.
         for stream in self.exchanges.due_at(now, idle) {
             let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
             if is_due(exchange.ahead_until) {
@@ -400,6 +407,7 @@ impl UpstreamClient {
 
     /// The request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
+        // HTTP+SSE has no request that ends a session: the end of its stream does.
         if self.http_sse.is_some() {
             return None;
         }

@@ -122,6 +122,8 @@ impl PostExchange {
         Self {
             state: ExchangeState::Head(sending),
             session,
+            // POSTs on different connections can overtake each other: what follows a notification or an answer
+            // waits until the server has accepted it.
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
@@ -185,6 +187,7 @@ impl PostExchange {
                 false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
+                // A small rest is read to its end, so that the connection can serve another request.
                 Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
@@ -205,6 +208,7 @@ impl PostExchange {
     ) -> HeadOutcome {
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
+            // MCP 2025-03-26, Session Management: with 404 the server says that it does not know the session.
             if parts.status == StatusCode::NOT_FOUND && self.session.is_some() {
                 return HeadOutcome::SessionLost;
             }
@@ -221,8 +225,10 @@ impl PostExchange {
             return HeadOutcome::Accepted;
         }
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
+        // A body of a readable type is read as the answer, whatever the status announces.
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
+            // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
             if listens && !self.out.modern {
                 return HeadOutcome::AnsweredElsewhere;
             }
@@ -271,6 +277,7 @@ impl PostExchange {
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
+        // An event shows that resuming works: the attempts count anew.
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
         }
@@ -280,6 +287,7 @@ impl PostExchange {
     /// The event behind which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
+        // The time that the server named last stays, if a later response names none.
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
@@ -321,6 +329,7 @@ impl PostExchange {
         match response_body::events(response) {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
+                // A response without ids is resumed behind the same event again.
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())
@@ -388,6 +397,7 @@ impl PostExchanges {
     pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
         let exchange = self.0.get_mut(&stream)?;
         exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
+        // One-way messages have `leaves_at` from the beginning, and do not linger.
         let lingers = |one: &&PostExchange| one.leaves_at.is_some() && one.out.has_requests();
         let mut lingering = self.values().filter(lingers);
         let is_too_many = lingering.clone().count() > LINGERING_MAX;

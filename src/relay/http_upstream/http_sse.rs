@@ -87,6 +87,7 @@ impl HttpSseStream {
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         match &self.state {
             HttpSseState::At(at) => Some(*at),
+            // Idle time counts only once the endpoint is named; until then `named_by` is the limit.
             HttpSseState::Open(reader) if self.is_named() => idle.map(|idle| reader.read_at + idle),
             _ => self.named_by,
         }
@@ -125,6 +126,7 @@ impl HttpSseStream {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
                 Err(error) => HttpSseEvent::Failed(error),
             },
+            // While the relay takes nothing, only the endpoint is read: without it no message can be sent.
             HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
             HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
@@ -164,6 +166,7 @@ impl HttpSseStream {
     /// The successor of this lost stream. With a session the successor is opened again without a
     /// message, a few times.
     pub(crate) fn successor(&self, has_session: bool) -> Self {
+        // Without a session there is nothing to be lost: the next message opens a stream.
         if !has_session || self.vain >= RETRIES_MAX {
             return Self { vain: self.vain, ..Self::default() };
         }

@@ -133,6 +133,7 @@ impl ServerLeg for HttpUpstreamLeg {
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
         let text = payload.to_bytes();
+        // Parsed again only if the filter has changed the message.
         let as_sent = message.filter(|message| text == *message.raw()).cloned();
         let message = as_sent.unwrap_or_else(|| Message::parse(text));
         self.client.send(message, headers)

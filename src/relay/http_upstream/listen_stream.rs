@@ -69,6 +69,7 @@ impl ListenStream {
 
     /// Takes the request for the stream, or the reason why there can be none.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
+        // The first attempt begins the time: a server that never lets the stream open must be given up too.
         self.closed_since.get_or_insert_with(Instant::now);
         match sent {
             Ok(sent) => self.state = ListenState::Head(sent),
@@ -103,6 +104,7 @@ impl ListenStream {
                 if let Some(Ok(item)) = item {
                     return Poll::Ready(Some(item));
                 }
+                // The next request resumes behind the last event.
                 self.last_id = reader.last_id.take();
                 self.retry = reader.retry.or(self.retry);
                 self.closed_since = Some(Instant::now());
@@ -120,8 +122,9 @@ impl ListenStream {
                 self.closed_since = None;
                 self.state = ListenState::Open(Box::new(reader));
             }
+            // Such an error may pass; any other status means that the server has no stream.
             Err(parts) if parts.status.is_server_error() => self.pause(),
-            // Servers need not have this stream.
+            // This stream is optional: a server without it answers 405 (MCP 2025-03-26, Streamable HTTP).
             Err(parts) => {
                 tracing::debug!(status = %parts.status, "the server offers no listening stream");
                 self.state = ListenState::Off;

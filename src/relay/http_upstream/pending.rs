@@ -66,6 +66,7 @@ impl PendingRequests {
 
     /// Removes the request with this id. With several, the one whose POST is `stream` goes first.
     pub(crate) fn answer(&mut self, id: &Key, stream: Option<StreamId>) -> Option<PendingRequest> {
+        // Two requests may have the same id: the stream of the answer tells them apart.
         let here = self.named(id).find(|(_, one)| Some(one.stream) == stream);
         let (number, _) = here.or_else(|| self.named(id).next())?;
         self.remove(number)

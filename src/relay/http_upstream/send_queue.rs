@@ -30,6 +30,7 @@ impl SendQueue {
 
     /// Puts a message back where it was.
     pub(crate) fn requeue(&mut self, out: Outgoing) {
+        // Streams are numbered in the order in which their messages came.
         let at = self.0.partition_point(|other| other.stream < out.stream);
         self.0.insert(at, out);
     }

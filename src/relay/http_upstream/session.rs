@@ -63,6 +63,7 @@ impl UpstreamSession {
         if out.kind() == RequestKind::Initialize {
             self.phase = SessionPhase::Begins;
             self.number += 1;
+            // What was agreed on belonged to the session before.
             (self.id, self.revision, self.begun) = (None, None, None);
             self.beginning = Some(out.message.clone());
         }
@@ -90,6 +91,7 @@ impl UpstreamSession {
 
     /// The number of the session that a message belongs to, if it belongs to one.
     pub(crate) fn number_for(&self, out: &Outgoing) -> Option<u64> {
+        // Requests of 2026-07-28 belong to no session, and `initialize` begins one.
         let in_session = !out.modern && !out.begins_session();
         (in_session && self.id.is_some()).then_some(self.number)
     }
@@ -107,6 +109,7 @@ impl UpstreamSession {
             self.note_revision(answer);
             self.begun = beginning;
         } else {
+            // The server has refused to begin: an id that came with the refusal names nothing.
             self.id = None;
         }
     }
@@ -133,6 +136,7 @@ impl UpstreamSession {
         self.id = None;
         self.number += 1;
         let begun = self.begun.as_ref()?;
+        // The client's own id may be in use for another request by now.
         let own = format!(r#""milepost-{}""#, stream.0);
         let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
         self.phase = SessionPhase::Renews;

@@ -139,17 +139,20 @@ impl UpstreamTarget {
             all.insert(USER_AGENT, HeaderValue::from_static(us));
         }
         all.extend(own);
+        // Looked up for each request: the route may have other rules after a reload.
         let latest = (self.latest)();
         let passage = Passage {
             via: &self.via,
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
+            // The body is made anew from the message: headers about the client's body are left out.
             body_changes: true,
             traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
+            // The token of the file takes the place of what clients send.
             authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
         };
         let mut request = Request::new(body);

@@ -32,6 +32,7 @@ impl ToolRefresh {
     pub(crate) fn applies_to(out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
         let mismatch = code.is_some_and(|code| *code == *HEADER_MISMATCH);
+        // Once only: a call that has been sent again with the new headers is not sent a third time.
         mismatch && out.modern && !out.is_retry && out.is(mcp::TOOLS_CALL)
     }
 
@@ -68,6 +69,7 @@ impl ToolRefresh {
     pub(crate) fn next_page(&mut self, result: &Bytes) -> Option<Bytes> {
         self.pages += 1;
         let cursor = json::member(result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
+        // A server whose list never ends must not be asked for ever.
         cursor.filter(|_| self.pages < PAGES_MAX)
     }
 

@@ -49,6 +49,7 @@ impl ModernFace {
             self.greeted(&message, now);
             return None;
         }
+        // An answer to a request of Milepost's own: no client waits for it.
         if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
             return None;
         }
@@ -88,6 +89,7 @@ impl ModernFace {
             self.large_task_answer(key, now);
             return;
         };
+        // The pieces have passed with the id that the server knows, which cannot be changed any more.
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -118,6 +120,7 @@ impl ModernFace {
         let Some(result) = message.result().filter(|result| result.starts_with(b"{")) else {
             return message;
         };
+        // 2026-07-28 requires this member of each result.
         let mut added: Vec<(&str, Value)> = vec![("resultType", json!("complete"))];
         if CACHED.contains(&&*open.method) {
             added.extend([("ttlMs", json!(0)), ("cacheScope", json!("private"))]);
@@ -143,6 +146,7 @@ impl ModernFace {
 
     fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
+        // The client can ask its user only if it has said so.
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
             && let Some(id) = message.id()
@@ -205,7 +209,7 @@ impl ModernFace {
             places.extend(renamed_members(&object, &TOKEN_NAMES, &tokens));
             places.extend(renamed_members(&object, &ID_NAMES, &ids));
         }
-        // From the end on: what comes before stays where it is.
+        // From the last place to the first: a replacement does not move the places before it.
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.as_ptr() as usize));
         let start = message.raw().as_ptr() as usize;
         let text = places.into_iter().fold(message.raw().clone(), |raw, (old, new)| {

@@ -31,6 +31,7 @@ impl ModernFace {
     /// Begins the server's session with the capabilities of the first request.
     pub(super) fn greet(&mut self, first: &Message, headers: &ClientHeaders, now: Instant) {
         let own = || json!({"name": "milepost", "version": env!("CARGO_PKG_VERSION")});
+        // All clients share one session with the server: its capabilities are those of the first request.
         let stated = meta_value(first, mcp::META_CAPABILITIES).filter(Value::is_object);
         let capabilities = stated.unwrap_or_else(|| json!({}));
         let text = json!({
@@ -83,6 +84,7 @@ impl ModernFace {
             return waiting.iter().for_each(|(sent, _)| self.refuse(sent, &why));
         };
         self.phase = FacePhase::Ready(result);
+        // MCP 2025-11-25, Lifecycle: requests follow only after this notification.
         let ready = format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, mcp::INITIALIZED);
         let headers = waiting.front().and_then(|(_, headers)| headers.clone());
         self.send(Bytes::from(ready), &headers);
@@ -96,7 +98,7 @@ impl ModernFace {
         let FacePhase::Ready(started) = &self.phase else { return };
         let mut capabilities = started["capabilities"].clone();
         if let Some(all) = capabilities.as_object_mut() {
-            // Tasks of 2025-11-25 are no tasks of 2026-07-28.
+            // The tasks of 2025-11-25 are another protocol than those of 2026-07-28.
             all.remove("tasks");
             if self.policy.has_tasks() {
                 let extensions = all.entry("extensions").or_insert_with(|| json!({}));

@@ -53,6 +53,7 @@ impl<L: ServerLeg> FaceLeg<L> {
                 self.passing.iter_mut().for_each(|scan| scan.feed(piece));
             }
             FromServer::End(..) => {
+                // Only answers matter: other large messages have no id that the client knows.
                 let scan = self.passing.take().filter(|scan| scan.kind() == Kind::Response);
                 if let Some(key) = scan.and_then(|scan| scan.id()) {
                     self.face.passed_in_pieces(&key, Instant::now());
@@ -109,7 +110,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.leg.backlog().is_writing() {
-                // The server was told something just now.
+                // The face may have sent the server something. Polled again, so that it is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -154,7 +155,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // A face has words of its own to say.
+        // Raw mode forwards bytes unread, but the face changes messages and adds some.
         false
     }
 

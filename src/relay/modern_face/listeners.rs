@@ -45,6 +45,7 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
+        // Not parsed before its length is known: the member is the client's, and may be long.
         if wanted.len() > mcp::META_MAX {
             return self.refuse(sent, "the notifications that are asked for are too many");
         }
@@ -63,6 +64,7 @@ impl ModernFace {
             let all = self.server_capabilities();
             all.is_some_and(|all| all[capability][what] == json!(true))
         };
+        // A client is told only of what the server says: the acknowledgement leaves out the rest.
         let kept = CHANGES.iter().filter(|(_, member, capability)| {
             wanted[member] == json!(true) && says(capability, "listChanged")
         });
@@ -85,6 +87,7 @@ impl ModernFace {
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"_meta": {(mcp::META_SUBSCRIPTION): id.clone()}, "notifications": accepted},
         }));
+        // One subscription at the server serves all streams: only the first stream begins it, ...
         for uri in resources.iter().filter(|uri| !self.is_watched(uri)).cloned().collect::<Vec<_>>()
         {
             self.ask_server("resources/subscribe", &json!({"uri": uri}), headers);
@@ -103,6 +106,7 @@ impl ModernFace {
             return;
         };
         let left = self.listeners.remove(place);
+        // ... and only the last one ends it.
         for uri in left.resources.iter().filter(|uri| !self.is_watched(uri)).collect::<Vec<_>>() {
             self.ask_server("resources/unsubscribe", &json!({"uri": uri}), headers);
         }
@@ -119,6 +123,7 @@ impl ModernFace {
         let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
         let mut params: Value = params.unwrap_or_else(|| json!({}));
         let is_update = method == UPDATED;
+        // Other notifications are about requests, and go their usual way.
         if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }

@@ -166,6 +166,7 @@ impl ModernFace {
         if matches!(self.phase, FacePhase::Off) {
             return false;
         }
+        // Before the phase: a request of another revision is refused also as the first one.
         if sent.kind() == Kind::Request && self.refuse_revision(&sent) {
             return true;
         }
@@ -182,7 +183,7 @@ impl ModernFace {
             (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
             (_, Kind::Request) => self.request(&sent, headers, now),
             (_, Kind::Notification) => self.client_notification(&sent, headers),
-            // Servers' requests are answered by the next request of a client.
+            // Clients answer a server's request with their next request: a response here answers nothing.
             _ => {}
         }
         true
@@ -239,6 +240,7 @@ impl ModernFace {
         if self.waits_until.is_some_and(|until| until <= now) {
             self.give_up_waiting();
         }
+        // Calls that are due become tasks before questions are decided: a task is asked in another way.
         self.begin_tasks(now);
         self.expire_tasks(now);
         self.forget_old_questions(now);

@@ -97,6 +97,7 @@ impl ModernFace {
         // A call whose time has come is a task, and a task is asked in another way.
         self.begin_tasks(now);
         let method = message.method().unwrap_or_default().into_owned();
+        // The server asks whether Milepost is there, which it answers itself.
         if method == mcp::PING {
             return self.send(result_answer(&id, b"{}"), &None);
         }
@@ -116,6 +117,7 @@ impl ModernFace {
 
     /// Gives each question whose call is known to its client.
     pub(super) fn decide(&mut self, now: Instant) {
+        // Taken out, because what stays undecided is put back in its order.
         for undecided in std::mem::take(&mut self.undecided) {
             match self.author(undecided.origin) {
                 Some(asker) => self.ask(&asker, &undecided.message, now),
@@ -133,6 +135,7 @@ impl ModernFace {
     fn author(&self, origin: Origin) -> Option<Asker> {
         let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
         let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_running());
+        // A stream of the server belongs to one request, which is the one that asks.
         if let Origin::Stream(on) = origin {
             let open = self.open.iter().find(|(_, open)| open.stream == Some(on));
             if let Some((key, open)) = open {
@@ -149,6 +152,7 @@ impl ModernFace {
         let calls = calls.map(|(key, _)| Asker::Call(key.clone()));
         let mut found = calls.chain(working.map(|(place, _)| Asker::Task(place)));
         let first = found.next()?;
+        // Two candidates: a wrong guess would show one client the question of another.
         found.next().is_none().then_some(first)
     }
 
@@ -232,6 +236,7 @@ impl ModernFace {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
         let method = sent.method().unwrap_or_default();
+        // The state is sealed with the request: nobody can use it for another one.
         if digest_of(sent) != Some(state.digest) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
@@ -243,6 +248,7 @@ impl ModernFace {
         }
         let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
+            // The server has answered without waiting for the client.
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
@@ -312,6 +318,7 @@ impl ModernFace {
         let old: Vec<QuestionNumber> = old.map(|(number, _)| *number).collect();
         for number in old {
             let Some(question) = self.questions.remove(&number) else { continue };
+            // The server has answered without the client, and waits for nothing.
             if question.answer.is_some() {
                 continue;
             }

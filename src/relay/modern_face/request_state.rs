@@ -51,6 +51,7 @@ impl StateSeal {
 
     /// Opens a text that a client gives as a state. `None` if it is none of this face.
     pub(super) fn open(&self, text: &str) -> Option<RequestState> {
+        // Checked before the text is decoded: a client can send a text of any length.
         if text.len() != STATE_LENGTH {
             return None;
         }

@@ -49,6 +49,7 @@ impl ModernFace {
         self.ask_for_logs(wants_logs.as_deref(), headers);
         let tool = json::member(&params, "name");
         let tool = tool.and_then(|name| Some(json::decode_str(&name)?.into_owned()));
+        // The digest costs a pass over the request: only for a client that can be asked something.
         let is_asked = CAN_ASK.contains(&&*method)
             && capabilities.as_object().is_some_and(|stated| !stated.is_empty());
         let open = FaceRequest {
@@ -80,6 +81,7 @@ impl ModernFace {
         let Some(new) = wanted.and_then(rank) else { return };
         let known = self.log_level.as_deref().and_then(rank);
         let logs = self.server_capabilities().is_some_and(|all| all.get("logging").is_some());
+        // The server is never asked for less: another request may still want the level.
         if !logs || known.is_some_and(|old| old <= new) {
             return;
         }
@@ -102,6 +104,7 @@ impl ModernFace {
             return self.send(sent.raw().clone(), headers);
         };
         self.waiting.retain(|(waiting, _)| waiting.id_key().as_ref() != Some(&id));
+        // A request may wait for the beginning of the session, listen, or be open: one of the three.
         self.stop_listening(&id, headers);
         let Some(open) = self.open.remove(&id) else { return };
         self.cancel(&open.server_id.unwrap_or(id), headers);
@@ -140,9 +143,11 @@ pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
     let method = sent["method"].take();
     let mut value = sent["params"].take();
     if let Some(members) = value.as_object_mut() {
+        // `_meta` has the token and the trace, which may differ in a request that continues another one.
         members.remove("_meta");
         ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
     }
+    // Method and parameters together: the same parameters of another method are another request.
     let text = format!("{method} {value}");
     digest(&SHA256, text.as_bytes()).as_ref().try_into().ok()
 }

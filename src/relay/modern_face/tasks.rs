@@ -110,6 +110,7 @@ fn show(work: &FaceWork, now: Instant) -> String {
         shown["inputRequests"] = requests.into();
     }
     let shown = shown.to_string();
+    // Spliced as text: the result stays as the server has written it.
     let members = &shown[1..shown.len() - 1];
     match work.answer() {
         Some(FaceEnd::Completed(result)) => {
@@ -156,15 +157,18 @@ impl ModernFace {
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some(open) = self.open.get_mut(&key) else { continue };
+            // Decided once: a call that finds no room stays an ordinary call.
             open.task_at = None;
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
             else {
+                // Without room or random bytes the call goes on as an ordinary call.
                 continue;
             };
             let Some(request) = self.open.remove(&key) else { continue };
             let server_id = request.server_id.clone().unwrap_or_else(|| key.clone());
             let details = FaceTask {
+                // The id cannot be guessed: whoever knows it gets the result.
                 id: format!("mp-{id}"),
                 request,
                 created: millis(),
@@ -310,7 +314,7 @@ impl ModernFace {
                 (no_answer(why), TaskEvent::Failed)
             }
         };
-        // Tasks before it may have been forgotten.
+        // Making room may have removed tasks before this one: its place is looked up again.
         if let Some(place) = self.tasks.place_of(|task| task.server_id == *key) {
             self.end_task(place, end, event, now);
         }
@@ -396,6 +400,7 @@ impl ModernFace {
         let calls = self.open.values().filter(|open| open.method == mcp::TOOLS_CALL).count();
         let mut working: Vec<&mut FaceWork> =
             self.tasks.iter_mut().filter(|task| task.is_running()).collect();
+        // A notification that names no call can only be given to a task if nothing else runs.
         let is_sole = working.len() == 1 && calls == 0;
         let Some(place) =
             working.iter_mut().position(|task| is_named(task)).or_else(|| is_sole.then_some(0))

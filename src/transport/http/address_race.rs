@@ -51,6 +51,7 @@ impl Attempts {
         if let Some(attempt) = self.tried.iter_mut().find(|(tried, _)| *tried == address.ip()) {
             attempt.1 = Some(error.to_string());
         }
+        // An error of the server's goes before one of this machine's, whichever came first: it tells the author more.
         if self.error.as_ref().is_none_or(|known| is_of_own_side(known) && !is_of_own_side(&error))
         {
             self.error = Some(error);
@@ -98,6 +99,7 @@ pub(super) fn in_turns(
     let mut order = Vec::new();
     loop {
         let before = order.len();
+        // RFC 8305, 4: the families take turns, so that a broken one costs one delay and not one for each address.
         for address in first.next().into_iter().chain(second.next()) {
             if !order.contains(&address) && order.len() < ADDRESSES_MAX {
                 order.push(address);
@@ -124,12 +126,14 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
     let mut running = FuturesUnordered::new();
     loop {
         if let Some(address) = untried.next() {
+            // Noted before it is tried, so that an error names it even if it never answers.
             attempts.begin(address);
             let attempt = connect(address);
             running.push(async move { (address, attempt.await) });
         }
         let is_last = untried.as_slice().is_empty();
         let next_is_due = async {
+            // No address is left: only the attempts that run can end the race.
             if is_last {
                 pending().await
             } else {
@@ -137,10 +141,13 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
             }
         };
         tokio::select! {
+            // `biased`: an attempt that has ended counts before the next one begins.
             biased;
             finished = running.next() => match finished {
+                // The other attempts are dropped with the list, which closes their sockets.
                 Some((address, Ok(connection))) => return Ok((address, connection)),
                 Some((address, Err(error))) => attempts.fail(address, error),
+                // Nothing runs, and nothing is left to try.
                 None => return Err(attempts.take_error()),
             },
             () = next_is_due => {}

@@ -28,6 +28,7 @@ impl Authority {
             Some(rest) => {
                 let (address, rest) = rest.split_once(']')?;
                 let address: Ipv6Addr = address.parse().ok()?;
+                // A host that is written as IPv6 and means IPv4 is compared as IPv4.
                 (Host::Address(IpAddr::V6(address).to_canonical()), rest)
             }
             None => {
@@ -53,6 +54,7 @@ impl Authority {
 }
 
 fn host_name(text: &str) -> Option<Host> {
+    // Addresses are read strictly, as `Ipv4Addr` does it: `127.1` is a name, and no name of the machine.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Some(Host::Address(IpAddr::V4(address)));
     }

@@ -81,6 +81,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
+            // Only a poll tells the end of a stream: the filter may still add something.
             Self::Stream(_) => false,
         }
     }
@@ -131,9 +132,11 @@ impl Batch {
     /// Bytes as they came.
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.bytes += bytes.len();
+        // Short pieces are copied together, so that one write takes many small events.
         if bytes.len() < COPY_MAX {
             self.tail.extend_from_slice(bytes);
         } else {
+            // The gathered bytes came before this piece, and go out before it.
             self.close_tail();
             self.ready.push_back(bytes.clone());
         }
@@ -145,6 +148,7 @@ impl Batch {
         match (payload.form(), part) {
             (_, Fragment::Broken) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
+                // A message that breaks off ends its event: the next event must not be taken for its rest.
                 self.raw(&Bytes::from_static(sse::BROKEN_OFF));
             }
             (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
@@ -182,6 +186,7 @@ impl Batch {
     /// Takes the next bytes to write.
     pub(crate) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
+            // Only if nothing waits before it: the tail came last.
             self.close_tail();
         }
         let next = self.ready.pop_front()?;

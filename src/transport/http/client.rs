@@ -152,9 +152,10 @@ impl UpstreamError {
     pub(crate) fn log(&self, route: Option<&str>) {
         static TOLD: LogBudget = LogBudget::one_a_minute();
         match self {
-            // That has a line of its own, with the cure.
+            // `ServerClient` logs this error itself, with the cure.
             Self::CredentialRefused => {}
             error if error.is_local() => {
+                // The first one is logged and the next ones are counted: each request would say the same.
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
                 tracing::warn!(
                     route,
@@ -242,6 +243,7 @@ impl UpstreamBody {
     pub(super) fn own_engine(body: EngineBody, client: &Arc<ConnectionPool>) -> Self {
         let (source, client) = (BodySource::Engine(body), Some(Arc::clone(client)));
         let mut body = Self { source, link: None, client, _stream: None, ahead: None };
+        // A small response comes whole with its head: the connection is free before the client has read anything.
         body.keep_link();
         body
     }
@@ -270,6 +272,7 @@ impl UpstreamBody {
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
+        // Bytes that were read ahead have to be read, whatever is known of the source.
         if self.ahead.is_some() {
             return false;
         }
@@ -283,6 +286,7 @@ impl UpstreamBody {
     /// The length of the body, if it is known.
     pub(crate) fn size(&self) -> SizeHint {
         if self.ahead.is_some() {
+            // The size of the source does not have the bytes that were read ahead.
             return SizeHint::new();
         }
         match &self.source {
@@ -306,6 +310,7 @@ impl UpstreamBody {
             BodySource::Theirs(incoming) => incoming,
             BodySource::Engine(body) => {
                 let frame = std::task::ready!(body.poll_frame(cx));
+                // Once the response has come whole, the next request may use its connection.
                 self.keep_link();
                 return Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)));
             }
@@ -318,6 +323,7 @@ impl UpstreamBody {
             None => Pin::new(incoming).poll_frame(cx),
         };
         let frame = std::task::ready!(frame);
+        // Only now: before the end the connection still has bytes of this response.
         if frame.is_none() {
             self.keep_link();
         }
@@ -327,6 +333,7 @@ impl UpstreamBody {
     /// Gives the connection of a response that is over to the next request.
     fn keep_link(&mut self) {
         let link = match &mut self.source {
+            // Taken out, so that a second call finds nothing: a connection is never given back twice.
             BodySource::Engine(body) => body.take_link().map(IdleLink::Own),
             _ => self.link.take().map(IdleLink::Hyper),
         };
@@ -358,7 +365,7 @@ impl UpstreamBody {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        // A body that is over without having been asked once more.
+        // A reader may stop as soon as `is_end` is true, without the poll that returns `None`.
         if self.is_end() {
             self.keep_link();
         }

@@ -37,6 +37,7 @@ impl ClientName {
         let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
             let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
             let dns = || read.valid_dns_names().next().map(|name| format!("dns:{name}"));
+            // The common name comes last: names of services do not belong there any more (RFC 9525).
             uri.or_else(dns).or_else(|| Some(format!("cn:{}", common_name(read.subject())?)))
         });
         Self(name.unwrap_or_else(|| fingerprint(certificate)).into())
@@ -84,6 +85,7 @@ fn common_name(mut subject: &[u8]) -> Option<&str> {
         while !set.is_empty() {
             let mut pair = element(&mut set, SEQUENCE)?;
             if element(&mut pair, OBJECT_IDENTIFIER)? == COMMON_NAME {
+                // Another kind of text, such as one in UTF-16, is not read: the fingerprint names the client then.
                 let tag = TEXTS.into_iter().find(|tag| pair.first() == Some(tag))?;
                 let name = std::str::from_utf8(element(&mut pair, tag)?).ok();
                 return name.filter(|name| !name.is_empty());
@@ -97,8 +99,10 @@ fn common_name(mut subject: &[u8]) -> Option<&str> {
 fn element<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let (&[found, short], mut rest) = from.split_first_chunk::<2>()?;
     let mut length = usize::from(short);
+    // X.690, 8.1.3.5: the first byte has the number of the bytes of the length behind it.
     if short >= 0x80 {
         let (bytes, after) = rest.split_at_checked(usize::from(short & 0x7f))?;
+        // Three bytes are 16 MiB, more than any certificate. No bytes are the indefinite form, which DER does not have.
         if bytes.is_empty() || bytes.len() > 3 {
             return None;
         }

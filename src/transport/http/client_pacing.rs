@@ -100,8 +100,10 @@ impl ClientPacing {
     /// The client is given something now.
     pub(crate) fn give(&mut self) {
         let now = Instant::now();
+        // The head of the response goes on with these bytes, so that no early comment is needed.
         self.is_new_listener = false;
         self.written = now;
+        // The oldest bytes count: a client that takes each piece late must not look new with every piece.
         self.waiting_since.get_or_insert(now);
         self.asked = false;
     }
@@ -121,12 +123,14 @@ impl ClientPacing {
     /// Another connection reads now, and is kept from falling silent.
     pub(crate) fn set_client(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
         (self.write_state, self.keep_alive) = (write_state, keep_alive);
+        // The new client waits on a silent stream as a new one does.
         self.begin_listening();
         self.written = Instant::now();
     }
 
     /// Waits for a time; true if it has come.
     pub(crate) fn is_due(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
+        // One timer is moved and not made anew: a comment is due for each silent stream, and each byte moves it.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -143,6 +147,7 @@ impl ClientPacing {
     /// Notes that the client has been behind since then; true if the client is slow from now on.
     fn fall_behind(&mut self, since: Instant) -> bool {
         let now = Instant::now();
+        // Less than a second between two such moments: the client has not caught up in between.
         let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
         let first = still.map_or(since, |(first, _)| first);
         self.behind = Some((first, now));
@@ -158,6 +163,7 @@ impl ClientPacing {
     /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
+        // The connection asks for more now. If that came late, the client was behind until this moment.
         let late = self.waiting_since.take().filter(|since| now >= *since + BEHIND_AFTER);
         self.blocked_since = match self.blocked_since {
             _ if !self.write_state.is_blocked() => None,
@@ -189,6 +195,7 @@ impl ClientPacing {
 
     /// Whether the client has taken nothing for a while, or nothing just now and is slow.
     pub(crate) fn is_stuck(&self) -> bool {
+        // A slow client has shown already that its full connection is not the matter of a moment.
         let patience = if self.is_slow() { Duration::ZERO } else { BEHIND_AFTER };
         self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
     }
@@ -199,12 +206,14 @@ impl ClientPacing {
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
         let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {
+            // Woken at once, so that hyper tries to write before the next poll reads the write state.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         if Instant::now() >= waiting_since + BEHIND_AFTER && self.fall_behind(waiting_since) {
             slow();
         }
+        // The timer may be over at once, and must then be set again, or nobody would wake the stream.
         while self.write_state.is_blocked() {
             if !self.is_blocked_over(cx) {
                 return Poll::Pending;

@@ -31,8 +31,8 @@ use crate::config::routes::HttpEngine;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 
-/// The longest time between a request on a connection that was idle and the failure of the connection, where the
-/// server has closed the idle connection. Later the server has begun with the request.
+/// A request on a reused connection that fails within this time has met the close of an idle connection. After a
+/// longer time the server is taken to have begun with the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The time after `connect_timeout` in which the connection of another task can still say why it failed.
@@ -117,7 +117,7 @@ enum Connected {
 impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // The end of a connection within this process is known at once.
+        // A closed connection inside this process is known at once: reuse needs no proof.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (engine, shared, beginning, chose_http1) = Default::default();
@@ -156,7 +156,7 @@ impl ConnectionPool {
             let (reuse, idle) = self.take_idle().unzip();
             let connected = match idle {
                 Some(link) => Connected::One(link),
-                // In a box: it is large, and rare.
+                // Boxed: connecting is rare, and would make the future of every request larger.
                 None => match Box::pin(self.connect()).await {
                     Ok(connected) => connected,
                     Err(error) => {
@@ -175,6 +175,7 @@ impl ConnectionPool {
                         return Ok(response.map(|body| UpstreamBody::shared(body, stream)));
                     }
                     Err(failed) => match failed.request {
+                        // The server provably did not process the request (`Http2Stream::send`).
                         Some(untaken) if left > 0 => {
                             left -= 1;
                             request = untaken;
@@ -196,6 +197,7 @@ impl ConnectionPool {
                     return Ok(response.map(|body| UpstreamBody::of(body, link, Arc::clone(self))));
                 }
                 Err(mut error) => match error.take_message() {
+                    // hyper returns the request only if nothing of it was written, so that no call runs twice.
                     Some(unsent) if reuse.is_some() => request = unsent,
                     _ => {
                         let error = cause(error.into_error(), fault.as_ref());
@@ -252,6 +254,7 @@ impl ConnectionPool {
     fn take_idle(&self) -> Option<(Reuse, IdleLink)> {
         loop {
             let at = Instant::now();
+            // Unlocked again before `is_open`, which polls the connection and makes a system call.
             let (idle, mut link) = self.idle.lock().ok()?.take(at)?;
             if !link.is_open() {
                 self.note_closed(idle);
@@ -268,6 +271,7 @@ impl ConnectionPool {
     fn note_unanswered(&self, reuse: Option<Reuse>, error: &UpstreamError) {
         if let Some(Reuse { idle, at }) = reuse
             && at.elapsed() < CLOSED_WITHIN
+            // A body that the client broke off says nothing about the server.
             && !matches!(error, UpstreamError::RequestBody(_))
         {
             self.note_closed(idle);
@@ -296,6 +300,7 @@ impl ConnectionPool {
                 && idle.next_close().is_some()
                 && let Ok(runtime) = Handle::try_current()
             {
+                // The task holds a `Weak`: a pool that is dropped closes its connections at once.
                 idle.is_watched = true;
                 runtime.spawn(Self::close_idle(Arc::downgrade(self)));
             }
@@ -337,7 +342,7 @@ impl ConnectionPool {
             if !is_http2 {
                 return self.one(io).await;
             }
-            // The server has another mind now.
+            // The server chose HTTP/1.1 on an earlier connection, and chooses HTTP/2 on this one.
             self.chose_http1.store(false, Ordering::Relaxed);
             self.begin_shared(io).await?;
         }
@@ -364,16 +369,17 @@ impl ConnectionPool {
     /// connections can be had, the end of another stream is waited for, as long as for a connection.
     /// `None` if the server has chosen HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
-        // A connection that begins here fails before, with an error that names the addresses.
+        // The grace lets a connection that begins here fail first: its error names the addresses.
         let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;
         let (mut begun, mut failed) = (None, None);
         loop {
             let mut changed = pin!(self.shared.changed());
-            // From now on no change is missed.
+            // Registered before the look at the streams: a stream that ends in between is not missed.
             changed.as_mut().enable();
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
+            // A request whose own attempt is under way waits for that attempt: it may bring an HTTP/1.1 connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -382,11 +388,11 @@ impl ConnectionPool {
                 && self.shared.has_room()
                 && let Ok(beginning) = Arc::clone(&self.beginning).try_lock_owned()
             {
-                // Another request may have begun one meanwhile.
+                // Another request may have finished a connection before this lock was taken.
                 if let Some(stream) = self.shared.stream() {
                     return Ok(Some(Connected::Shared(stream)));
                 }
-                // A task: the connection serves others, also if the client of this request leaves.
+                // A task: the connection serves others too, also if the client of this request disconnects.
                 begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
             }
             let result = async {
@@ -411,7 +417,7 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // A server may allow fewer connections than would be opened.
+                // Other connections are open: the server may limit their number. Wait for a stream on one of them.
                 Err(error) => failed = Some(error),
             }
         }
@@ -432,6 +438,7 @@ impl ConnectionPool {
             }
         };
         let begun = begun.await;
+        // Released before the wake-up: a request that wakes may have to begin the next connection.
         drop(beginning);
         self.shared.notify();
         begun

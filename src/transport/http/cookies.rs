@@ -48,8 +48,11 @@ impl SessionCookies {
             let Some(new) = value.to_str().ok().and_then(|text| read(text, place, now)) else {
                 continue;
             };
+            // A new cookie replaces that of the same name and path. One that has expired only removes it
+            // (RFC 6265, 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
+                // The oldest is the first, because a cookie that is set again goes to the end.
                 if stored.len() == COOKIES_MAX {
                     stored.remove(0);
                 }
@@ -80,6 +83,7 @@ impl SessionCookies {
         if let Ok(mut value) = HeaderValue::try_from(all)
             && !value.is_empty()
         {
+            // Neither debug output nor the compression of HTTP/2 headers keeps a sensitive value.
             value.set_sensitive(true);
             headers.insert(header::COOKIE, value);
         }
@@ -89,17 +93,20 @@ impl SessionCookies {
 /// A cookie for this place; `None` if it is none, or for another.
 fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCookie> {
     let cookie = Cookie::parse(text).ok()?;
+    // RFC 6265, 5.1.3: a domain holds for its host and for all hosts below it.
     let host = place.host.to_ascii_lowercase();
     let domain = cookie.domain().map(|domain| domain.trim_start_matches('.').to_ascii_lowercase());
     let is_here = domain.is_none_or(|domain| {
         host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
     });
+    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so it is of no use here.
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }
+    // `Max-Age` counts before `Expires` (RFC 6265, 5.3).
     let ends = match (cookie.max_age(), cookie.expires_datetime()) {
         (Some(age), _) if !age.is_positive() => Some(SystemTime::UNIX_EPOCH),
-        // A time beyond all clocks is none.
+        // An age beyond the range of the clock: the cookie lasts as long as its session.
         (Some(age), _) => now.checked_add(age.unsigned_abs()),
         (None, Some(at)) if at < OffsetDateTime::UNIX_EPOCH => Some(SystemTime::UNIX_EPOCH),
         (None, at) => at.map(SystemTime::from),
@@ -124,6 +131,7 @@ fn folder(path: &str) -> &str {
 /// Whether a path is that of a cookie, or below it.
 fn is_below(path: &str, of_cookie: &str) -> bool {
     let rest = path.strip_prefix(of_cookie);
+    // RFC 6265, 5.1.4: `/a` holds for `/a/b`, and not for `/ab`.
     rest.is_some_and(|rest| rest.is_empty() || of_cookie.ends_with('/') || rest.starts_with('/'))
 }
 

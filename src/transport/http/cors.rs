@@ -30,6 +30,7 @@ const KNOWN_BYTES_MAX: usize = 2048;
 
 /// Whether a request is a browser's preflight request, and not a request of its page.
 pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
+    // Other OPTIONS requests are the page's own, and go to the server.
     *method == Method::OPTIONS
         && headers.contains_key(ORIGIN)
         && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
@@ -39,6 +40,7 @@ pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 /// which its browser takes for a no.
 pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
     let mut response = Response::new(());
+    // A browser reads only the headers of the answer.
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
     let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
@@ -61,6 +63,7 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
 /// header; `response`: the headers to the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
+    // The server's own answer about origins must not stand beside that of the route.
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
         response.remove(ours);
     }
@@ -94,6 +97,7 @@ fn expose(response: &mut HeaderMap) {
 fn vary_by_origin(response: &mut HeaderMap) {
     let lines = response.get_all(VARY).iter();
     let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    // `Vary: *` says more already.
     if !names.any(|name| matches!(name.trim_ascii(), b"*") || is_origin(name)) {
         response.append(VARY, HeaderValue::from_static("Origin"));
     }
@@ -124,6 +128,7 @@ impl CorsOrigins {
     /// request. A response without such headers makes the proxy forget the origin.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
         let Some(origin) = origin else { return };
+        // Forgotten first: an origin that is no longer served must not get the headers of before.
         self.origins.retain(|(known, _)| known != origin);
         let about = |name: &HeaderName| {
             [
@@ -139,6 +144,7 @@ impl CorsOrigins {
             bytes += name.as_str().len() + value.len();
             kept.append(name, value.clone());
         }
+        // What is too long is not remembered; such a response waits for the server's own headers.
         if !kept.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) || bytes > KNOWN_BYTES_MAX {
             return;
         }

@@ -85,7 +85,7 @@ impl Dialer {
             }
             return;
         };
-        // The host in the URL and `Host` have to be equal.
+        // A proxy ignores `Host` beside a whole URL (RFC 9112, 3.2.2), so both have to name the same host.
         let host =
             request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let mut parts = http::uri::Parts::default();
@@ -132,7 +132,7 @@ impl Dialer {
             None => (&self.host, String::new()),
             Some(proxy) => (&proxy.url.host, format!(" through the proxy {}", proxy.url)),
         };
-        // An address that is written there already needs no second mention.
+        // `first` is an address itself, which must not be named twice.
         let is_address = first.parse::<IpAddr>().is_ok();
         let tried = if is_address { String::new() } else { attempts.to_string() };
         format!("{}{proxy}{tried}", self.name())
@@ -158,6 +158,7 @@ impl Dialer {
         TlsStream<S>: IoStream,
     {
         if self.requests_proxy().is_some() {
+            // This proxy forwards each request by itself: no tunnel, and HTTP/1.1.
             return Ok((Box::new(io), false));
         }
         let io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
@@ -181,6 +182,8 @@ impl Dialer {
         addresses: impl Iterator<Item = SocketAddr>,
         attempts: &mut Attempts,
     ) -> io::Result<TcpStream> {
+        // The family that connected last goes first: where one family leads nowhere, only the first connection
+        // waits for it.
         let first = self.family.lock().map(|family| *family).unwrap_or_default();
         let (winner, tcp) = race(in_turns(addresses, first), attempts, tcp::connect).await?;
         if let Ok(mut family) = self.family.lock() {

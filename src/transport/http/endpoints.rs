@@ -77,6 +77,7 @@ impl RouteTable {
     pub fn find(&self, path: &str) -> Option<RouteMatch> {
         let place = |(route, part)| RouteMatch { route, part };
         let plain = without_slash(path);
+        // A route whose own path ends with `/sse` comes before the HTTP+SSE stream of a shorter path.
         let found = self.exact(plain).map(|route| (route, EndpointKind::Endpoint));
         found
             .or_else(|| Some((self.exact(plain.strip_suffix("/sse")?)?, EndpointKind::Sse)))
@@ -91,6 +92,7 @@ impl RouteTable {
     }
 
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
+        // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
@@ -107,12 +109,14 @@ impl RouteTable {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
         })?;
+        // Without a path the document is of the whole origin. Several routes would each be meant.
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
             return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
         // The longest path of a route, if one begins another.
+        // The slash at the beginning is no end: a route has a path.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
@@ -131,6 +135,7 @@ impl RouteTable {
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
         let is_ours = name == PROTECTED_RESOURCE && self.public[route];
+        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
         let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
         Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
     }
@@ -148,6 +153,7 @@ fn upstream_path(upstream: &Upstream) -> Option<String> {
 
 /// Whether a path that is appended to another stays below it, however the upstream resolves it.
 fn is_descendant(rest: &str) -> bool {
+    // Encoded forms are refused too: the upstream may decode them before it resolves the path.
     let lower = rest.to_ascii_lowercase();
     let coded = ["%2e", "%2f", "%5c", "\\"].iter().any(|odd| lower.contains(odd));
     let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));

@@ -46,6 +46,7 @@ impl ForwardProxy {
         setting: &'static str,
     ) -> Result<Self, ClientTlsError> {
         let tls = match ServerName::try_from(url.host.clone()) {
+            // The name is needed for TLS only, and a proxy without TLS may have any.
             _ if !url.is_tls => None,
             Ok(name) => {
                 Some(TlsPeer { connector: tls::connector(trusted, None, false)?, name, setting })
@@ -83,6 +84,7 @@ impl ProxyDecision {
         match choice {
             Some(ProxyChoice::Direct) => Self::Direct,
             Some(ProxyChoice::Through(proxy)) => Self::Through(proxy.clone(), "upstream.proxy"),
+            // The route's own words go before the environment, as with every setting.
             None => match ProxyVariable::of(environment, url) {
                 ProxyVariable::Unset => Self::Direct,
                 ProxyVariable::Used(proxy, variable) => Self::Through(proxy, variable),
@@ -107,7 +109,7 @@ impl ProxyDecision {
                     "connections to the server go through a proxy"
                 );
             }
-            // Usual on the machine of a developer, so that no warning says it.
+            // Usual on a developer's machine, and therefore not a warning.
             Self::Local(variable) => tracing::info!(
                 route,
                 server,
@@ -213,14 +215,16 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
     authorization: Option<&HeaderValue>,
 ) -> Result<S, TunnelError> {
     let mut builder = http1::Builder::new();
+    // A proxy that writes an endless head must not fill the memory.
     let handshake = builder.max_buf_size(ANSWER_MAX).handshake(TokioIo::new(io));
     let (mut sender, mut connection) = handshake.await?;
     let mut sent = pin!(sender.send_request(connect_request(server, authorization)?));
     let response = poll_fn(|cx| {
-        // Writes the request and reads the response. The connection is over for hyper once the proxy has accepted.
+        // hyper ends the connection once the proxy has accepted. `poll_without_shutdown` leaves the socket open then.
         let over = connection.poll_without_shutdown(cx);
         match (sent.as_mut().poll(cx), over) {
             (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
+            // The proxy has closed the connection before it has answered.
             (Poll::Pending, Poll::Ready(Ok(()))) => {
                 Poll::Ready(Err(TunnelError::Io(io::ErrorKind::UnexpectedEof.into())))
             }
@@ -232,6 +236,8 @@ pub(super) async fn tunnel<S: IoStream + 'static>(
         return Err(TunnelError::Refused(status));
     }
     let parts = connection.into_parts();
+    // The server has got no byte yet and cannot have answered, so these bytes are the proxy's. Further on they would
+    // be taken for the server's.
     if !parts.read_buf.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));
@@ -247,6 +253,7 @@ fn connect_request(
         |error: http::Error| TunnelError::Io(io::Error::new(io::ErrorKind::InvalidInput, error));
     let mut request = Request::new(Empty::new());
     *request.method_mut() = Method::CONNECT;
+    // RFC 9112, 3.2.3: the target of CONNECT is only a host and a port.
     *request.uri_mut() = Uri::try_from(server).map_err(|error| wrong(error.into()))?;
     let host = HeaderValue::from_str(server).map_err(|error| wrong(error.into()))?;
     request.headers_mut().insert(HOST, host);

@@ -26,6 +26,7 @@ impl ForwardedPrefix {
     /// a client resolves the value as a part of a URL, and must stay at the same host.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(PREFIX).iter();
+        // Two headers may be of the front and of the client: which one is whose cannot be told.
         let (Some(value), None) = (values.next(), values.next()) else { return None };
         let path = value.to_str().ok().filter(|path| path.len() <= PREFIX_MAX)?;
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -83,12 +84,14 @@ fn remove_all(headers: &mut HeaderMap) -> bool {
 
 fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let is_trusted = |address: IpAddr| by.trusted.iter().any(|net| net.contains(address));
+    // The client itself may have written these headers, unless a front that is trusted has sent the request.
     let mut left_out = !is_trusted(by.client) && remove_all(headers);
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
     };
-    // A front that uses one form would be read as the client itself in the other.
+    // Only the form that the front uses is continued: in the other form the front itself would stand as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
+    // A request without any such header gets both forms, since servers read the one or the other.
     if has_new || !has_old {
         let elements = values(headers, &FORWARDED);
         let told = |element: &String| is_trusted_node(&for_of(element), is_trusted);
@@ -102,7 +105,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         let told = |address: &String| is_trusted_node(address, is_trusted);
         let mut kept = believed(&addresses, told);
         left_out |= kept.len() < addresses.len();
-        // The client of the outermost front that is believed decides about the others too.
+        // Each hop adds one address, one host and one scheme: as many hosts and schemes are believed as addresses.
         let hops = kept.len().max(1);
         kept.push(by.client.to_canonical().to_string());
         set(headers, FOR, &kept);
@@ -110,6 +113,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
             let mut told = values(headers, &name);
             left_out |= told.len() > hops;
+            // The last ones stay: each hop appends its own at the end, and the first ones may be the client's.
             told.drain(..told.len().saturating_sub(hops));
             if told.is_empty() {
                 told.extend(own);
@@ -138,6 +142,7 @@ pub fn client_named(headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
         nodes = values(headers, &FORWARDED).iter().map(|element| for_of(element)).collect();
     }
     let is_trusted = |address| trusted.iter().any(|net| net.contains(address));
+    // From the end: each front appends the address that it was asked from, so the last ones are the front's words.
     let last = nodes.iter().rfind(|node| !is_trusted_node(node, is_trusted))?;
     address_of(last)
 }
@@ -151,6 +156,7 @@ fn is_trusted_node(node: &str, is_trusted: impl Fn(IpAddr) -> bool) -> bool {
 fn address_of(node: &str) -> Option<IpAddr> {
     let host = match node.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
+        // One colon precedes a port; more are an IPv6 address without brackets.
         None if node.matches(':').count() == 1 => node.split(':').next().unwrap_or_default(),
         None => node,
     };
@@ -161,8 +167,10 @@ fn address_of(node: &str) -> Option<IpAddr> {
 fn for_of(element: &str) -> String {
     let mut pairs = split(element, ';').into_iter().filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
+        // Quotes and backslashes are of the form, and no address has them.
         name.trim().eq_ignore_ascii_case("for").then(|| value.trim().replace(['"', '\\'], ""))
     });
+    // RFC 7239, 4: a parameter occurs once in an element. Otherwise the last one counts.
     pairs.next_back().unwrap_or_default()
 }
 
@@ -175,6 +183,7 @@ fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
 
 /// The parts of a text between separators that are not in a quoted string.
 fn split(text: &str, separator: char) -> Vec<String> {
+    // A separator within quotes belongs to the value (RFC 9110, 5.6.4).
     let (mut parts, mut is_quoted, mut is_escaped) = (vec![String::new()], false, false);
     for character in text.chars() {
         if character == separator && !is_quoted {
@@ -182,6 +191,7 @@ fn split(text: &str, separator: char) -> Vec<String> {
             continue;
         }
         is_quoted ^= character == '"' && !is_escaped;
+        // A backslash escapes the next sign, also another backslash.
         is_escaped = character == '\\' && is_quoted && !is_escaped;
         parts.last_mut().into_iter().for_each(|part| part.push(character));
     }

@@ -44,7 +44,7 @@ impl Forwarder {
             via: &self.via,
             rules: &self.route.request_headers,
             received: parts.version,
-            // The length of a body that stays here must not go on.
+            // No body is sent, so the headers about the client's body must not be sent either.
             body_changes: matches!(body, RequestBody::Whole(None)),
             traffic: Some(&self.traffic),
         };
@@ -57,6 +57,7 @@ impl Forwarder {
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = request_headers(parts.headers, &passage, &onward);
+        // On an opaque route a 401 reaches the client unchanged, whoever has set the credential.
         if !self.route.opaque {
             RouteCredential::mark(&mut request, &self.route.request_headers);
         }
@@ -100,7 +101,7 @@ impl Forwarder {
         }
         let is_removed = self.route.response_headers.remove.contains(&X_ACCEL_BUFFERING);
         if events && !self.route.opaque && !is_removed {
-            // nginx with its defaults holds a stream back. A value of the server's own stays.
+            // nginx buffers responses by default, which holds events back. A value that the server has set stays.
             headers.entry(X_ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
         }
         *response.headers_mut() = headers;

@@ -50,13 +50,14 @@ pub struct Onward<'a> {
 pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
     let ours = |name: &HeaderName| {
         *name == HOST
-            // We have answered it: `100 Continue` came from us.
+            // `Expect` has been answered here: the listener sends `100 Continue`.
             || *name == EXPECT
             || (*name == AUTHORIZATION && to.authorization_was_ours)
             || (*name == ACCEPT_ENCODING && !to.opaque)
+            // Cookies are joined below, so that they do not pass as they are.
             || *name == COOKIE
     };
-    // The host leads, as in what browsers and SDKs send.
+    // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
     let mut passed = HeaderMap::with_capacity(headers.len() + 4);
     if let Some(host) = to.host {
         passed.insert(HOST, host.clone());
@@ -66,6 +67,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
     if let Some(cookies) = cookies {
         passed.insert(COOKIE, cookies);
     }
+    // Milepost has to read the messages, so the server is asked not to compress them.
     if !to.opaque {
         passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
@@ -75,7 +77,7 @@ pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_
 
 /// The headers of a response towards the client.
 pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
-    // The header speaks of the upstream's own address, which the client must not turn to.
+    // `Alt-Svc` names another address of the server: a client that used it would bypass the proxy.
     let ours = |name: &HeaderName| *name == ALT_SVC;
     let stays = |name: &HeaderName| is_hop_by_hop(name) || stays_here(name, passage, ours);
     let mut passed = if headers.keys().any(stays) {
@@ -102,6 +104,7 @@ pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
     if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
         for cookie in cookies.iter_mut() {
             if let Some(moved) = moved_cookie(cookie.as_bytes(), own, route) {
+                // A changed value is a new one, and would be shown in debug text.
                 let is_sensitive = cookie.is_sensitive();
                 *cookie = moved;
                 cookie.set_sensitive(is_sensitive);
@@ -124,6 +127,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let path = text.iter().position(|byte| *byte == b'=').map(|at| text.split_at(at));
         let path = path.filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"path"));
         let path = path.map(|(_, value)| value[1..].trim_ascii());
+        // RFC 6265, 5.2.4: a path that does not begin with `/` is no path, and the client takes that of the request.
         let Some(path) = path.filter(|path| path.starts_with(b"/")) else {
             moved.extend_from_slice(part);
             continue;
@@ -131,6 +135,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
         let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        // A path is never empty: that would be none.
         let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
         moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
     }
@@ -192,8 +197,10 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     write_once(passed);
+    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
     passage.via.append(passed, passage.received);
-    // Those of the message have not passed; these are ours. They stand last: nothing moves.
+    // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
+    // that their removal moves no other.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }
@@ -204,6 +211,7 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || matches!(name.as_str(), "keep-alive" | "http2-settings")
+        // RFC 9110, 11.7: `Proxy-Authenticate` and its like are meant for the next client or server only.
         || name.as_str().starts_with("proxy-")
 }
 
@@ -224,6 +232,7 @@ pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
 
 /// The headers that `Connection` names, and that go no further than this connection.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    // RFC 9110, 7.6.1: a proxy removes the headers that `Connection` names before it forwards a message.
     let lines = headers.get_all(CONNECTION).iter();
     let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
@@ -235,6 +244,7 @@ fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     match lines[..] {
         [] => None,
         [_] => headers.get(COOKIE).cloned(),
+        // RFC 9113, 8.2.3: the lines of HTTP/2 become one with `; ` between them for HTTP/1.1.
         _ => HeaderValue::from_bytes(&lines.join(&b"; "[..])).ok(),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Http2Connections {
 /// One connection.
 struct Http2Link {
     sender: http2::SendRequest<CountedBody>,
-    /// Open streams; changed under the lock of the list alone.
+    /// Number of open streams. Changed only while the list is locked.
     streams: AtomicUsize,
     limit: Arc<StreamLimit>,
 }
@@ -88,7 +88,8 @@ impl StreamLimit {
     }
 }
 
-/// Runs the tasks of a connection. After each step the server may have allowed another number of streams.
+/// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
+/// limit is read again after each.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
 
@@ -140,8 +141,10 @@ impl Http2Connections {
     /// A stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
+        // The task of a connection takes it out of the list a moment after its end: no request goes there meanwhile.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
+        // Counted under the lock under which the room was found: two requests must not take the last stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
@@ -156,6 +159,7 @@ impl Http2Connections {
     {
         let limit = Arc::new(StreamLimit::default());
         let handshake = http2::Builder::new(LimitWatch(Arc::clone(&limit)))
+            // No stream before the server's SETTINGS: a server that allows few would refuse the first requests.
             .initial_max_send_streams(0)
             .initial_stream_window_size(u32::try_from(STREAM_BUFFER_MAX).ok())
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -164,15 +168,17 @@ impl Http2Connections {
             .keep_alive_interval(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(OpenError::Http)?;
-        // The connection owns its executor, and the executor the limit.
+        // The connection owns its executor, and the executor owns the limit: a strong reference would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
+        // Set only now: the function needs the connection, and the connection needs an executor to begin with.
         let _ = limit.read.set(Box::new(move || {
             let connection = known.upgrade()?;
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             Some(connection.current_max_send_streams())
         }));
         limit.update();
+        // The lock is held for one poll only: the watch reads the limit in other tasks.
         let mut driven: BoxFuture<'static, hyper::Result<()>> = poll_fn(move |cx| {
             connection.lock().unwrap_or_else(PoisonError::into_inner).poll_unpin(cx)
         })
@@ -185,8 +191,10 @@ impl Http2Connections {
                 () = limit.changed.notified() => {}
             }
         }
+        // Listed only with a known limit: a stream over it would wait inside hyper.
         self.lock().push(Arc::new(Http2Link { sender, streams: AtomicUsize::new(0), limit }));
         self.notify();
+        // `Weak`: the task of a connection does not keep the pool of a removed route.
         let connections = Arc::downgrade(self);
         tokio::spawn(async move {
             if let Err(error) = driven.await {
@@ -207,7 +215,9 @@ impl Http2Connections {
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
+        // The lock is released first: whoever waits for a stream takes it at once.
         drop(open);
+        // One stream has ended, so one of those that wait may go on.
         self.changed.notify_one();
     }
 }
@@ -238,6 +248,8 @@ impl Http2Stream {
         self,
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Arc<Self>), Box<Unanswered>> {
+        // hyper does not return a request that the server refuses, so a copy is made before. Only a body in memory can
+        // be copied.
         let copy = copy_of(&request);
         let permit = Arc::new(self);
         let request = request.map(|body| CountedBody { body, _permit: Arc::clone(&permit) });
@@ -245,6 +257,7 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
+                // `take_message` has the request only if it was never written; a refusal of the server comes later.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
@@ -271,6 +284,8 @@ fn is_refused(error: &hyper::Error) -> bool {
         return false;
     };
     let reason = error.reason();
+    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or behind the last stream that a GOAWAY names, was not
+    // processed, and may be sent again.
     error.is_remote()
         && (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
             || error.is_go_away() && reason == Some(h2::Reason::NO_ERROR))

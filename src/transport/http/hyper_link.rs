@@ -27,8 +27,8 @@ const BUFFER_MAX: usize = 64 << 10;
 
 type Http1Connection = http1::Connection<TokioIo<SharedIo>, RequestBody>;
 
-/// The bytes of a connection, which belong to hyper, and at which its link looks. Only one of the two is at work at a
-/// time: nobody waits for the lock.
+/// The bytes of a connection. hyper owns them, and [`Http1Link::is_quiet`] looks at them. Only one of the two is at
+/// work at a time: nobody waits for the lock.
 #[derive(Clone)]
 struct SharedIo(Arc<Mutex<Io>>);
 
@@ -92,6 +92,7 @@ pub(crate) struct Http1Link {
 /// Reads and writes what can be.
 fn drive(connection: &mut Option<Http1Connection>, cx: &mut Context<'_>) {
     if connection.as_mut().is_some_and(|connection| connection.poll_unpin(cx).is_ready()) {
+        // The end of the connection is told by the sender and by the body, which have its error.
         *connection = None;
     }
 }
@@ -117,6 +118,7 @@ impl Http1Link {
 
     /// Whether another request may be sent on the connection.
     pub(super) fn is_idle(&mut self) -> bool {
+        // No task waits for an idle connection, so no waker is registered. After `renew` the next request polls anyway.
         drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
         self.waker.renew();
         self.connection.is_some() && self.sender.is_ready()
@@ -151,10 +153,12 @@ impl Http1Link {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self { connection, waker, .. } = self;
         waker.poll(cx, |cx| {
+            // The body first: a frame that hyper has read already needs no read from the socket.
             let frame = Pin::new(&mut *body).poll_frame(cx);
             if frame.is_ready() {
                 return frame;
             }
+            // The connection reads what the body needs, and is asked again.
             drive(connection, cx);
             Pin::new(&mut *body).poll_frame(cx)
         })

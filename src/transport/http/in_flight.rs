@@ -32,6 +32,7 @@ impl InFlight {
     }
 
     fn closed(&self) {
+        // `Release`: who sees the last call end in `done` also sees all that the call has done.
         if self.open.fetch_sub(1, Ordering::Release) == 1 {
             self.none.notify_waiters();
         }
@@ -40,6 +41,7 @@ impl InFlight {
     /// Waits until none is open.
     pub(crate) async fn done(&self) {
         loop {
+            // Registered before the count is read: the last call cannot end unseen in between.
             let none = self.none.notified();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;

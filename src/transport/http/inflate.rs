@@ -85,6 +85,7 @@ impl PlainBody {
                 }
                 Some(Ok(mut chunk)) => {
                     while !chunk.is_empty() {
+                        // In small steps: DEFLATE expands up to 1,032-fold, and a piece is unpacked at once.
                         let step = chunk.split_to(chunk.len().min(STEP));
                         self.waiting.push_back(step);
                     }
@@ -107,6 +108,7 @@ impl Decoder {
             Self::None => return Ok(Bytes::copy_from_slice(bytes)),
             Self::Gzip(decoder) => {
                 decoder.write_all(bytes)?;
+                // Flushed: what has come goes to the client although more follows.
                 decoder.flush()?;
                 std::mem::take(decoder.get_mut())
             }

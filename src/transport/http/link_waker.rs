@@ -33,6 +33,7 @@ impl LinkSignal {
 
     /// Somebody wakes the connection.
     pub(crate) fn wake(&self) {
+        // While the reader polls, it looks at the news itself: a wake-up would only poll once more.
         if self.state.fetch_or(NEWS, Ordering::AcqRel) & POLLING == 0 {
             self.task.wake();
         }
@@ -40,6 +41,7 @@ impl LinkSignal {
 
     /// The next poll is one, whatever has happened. Nobody polls now.
     pub(crate) fn renew(&self) {
+        // The next poll is one even if nothing has been heard: the connection may have bytes in its buffers.
         self.state.store(NEWS, Ordering::Release);
     }
 
@@ -50,20 +52,25 @@ impl LinkSignal {
         own: &Waker,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        // Registered before the state is read: news that come in between wake the task.
         self.task.register(cx.waker());
         if self.state.load(Ordering::Acquire) & NEWS == 0 {
             return Poll::Pending;
         }
         for _ in 0..POLLS_IN_A_ROW {
+            // The news are taken before the poll: what happens during the poll is news again.
             self.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(ready) = poll(&mut Context::from_waker(own)) {
+                // There may be more than was taken, so the next poll is one whether or not something wakes the task.
                 self.state.swap(NEWS, Ordering::AcqRel);
                 return Poll::Ready(ready);
             }
+            // News that came during the poll are kept, and the loop polls again.
             if self.state.fetch_and(!POLLING, Ordering::AcqRel) & NEWS == 0 {
                 return Poll::Pending;
             }
         }
+        // The two halves may go on waking each other: other tasks of the thread have their turn first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -31,6 +31,7 @@ pub struct LocalResponse {
 pub async fn get(socket: &Path, target: &str, accept: &'static str) -> io::Result<LocalResponse> {
     let stream = local_socket::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    // Ends by itself: once the body is read or dropped, nothing uses the connection.
     tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = target.parse().map_err(failed)?;

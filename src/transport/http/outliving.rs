@@ -66,6 +66,8 @@ impl<R: Send + 'static> Future for Outliving<R> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
+        // `set_outlives` is called inside the poll, which cannot reach this future: the rule travels in a thread local.
+        // The value before is restored, because an answer may be polled within another.
         let outer = POLLED.replace(self.rule);
         let polled = match &mut self.answer {
             Some(answer) => answer.as_mut().poll(context),
@@ -83,9 +85,10 @@ impl<R: Send + 'static> Drop for Outliving<R> {
     fn drop(&mut self) {
         let rule = self.rule;
         let Some(answer) = self.answer.take().filter(|_| rule != Outlives::Nothing) else { return };
-        // Without a runtime the process ends.
+        // Without a runtime the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
         runtime.spawn(async move {
+            // A server that never answers must not hold the place.
             let _ = timeout(OUTLIVING_TIME, Remainder { answer, rule, sending: None }).await;
             drop(place);
         });
@@ -106,7 +109,7 @@ impl<R> Future for Remainder<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let outer = POLLED.replace(self.rule);
         let polled = self.answer.as_mut().poll(context).map(drop);
-        // The message may have been read only now.
+        // The message may have been read only in this poll, after the disconnect: its rule is known from now on.
         self.rule = POLLED.replace(outer);
         match self.rule {
             Outlives::ToTheEnd => polled,

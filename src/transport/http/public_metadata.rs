@@ -50,6 +50,7 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
         copied = value.end;
     }
     new.push_str(&text[copied..]);
+    // Without the parameter the header stays as it is.
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 
@@ -63,6 +64,7 @@ fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     while let Some(&byte) = bytes.get(at) {
         let start = at;
         if byte == b'"' {
+            // A quoted string may contain text that looks like a parameter: it is skipped whole.
             let Some(end) = quoted_end(bytes, at) else { break };
             at = end;
         } else if is_token(byte) {
@@ -98,6 +100,7 @@ fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     loop {
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
+            // The byte behind a backslash is never the end (RFC 9110, 5.6.4).
             b'\\' => at += 2,
             _ => at += 1,
         }
@@ -133,6 +136,7 @@ pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
 pub(crate) fn with_public_resource(document: &Bytes, public: &Url) -> Option<Bytes> {
     let is_resource =
         |member: &json::Member| json::key_is(&document[member.key.clone()], "resource");
+    // The last of several members counts, as in the parsers of JavaScript and Python.
     let named = json::Members::new(document).filter(is_resource).last()?.value;
     let url = json::quote(plain(public));
     let parts = [&document[..named.start], &url[..], &document[named.end..]];

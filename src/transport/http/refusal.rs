@@ -102,7 +102,9 @@ impl Refusal {
             Self::BodyType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
+            // RFC 6585, 5: the headers are too large.
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            // RFC 5842, 7.2: the request would go round for ever.
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,
@@ -220,6 +222,7 @@ impl Refusal {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        // Required by RFC 9110: `WWW-Authenticate` with 401 (15.5.2), `Allow` with 405 (15.5.6).
         let header = match self {
             Self::Unauthorized => Some((WWW_AUTHENTICATE, "Bearer")),
             Self::Method => Some((ALLOW, "GET, HEAD, POST, DELETE, OPTIONS")),

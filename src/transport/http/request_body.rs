@@ -93,7 +93,9 @@ impl RequestBodyError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            // RFC 9110, 15.5.9: 408 for a request that has not come whole in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            // All clients together fill the budget: this one is not at fault, and may try again.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
             Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -102,7 +104,7 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body that is on its way: its sender may get no other.
+/// The first error of a body while it is sent. The sender gets an error of hyper, in whose place this one is reported.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.
@@ -129,6 +131,7 @@ impl RequestBody {
     /// The body as it came, if it passes and nothing of it has been read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
+            // What has been read of the body is in `first`, and cannot go back into hyper's.
             Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
             _ => None,
         }
@@ -154,6 +157,7 @@ impl RequestBody {
         };
         while let Some(frame) = self.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
+            // Counted before the write, so that the budget also limits the bytes in files.
             room.as_mut().map_or(Ok(()), |room| room.hold(data.len()))?;
             spill.push(data).await.map_err(|error| match error {
                 SpillError::Full { .. } => RequestBodyError::TooLarge(max),
@@ -237,6 +241,7 @@ impl BodyLimits {
     pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
+            // HTTP/2 can end one stream, and the connection goes on.
             reads_rest: parts.version < Version::HTTP_2,
             timeout: route.body_timeout,
             min_rate: route.body_min_rate as u64,
@@ -246,10 +251,12 @@ impl BodyLimits {
 
     /// Reads the rest of a body that nobody takes.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
+        // `Drop` gets here too, perhaps outside a runtime: then nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.reads_rest || rest.is_end_stream() {
             return;
         }
+        // Detached: the response to the client does not wait for the rest of the request.
         runtime.spawn(async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
             if timeout(REST_WAIT, read).await.is_err() {
@@ -283,12 +290,14 @@ impl BodyPace {
 
     /// The client has said something.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
+        // Time in which the server does not read is no fault of the client, so that it is not counted.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
     /// The error of a client that has said nothing until the end of the wait.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
+        // The limit of the route is named first: of several reasons the author of the route knows this one.
         match limits.timeout {
             Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
             _ if self.waited >= self.rate_limit(limits) => {
@@ -300,6 +309,7 @@ impl BodyPace {
 
     /// The time in which so many bytes have to come.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
+        // No rate is `min_rate` 0, for which there is no quotient.
         match self.bytes.checked_div(limits.min_rate) {
             Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
             None => Duration::MAX,
@@ -358,8 +368,10 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
+        // The held beginning is sent, and its bytes no longer count in the budget.
         self.room = None;
         let Some(rest) = &mut self.rest else {
+            // A refused body repeats its error: it must never look like a body that is whole.
             return Poll::Ready(self.fault.get().cloned().map(Err));
         };
         let error = match Pin::new(rest).poll_frame(cx) {
@@ -389,6 +401,7 @@ impl PassingBody {
                 }
             }
         };
+        // Set before the rest is refused: the sender reads the reason as soon as the body ends in an error.
         let _ = self.fault.set(error.clone());
         self.refuse();
         Poll::Ready(Some(Err(error)))
@@ -408,10 +421,12 @@ impl PassingBody {
     }
 
     fn is_end(&self) -> bool {
+        // A body without a rest may have been refused, and then ends in an error: only a poll tells.
         self.first.is_empty() && self.rest.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size(&self) -> SizeHint {
+        // Without an exact size the server gets the body in chunks.
         let held = self.first.iter().map(Bytes::len).sum::<usize>() as u64;
         let rest = self.rest.as_ref().and_then(|rest| rest.size_hint().exact());
         rest.map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
@@ -424,7 +439,8 @@ impl PassingBody {
     }
 }
 
-/// The server may answer before it has read the request: the client gets that answer.
+/// Reads the rest of a body that the server did not want: the server may answer before it has read the request, and the
+/// client has to be able to read that answer.
 impl Drop for PassingBody {
     fn drop(&mut self) {
         self.refuse();

@@ -11,6 +11,7 @@ use crate::observe::metrics::{ServerNotice, Traffic};
 /// Sets the headers that the rules set, whatever they were. `traffic` counts files of tokens that cannot be used.
 pub(crate) fn set_headers(rules: &HeaderRules, traffic: Option<&Traffic>, passed: &mut HeaderMap) {
     for (name, value) in &rules.set {
+        // Headers of one connection are Milepost's own, whatever a route sets.
         if !is_hop_by_hop(name) {
             passed.insert(name, value.clone());
         }

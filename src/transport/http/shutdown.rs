@@ -37,6 +37,7 @@ pub(crate) struct Shutdown {
 
 impl Shutdown {
     pub(crate) fn end(&self) {
+        // The flag is set before the wake-up, and waiters register before they read the flag: none misses the end.
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }
@@ -88,6 +89,7 @@ pub(crate) struct PipedStream {
 
 impl PipedStream {
     pub(crate) fn new(body: UpstreamBody, ending: &Shutdown) -> Self {
+        // Registered before the flag is read, as in `Shutdown::wait`.
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         Self { body, ending: notified, over: ending.has_ended() }
     }

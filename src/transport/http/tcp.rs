@@ -10,17 +10,19 @@ use tokio::net::TcpStream;
 
 use crate::transport::child::check_reserve;
 
-/// The silence after which TCP probes a peer, ...
+/// The silence after which TCP sends the first probe to a peer.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-/// ... so often again, ...
+/// The interval between further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-/// ... and this many times.
+/// Number of probes without an answer after which a connection has failed.
 const KEEPALIVE_TIMES: u32 = 3;
 
 /// Connects to an address. Errors are those of the system.
 pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    // Refused before the last descriptors are used: these are reserved for operators.
     check_reserve()?;
     let stream = TcpStream::connect(address).await?;
+    // Nagle's algorithm would hold a small message back until the peer has acknowledged the one before.
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);
     Ok(stream)
@@ -30,12 +32,14 @@ pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// silent and there answers the probes, however long it is silent.
 pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    // Without probes the connection works too.
+    // Ignore the error: without probes a vanished peer is only noticed later.
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TIMES));
 }
 
 /// Whether the peer has neither closed the connection nor sent bytes that are still to be read.
 pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
+    // `peek` leaves the byte in place. An open connection on which nothing has come answers `WouldBlock`; at the end of
+    // the stream `peek` succeeds.
     let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
     peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

@@ -90,7 +90,7 @@ pub(crate) fn connector(
     };
     let mut roots = RootCertStore::empty();
     if trusted.system {
-        // A system without authorities may still do with those of files.
+        // Ignore errors: where the system has no authorities, those of the files may be enough.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     for file in &trusted.files {
@@ -98,7 +98,7 @@ pub(crate) fn connector(
             roots.add(certificate.map_err(bad(file))?)?;
         }
     }
-    // The provider is named, because a second one in the program would make the choice a panic.
+    // The provider is named: rustls panics if it has to choose between two providers of a program.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -19,7 +19,7 @@ pub struct Via {
 }
 
 impl Via {
-    /// A pseudonym by chance.
+    /// Returns a random pseudonym.
     ///
     /// # Errors
     /// If the system has no random bytes.
@@ -46,7 +46,7 @@ impl Via {
         let mut hops = 0;
         for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {
             let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            // The protocol, then who received it.
+            // A hop is the protocol, then the name of the proxy that received the message (RFC 9110, 7.6.3).
             let received_by = words.nth(1).unwrap_or_default();
             if received_by.eq_ignore_ascii_case(self.name.as_bytes()) {
                 return Err(Refusal::Loop);

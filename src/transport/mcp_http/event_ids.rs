@@ -29,6 +29,7 @@ impl EventIds {
     /// event that has some, the verdict is to be asked for before the next event is read: fields of a withheld message
     /// that come behind a later event would set the client's last event id back.
     pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) -> bool {
+        // Beyond the limit an event loses its other fields, and its message is forwarded all the same.
         let waits = has_id_or_retry(event) && self.waiting.len() < WAITING_MAX;
         if waits {
             self.waiting.push_back((number, event.clone()));
@@ -72,6 +73,7 @@ impl EventIds {
         revision: Option<Revision>,
         out: &mut Batch,
     ) {
+        // Only clients of MCP 2025-11-25 expect an event with an id and empty data.
         let id = event.id().filter(|_| !self.id_passed && revision == Some(Revision::V2025_11_25));
         let mut text = Vec::new();
         if let Some(retry) = event.retry() {
@@ -82,6 +84,7 @@ impl EventIds {
             self.id_passed = true;
             text.extend_from_slice(b"id: ");
             text.extend_from_slice(id);
+            // An event with empty data, as servers of this revision begin a stream with one.
             text.extend_from_slice(b"\ndata:\n");
         }
         if !text.is_empty() {

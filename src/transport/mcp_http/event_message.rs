@@ -19,11 +19,11 @@ pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Opt
     if message.kind() == Kind::Noise && message.behind_mark().is_none() {
         return None;
     }
-    // Clients look at no event of another name.
+    // Clients ignore events of another name than `message`.
     let is_renamed = !event.is_message() && rename();
     Some(message.framed(match is_renamed {
         true => Framing::Renamed(sse::rename(&event.raw)),
-        // Nor at one without its blank line.
+        // Clients also ignore an event without its blank line: its completed form is sent.
         false if event.is_completed() => Framing::Renamed(event.raw.clone()),
         false => Framing::Within(event.raw.clone()),
     }))
@@ -52,6 +52,7 @@ pub(crate) fn divided(
     revision: Option<Revision>,
     is_mixed: impl FnOnce(&Message) -> bool,
 ) -> (Vec<Message>, Message) {
+    // Arrays of messages came with MCP 2025-03-26, and 2025-06-18 has removed them.
     let is_divided = message.kind() == Kind::Batch
         && (revision != Some(Revision::V2025_03_26) || is_mixed(&message));
     let mut parts = if is_divided { message.apart() } else { Vec::new() };

@@ -29,6 +29,7 @@ fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<Stri
         return None;
     }
     let date = date.to_owned();
+    // A date that is not known is taken for a newer revision: it has the headers too.
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
@@ -43,7 +44,7 @@ fn name_member(method: &str) -> Option<&'static str> {
     match method {
         mcp::TOOLS_CALL | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        // Other methods of tasks are those of 2025-11-25, and unknown here with any header.
+        // The other methods of tasks belong to 2025-11-25, which has no such headers.
         mcp::TASKS_GET | mcp::TASKS_UPDATE | mcp::TASKS_CANCEL => Some("taskId"),
         _ => None,
     }
@@ -58,6 +59,7 @@ pub(crate) fn check(
 ) -> Result<(), Box<Response<Body>>> {
     let repeats = date.and_then(|date| repeats_of(message, date));
     for (header, body) in repeats.into_iter().flatten() {
+        // A member that the body does not have is nothing to compare with; the server judges the header.
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value).is_none_or(|value| value != body.as_bytes()) {
@@ -68,9 +70,9 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the
-/// body; the error is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server (26:http §Server Validation), and of
-/// the bridge in its place.
+/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the body; the error
+/// is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server (26:http
+/// §Server Validation), and of the bridge in its place.
 pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<Response<Body>>> {
     let method = request.method().unwrap_or_default();
     let params = request.params().unwrap_or_default();
@@ -104,6 +106,7 @@ pub(crate) fn compare(
         (None, _, Some(member)) => {
             Err(format!("the header {header} is missing; the body says {member:?}"))
         }
+        // Two values may be read in two ways, also if they are alike.
         (Some(_), Some(_), _) => Err(format!("the header {header} comes twice")),
         (Some(_), None, None) => {
             Err(format!("the header {header} repeats a member that the body does not have"))
@@ -146,6 +149,7 @@ fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
 
 /// The value of a header with the text `text`.
 pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
+    // A text that looks encoded has to be encoded, so that its reader decodes it back to what it was.
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.trim_matches(' ') == text
         && marked(text.as_bytes()).is_none();

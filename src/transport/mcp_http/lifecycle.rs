@@ -81,6 +81,7 @@ impl LifecycleResponder {
         client: &Arc<ConnectionPool>,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        // Only the endpoint is answered for.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
@@ -105,6 +106,7 @@ impl LifecycleResponder {
             Kind::Batch => self.replies(client, &parts, &message).await?,
             Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
+        // The request goes on as it came, since nothing of it was taken.
         match reply {
             LifecycleReply::Server => client.send(Request::from_parts(parts, body)).await,
             LifecycleReply::Own(status, body) => Ok(answered(status, body)),
@@ -141,6 +143,7 @@ impl LifecycleResponder {
     ) -> Result<LifecycleReply, UpstreamError> {
         let mut answers: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
+        // One after the other: an array may have any number of requests, and the server gets one at a time.
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
                 LifecycleReply::Own(_, body) => {
@@ -149,7 +152,8 @@ impl LifecycleResponder {
                 }
                 other => return Ok(other),
             }
-            // More than a few lists of tools nobody asks for at once.
+            // A batch may ask for the list many times. What one batch gathers is limited; beyond the limit the
+            // server is asked.
             if bytes > ANSWER_MAX {
                 return Ok(LifecycleReply::Server);
             }
@@ -173,6 +177,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
+        // MCP, Version Negotiation: a revision that is not known is answered with the newest one that is.
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
             let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
@@ -205,7 +210,8 @@ impl LifecycleResponder {
         Ok(result(id, &body.concat()))
     }
 
-    /// Tells the server of a client, in a message that has everything wherever it may be looked for.
+    /// Tells the server about a new client. The revision stands beside `params` and within: servers that are written by
+    /// hand look in either place.
     async fn introduce(
         &self,
         client: &Arc<ConnectionPool>,
@@ -242,6 +248,7 @@ impl LifecycleResponder {
         if let Some(ServerInfo { name, version }) = &self.server {
             return info(name, version);
         }
+        // The schema of MCP requires both, and clients refuse an answer without one of them.
         let is_whole = |info: &Bytes| {
             ["name", "version"]
                 .iter()
@@ -286,9 +293,10 @@ impl LifecycleResponder {
         what: &str,
     ) -> Result<LifecycleRead, UpstreamError> {
         let late = |_| UpstreamError::Idle(self.within);
+        // The time counts twice: for the head here, and for each piece of the body below.
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
-        // The headers say what has to be done about these.
+        // The headers of these statuses tell the client how to sign in: the client gets the response itself.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
         }
@@ -319,9 +327,11 @@ fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Reques
     *request.method_mut() = method;
     let mut uri = parts.uri.clone().into_parts();
     uri.path_and_query = Some(path.clone());
+    // The URI of HTTP/2 has a scheme and an authority, which stay; that of HTTP/1.1 is only a path.
     *request.uri_mut() = uri.try_into().unwrap_or_else(|_| path.clone().into());
     *request.headers_mut() = parts.headers.clone();
     let headers = request.headers_mut();
+    // The body of the new request is another.
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_TYPE);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -333,6 +343,7 @@ fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
     crate::transport::mcp_http::header_mirror::date_in(request)
         .or_else(header)
+        // The revisions before this one begin with `initialize`, which is answered here.
         .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
 }
 

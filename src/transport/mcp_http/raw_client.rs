@@ -61,10 +61,12 @@ impl RawHttpClient {
             None => self.target.uri(None),
         };
         let all = request.headers_mut();
+        // `Host` goes first, as RFC 9110, 7.2 recommends.
         all.insert(header::HOST, self.target.host.clone());
         let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
         all.insert(header::USER_AGENT, HeaderValue::from_static(us));
         all.extend(headers);
+        // Removed before the route's own are set, as for the requests of clients.
         for name in &self.rules.remove {
             all.remove(name);
         }

@@ -46,6 +46,7 @@ impl Redirects {
         client: &Arc<ConnectionPool>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        // Other paths of the server, such as those of a lifecycle, have no redirects of the endpoint.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
@@ -53,7 +54,9 @@ impl Redirects {
         if let Some(path) = &moved {
             move_to(request.uri_mut(), path, None);
         }
+        // Another request may change this at any time: this one is then copied in vain, or answered with `Moved`.
         let expects = self.expects.load(Ordering::Relaxed);
+        // Kept only while a redirect is expected: later calls are not copied.
         let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
@@ -63,7 +66,7 @@ impl Redirects {
         let asked = moved.as_deref().unwrap_or_else(|| self.endpoint.path());
         match self.place(&response, asked) {
             None => Ok(response),
-            // In a box: it is rare, and must not make the way of a call larger.
+            // Boxed: a redirect is rare, and would make the future of every call larger.
             Some(place) => Box::pin(self.follow(client, place, kept)).await,
         }
     }
@@ -75,21 +78,24 @@ impl Redirects {
         place: Url,
         kept: Option<Box<Request<RequestBody>>>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        // The tokens of clients, and those of the route, are for this origin only.
         if place.origin() != self.endpoint.origin() {
             return Err(redirected("to another origin", &place));
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body is gone: the next request goes there.
+            // The body is sent and cannot be sent again. The next request goes to the new path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
         move_to(again.uri_mut(), place.path(), place.query());
         client.traffic().notice(ServerNotice::Redirected);
         let response = client.send(*again).await?;
+        // A second redirect is an error: redirects may form a loop.
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
         }
+        // Remembered only if MCP answers there: the page of a sign-in must not become the endpoint.
         if speaks_mcp(response.status(), response.headers()) {
             self.remember(place.path());
         }
@@ -98,6 +104,7 @@ impl Redirects {
 
     /// Takes note of an answer that is no redirect. A place that is not found any more is forgotten.
     fn note(&self, status: StatusCode, was_moved: bool) {
+        // The server may have moved back: the next request asks the endpoint that the route names.
         if was_moved && status == StatusCode::NOT_FOUND {
             *self.moved.write().unwrap_or_else(PoisonError::into_inner) = None;
             self.expects.store(true, Ordering::Relaxed);
@@ -122,6 +129,7 @@ impl Redirects {
     /// The place to which a response redirects a request for the path `asked`; `None` if it is not followed. 301 and 302
     /// are only followed where a slash at the end is all that is new: they also lead to sign-ins.
     fn place(&self, response: &Response<UpstreamBody>, asked: &str) -> Option<Url> {
+        // RFC 9110, 15.4.8 and 15.4.9: 307 and 308 keep the method. After 301 and 302 clients change POST to GET.
         let is_slash = match response.status() {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => true,
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => false,
@@ -130,6 +138,7 @@ impl Redirects {
         let place = response.headers().get(header::LOCATION)?.to_str().ok()?;
         let mut base = self.endpoint.clone();
         base.set_path(asked);
+        // Relative places begin at the path that was asked for (RFC 9110, 10.2.2).
         let place = base.join(place).ok()?;
         let is_here = place.origin() == self.endpoint.origin();
         let has_new_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');
@@ -140,6 +149,7 @@ impl Redirects {
 
 /// The error for a redirect. A query may hold a secret, and so may what stands before the host.
 fn redirected(why: &'static str, place: &Url) -> UpstreamError {
+    // Only the origin and the path are shown.
     let to = format!("{}{}", place.origin().ascii_serialization(), place.path());
     UpstreamError::Redirected { why, to }
 }

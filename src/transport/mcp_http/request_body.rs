@@ -53,7 +53,7 @@ impl From<PostedBody> for RequestBody {
 /// Whether a message has requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
-        // One too large to be read is as likely a request as not.
+        // A message that is too large to be read may be a request.
         None => true,
         Some(message) => match message.kind() {
             Kind::Request => true,
@@ -76,6 +76,7 @@ pub(crate) fn for_server(
             let message = Message::parse(bytes.clone());
             let asked = policy.with_members(&message);
             if asked.is_some() {
+                // The body has more members now: the length and the digests of the client's are wrong.
                 remove_body_headers(headers);
             }
             (Some(message), asked.unwrap_or(bytes).into())
@@ -92,7 +93,7 @@ pub(crate) fn read(
     held_max: usize,
 ) -> impl Future<Output = Result<ReadBody, RequestBodyError>> + Send {
     let max = limits.max;
-    // No `async fn`: such a future has room for its arguments twice.
+    // An `async` block: the future of an `async fn` would hold its arguments twice.
     async move {
         let mut body = match body {
             PostedBody::Fresh(body) => body,
@@ -101,7 +102,9 @@ pub(crate) fn read(
         let announced =
             parts.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok());
         let announced = announced.and_then(|size| size.parse::<usize>().ok());
+        // The announced length is enough to refuse a body before it is read.
         if announced.is_some_and(|size| size > max) {
+            // A client that waits for `100 Continue` has not sent the body, and nothing has to be read.
             if !BodyLimits::awaits_leave(parts) {
                 limits.refuse(body);
             }
@@ -113,7 +116,7 @@ pub(crate) fn read(
         let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
         loop {
             let frame = match body.frame().now_or_never() {
-                // Most bodies are there with their heads: no clock is asked, and there is no room for one.
+                // Most bodies arrive together with their heads: these need no timer, and no room for one.
                 Some(frame) => frame,
                 None => {
                     let deadline = pace.wait(Instant::now(), &limits);
@@ -126,9 +129,11 @@ pub(crate) fn read(
             };
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
+            // Trailers are no part of a message.
             let Ok(data) = frame.into_data() else { continue };
             bytes += data.len();
             pace.bytes = bytes as u64;
+            // The last frame waits for no other, and takes nothing from the budget.
             if !body.is_end_stream()
                 && let Err(no_room) = room.hold(data.len())
             {
@@ -140,11 +145,13 @@ pub(crate) fn read(
                 limits.refuse(body);
                 return Err(RequestBodyError::TooLarge(max));
             }
+            // Without another poll: the last frame has told the end.
             if bytes <= held_max && body.is_end_stream() {
                 break;
             }
             if bytes > held_max {
                 held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
+                // The bytes that are held, and the pace so far, go along: the limits hold for the whole body.
                 let passing = PassingBody::new(held, body, (limits, pace, room));
                 return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
             }
@@ -153,6 +160,7 @@ pub(crate) fn read(
             return Ok(ReadBody::Whole(gathered.freeze()));
         }
         held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
+        // One frame is taken as it is, and not copied.
         Ok(ReadBody::Whole(match held.len() {
             1 => held.pop_front().unwrap_or_default(),
             _ => Bytes::from(held.make_contiguous().concat()),
@@ -180,6 +188,7 @@ pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, Reques
 /// The requests of a message, and the cancellations in an array, which count once the server has taken them.
 pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<Message>) {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
+    // A single message is what nearly all clients send.
     if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {
         return (smallvec![message.clone()], Vec::new());
     }
@@ -191,6 +200,7 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
 pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     match message.kind() {
+        // A client may send an array of any length: only so many of its elements are looked at.
         Kind::Batch => message.elements().take(BATCH_MAX).filter(cancels).collect(),
         _ => Some(message).filter(|one| cancels(one)).cloned().into_iter().collect(),
     }

@@ -85,6 +85,7 @@ fn accepts<const N: usize>(headers: &HeaderMap, sets: [&[&str]; N]) -> [bool; N]
     for range in accepted.flat_map(|value| value.split(',')) {
         let mut parts = range.split(';').map(str::trim);
         let named = parts.next().unwrap_or_default();
+        // RFC 9110, 12.4.2: a weight of 0 means "not acceptable".
         let weight = |part: &str| part.split_once('=')?.1.trim().parse::<f64>().ok();
         let is_weight = |part: &&str| part.starts_with(['q', 'Q']);
         if parts.filter(is_weight).any(|part| weight(part) == Some(0.0)) {

@@ -79,10 +79,12 @@ impl ErrorBody {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let next = ready!(self.body.poll_data(cx));
         Poll::Ready(match next {
+            // A longer error is no JSON-RPC answer, and its rest is not read.
             Some(Ok(chunk)) if self.read.len() < ERROR_READ_MAX => {
                 self.read.extend_from_slice(&chunk);
                 true
             }
+            // An error of the body ends the reading: what has come is judged as it is.
             _ => false,
         })
     }

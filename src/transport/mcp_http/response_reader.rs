@@ -114,16 +114,19 @@ impl ResponseReader {
             if let Some(item) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(item)));
             }
+            // What was read before the error goes first.
             if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
             }
             let read = match self.body.poll_data(cx) {
                 Poll::Ready(read) => read,
                 Poll::Pending => {
+                    // Only here, where nothing more has come: a server that sends the end in time is not waited for.
                     ready!(self.poll_unended(cx));
                     continue;
                 }
             };
+            // More has come, so the wait begins anew.
             self.unended = None;
             match read {
                 Some(Ok(chunk)) => {
@@ -150,6 +153,7 @@ impl ResponseReader {
         match &mut self.form {
             BodyForm::Events(events) => {
                 let event = events.unfinished_event();
+                // The rest of the event may still come: it must not be taken for an event of its own.
                 events.drop_rest();
                 event.iter().for_each(|event| self.event(event));
             }
@@ -187,6 +191,7 @@ impl ResponseReader {
             BodyForm::Json(held) => {
                 held.extend_from_slice(&chunk);
                 if held.len() > HELD_MAX {
+                    // Only the first piece can begin with a byte order mark.
                     let first = on_one_line(without_mark(held.split().freeze()));
                     self.ready.push_back(ResponseItem::Start(first));
                     self.form = BodyForm::LongJson;
@@ -208,11 +213,13 @@ impl ResponseReader {
         match std::mem::replace(&mut self.form, BodyForm::Over) {
             BodyForm::Json(mut held) if whole => {
                 let text = message_on_one_line(without_mark(held.split().freeze()));
+                // An empty body is no message, and no error either.
                 if !text.is_empty() {
                     self.ready.push_back(ResponseItem::Message(text));
                 }
             }
             BodyForm::LongJson => self.end(whole),
+            // The large message breaks off, whether or not the connection ended well.
             BodyForm::Events(_) if self.midway => self.end(false),
             // The rest of a block is no event, unless nothing but its blank line is missing.
             BodyForm::Events(events) if whole => {
@@ -238,15 +245,18 @@ impl ResponseReader {
     }
 
     fn event(&mut self, event: &SseEvent) {
+        // An empty id resets the last one (HTML, 9.2.6): a reconnect then names none.
         if event.has_id() {
             let id = event.id().filter(|id| !id.is_empty());
             self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         let retry = event.retry().and_then(|line| milliseconds(&line));
+        // A server could keep its clients away with a large number.
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
         // A comment alone holds no message.
         self.has_event |= data.is_some();
+        // An event with empty data carries an id only, as at the beginning of a stream.
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
         self.ready.push_back(if event.name() == Some(b"endpoint") {
             ResponseItem::Endpoint(data)
@@ -260,6 +270,7 @@ impl ResponseReader {
     fn piece(&mut self, piece: &Piece) {
         self.has_event = true;
         let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();
+        // The name or the id of the event came alone.
         if data.is_empty() {
             return;
         }

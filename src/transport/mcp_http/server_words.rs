@@ -31,6 +31,7 @@ pub(crate) fn try_again(seconds: Option<u64>) -> String {
 fn words(body: &[u8]) -> Option<String> {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => words_of(&value)?.to_owned(),
+        // A body that is no JSON may be plain text; the page of a front is HTML, and tells a model nothing.
         Err(_) => std::str::from_utf8(body).ok().filter(|text| is_plain(text))?.to_owned(),
     };
     let parts = text.split(|one: char| one.is_whitespace() || one.is_control());
@@ -65,6 +66,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let seconds = match text.parse::<u64>() {
         Ok(seconds) => seconds,
         Err(_) => {
+            // A date in the past means now.
             let wait = httpdate::parse_http_date(text).ok()?.duration_since(now);
             wait.unwrap_or_default().as_secs_f64().ceil() as u64
         }

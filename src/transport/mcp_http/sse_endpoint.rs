@@ -6,6 +6,7 @@ use url::Url;
 /// The path of an endpoint on its server, if that is the server of the stream.
 pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
     let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
+    // Posts go to this address with the tokens of clients: only the server of the stream may get them.
     let same = url.scheme() == stream.scheme()
         && url.host() == stream.host()
         && url.port_or_known_default() == stream.port_or_known_default();

@@ -78,13 +78,15 @@ impl ServerClient {
         let response = match (&self.lifecycle, &self.redirects) {
             (None, None) => self.client.send(request).await,
             (None, Some(redirects)) => redirects.send(&self.client, request).await,
-            // In a box: it is rare, and must not make the way of a call larger.
+            // Boxed: such routes are rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
+        // The client has not chosen this credential. A 401 would make it sign in, which could not help.
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
         }
+        // Without `redirects` the route is opaque, and nobody reads the body.
         if self.redirects.is_some() && is_undecoded(response.headers()) {
             self.tell_of_coding(response.headers());
         }
@@ -144,6 +146,7 @@ impl Target {
     /// is the route's alone: some servers would take the client's value in its place.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
+        // The route's query alone is right where both together would be no URI.
         let path = match (query, self.path.query()) {
             (None, _) => self.path.clone(),
             (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
@@ -171,6 +174,7 @@ impl Target {
 
     /// Another path of the same server.
     pub(crate) fn at(&self, path: PathAndQuery) -> Uri {
+        // HTTP/1.1 sends only the path (RFC 9112, 3.2.1); HTTP/2 needs scheme and authority (RFC 9113, 8.3.1).
         if !self.http2 {
             return path.into();
         }
@@ -201,6 +205,7 @@ pub(crate) fn targets(
         Upstream::Command(_) => Ok((None, None)),
         Upstream::Http(upstream) => {
             let tls = match [&upstream.url, &upstream.sse] {
+                // One TLS configuration for both endpoints: the certificates are read once.
                 urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
                 _ => None,
             };
@@ -210,6 +215,7 @@ pub(crate) fn targets(
                 url.as_ref().map(target).transpose()
             };
             let lifecycle = upstream.lifecycle.as_deref();
+            // The answers in the server's place are for servers without a transport of MCP, so not for HTTP+SSE.
             Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }
@@ -251,6 +257,7 @@ fn target(
     let wrong = || TargetError::Address { route: route.path.clone(), url: url.to_string() };
     let host = url.host_str().ok_or_else(wrong)?;
     let port = url.port_or_known_default().ok_or_else(wrong)?;
+    // `Host` has the port only if it is not the usual one of the scheme.
     let authority = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
@@ -289,6 +296,7 @@ fn target(
     };
     let client =
         ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);
+    // An opaque route forwards redirects like all else.
     let redirects = (!route.opaque).then(|| Arc::new(Redirects::new(url.clone())));
     let lifecycle = lifecycle.map(Arc::new);
     Ok(Target {
@@ -316,6 +324,7 @@ fn joined_queries(own: &str, query: &str) -> String {
     };
     let taken: Vec<Option<String>> = own.split('&').map(name_of).collect();
     let mut both = own.to_owned();
+    // Compared after decoding: `%61=1` is the name `a` too.
     for pair in query.split('&') {
         let name = name_of(pair);
         if name.is_none() || !taken.contains(&name) {
@@ -342,6 +351,7 @@ fn proxy(
     url: &Url,
 ) -> Result<Option<ForwardProxy>, TargetError> {
     let decision = ProxyDecision::of(upstream.proxy.as_ref(), &Environment::of_process(), url);
+    // Two endpoints of one origin have the same proxy, of which one line is enough.
     let first = upstream.url.as_ref().unwrap_or(url);
     if first == url || first.origin() != url.origin() {
         decision.log(&route.path, url);

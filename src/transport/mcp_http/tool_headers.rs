@@ -70,6 +70,7 @@ impl ToolHeaders {
                 ),
             }
         }
+        // Nothing was left out, so the client gets the list as the server has written it.
         if kept.len() == elements.len() {
             return None;
         }
@@ -81,7 +82,7 @@ impl ToolHeaders {
     pub(crate) fn note(&mut self, result: &Bytes) {
         let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
         for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {
-            // A tool whose annotations are wrong holds its clients to nothing.
+            // Ignore the error: a tool whose annotations are wrong requires no headers.
             let _ = self.learn_tool(&text.slice(element));
         }
     }
@@ -96,7 +97,9 @@ impl ToolHeaders {
         let Some(name) = name.and_then(|name| Some(json::decode_str(&name)?.into_owned())) else {
             return Ok(());
         };
+        // The tool may have changed since the last list.
         self.tools.remove(&name);
+        // Most tools have no annotation: a search is enough to know that, without parsing the schema.
         if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
             return Ok(());
         }
@@ -131,6 +134,7 @@ impl ToolHeaders {
         for (mirror, value) in self.arguments(call) {
             let text = value.as_ref().and_then(header_text);
             let number = value.as_ref().and_then(Key::read);
+            // A number may be written in several ways: numbers are compared as numbers.
             let number = number.filter(|number| !matches!(number, Key::Text(_)));
             let alike = |said: &[u8]| {
                 number.is_some() && Key::read(&Bytes::copy_from_slice(said)) == number
@@ -161,6 +165,7 @@ impl ToolHeaders {
 
 /// The place of the list in the result of `tools/list`.
 fn list_in(result: &Bytes) -> Option<Range<usize>> {
+    // The last of several members counts, as in the parsers of JavaScript and Python.
     let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
     Some(list.last()?.value)
 }
@@ -186,6 +191,7 @@ fn mirrors(
 ) -> Result<(), &'static str> {
     let Value::Object(members) = schema else {
         if let Value::Array(several) = schema {
+            // The place in an array is no key: no header can name it.
             several.iter().try_for_each(|one| mirrors(one, &mut None, found))?;
         }
         return Ok(());
@@ -215,7 +221,7 @@ fn mirrors(
                     }
                 }
             }
-            // These are values, whatever they look like.
+            // These members hold values, not schemas, even if a value contains the key.
             ("default" | "const" | "enum" | "examples", _) => {}
             _ => mirrors(value, &mut None, found)?,
         }

@@ -60,6 +60,7 @@ pub(super) fn read(
         }
         let text = match value.get_ref() {
             HeaderText::Text(text) => text,
+            // The token is read now: a file without one is an error of the route file, and not of a request.
             HeaderText::BearerFile(path) => {
                 let bearer = BearerFile::in_file(folder.join(path));
                 let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;
@@ -77,6 +78,7 @@ pub(super) fn read(
             )
         })?;
         let is_secret = env_values.written(text).is_some() || SECRETS.contains(&header.as_str());
+        // No debug text shows a sensitive value, and HTTP/2 does not put it into its table (RFC 7541, 7.1.3).
         read.set_sensitive(is_secret);
         rules.set.push((header, read));
     }

@@ -38,11 +38,13 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     for (place, listen) in written {
         if let (Some(place), Some(listen)) = (place, listen)
             && closed
+            // A listener on `::ffff:127.0.0.1` is one on the loopback interface.
             && !listen.ip().to_canonical().is_loopback()
         {
             return Err(beyond_loopback(place, listen));
         }
     }
+    // Port 0 is a free port of the system's choice, so two of them never meet.
     if admin.listen == Some(server.listen) && server.listen.port() != 0 {
         let place = place.or_else(|| file.server.place("listen")).unwrap_or_default();
         let what =

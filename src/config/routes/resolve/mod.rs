@@ -49,6 +49,7 @@ pub(super) fn read(
     let mut env_values = expand(table.get_mut(), text, environment)?;
     File::read(table)
         .and_then(|file| resolve(&file, folder, &mut env_values))
+        // Errors may quote a string, which may have come from the environment.
         .map_err(|wrong| env_values.hide(wrong))
         .map(|resolved| ResolvedConfig { env_values, ..resolved })
 }
@@ -70,9 +71,11 @@ fn resolve(
             stdio.private_env = env_values.private_of(number);
         }
         route.public_url = public_url(table, &route, &server);
+        // Paths are compared with those of the routes before: the later one of two is the error.
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
+    // Only now: `defaults` may name dialects that the presets of routes have brought.
     let of_all = &file.defaults.progress;
     let defaults = dialects::choose(of_all.settings(), of_all.dialects(), &own)?;
     for (section, route) in file.route.iter().zip(&routes) {
@@ -127,6 +130,7 @@ fn preset(
         let what = "an opaque route has no use for a preset";
         return Err(ConfigError::new(named.span(), what));
     }
+    // A fault within a preset has no place in this file: the place is the key that names it.
     let place = |error: ConfigError| ConfigError::new(named.span(), error.what);
     let preset = PresetSettings::read(named.get_ref().0, own).map_err(place)?;
     *own = preset.dialects().to_vec();
@@ -159,6 +163,7 @@ fn route(
     })?;
     let upstream = upstream::read(upstream, folder, env_values)?;
     let mut route = Route::new(path.get_ref().0.clone(), upstream);
+    // From the weakest to the strongest: the defaults of the file, the preset, the route's own keys.
     file.defaults.merge_into(&mut route);
     if let Some(preset) = preset {
         preset.lay_under(&mut route)?;

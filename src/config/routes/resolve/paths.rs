@@ -30,6 +30,7 @@ pub(super) fn admit(
             let what = format!("a route with the path {path:?} is there already");
             return Err(ConfigError::new(span, what));
         }
+        // In both directions, because routes may stand in any order in the file.
         for (path, other) in [(path, other), (other, path)] {
             let taken = OF_SSE.iter().find(|end| is_below(path, &format!("{other}{end}")));
             if taken.is_some() {

@@ -33,6 +33,7 @@ impl PresetSettings {
         let file = File::read(DeTable::parse(preset.lines)?)?;
         let mut dialects = own.to_vec();
         for dialect in dialects::read(&file.dialect)? {
+            // A dialect of the file with the same name is the author's correction of the preset.
             if !dialects.iter().any(|known| known.name() == dialect.name()) {
                 dialects.push(dialect);
             }
@@ -66,6 +67,7 @@ impl PresetSettings {
         self.section.settings.merge_into(route);
         let lifecycle =
             self.section.upstream.as_ref().and_then(|upstream| upstream.lifecycle.as_ref());
+        // The lifecycle of the route goes before the preset's, as every other key does.
         if let (Some(section), Upstream::Http(http)) = (lifecycle, &mut route.upstream)
             && let (Some(url), None) = (&http.url, &http.lifecycle)
         {

@@ -84,6 +84,7 @@ fn stdio(
 ) -> Result<StdioUpstream, ConfigError> {
     let mut stdio = table.over(StdioUpstream::new(self::command(command)?));
     for (name, value) in &stdio.env {
+        // An error of the system's `exec` would come only with the first client, and would not name the key.
         let wrong =
             |what| ConfigError::new(table.key_span(&format!("env.{}", name.display())), what);
         if name.is_empty() || name.as_encoded_bytes().iter().any(|byte| b"=\0".contains(byte)) {
@@ -105,7 +106,7 @@ fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError>
         let what = "a command and its arguments are expected, such as [\"node\", \"server.js\"]";
         return Err(ConfigError::new(command.span(), what));
     }
-    // The system ends every argument at a zero.
+    // An argument of a command ends at a zero byte, so the child would get another one than is written.
     if command.get_ref().iter().any(|part| part.contains('\0')) {
         return Err(ConfigError::new(command.span(), "a command without \\u0000 is expected"));
     }
@@ -132,6 +133,7 @@ fn endpoints(
 ) -> Result<HttpUpstream, ConfigError> {
     let mut endpoint = |key: &Option<Spanned<TextValue<Endpoint>>>| {
         let (url, text) = &key.as_ref()?.get_ref().0;
+        // The parser may write a URL in another way than the file; both spellings have to be hidden when shown.
         env_values.respelled(text, url.as_str());
         Some(url.clone())
     };
@@ -143,6 +145,7 @@ fn endpoints(
     let urls = [&upstream.url, &upstream.sse];
     let is_tls = urls.into_iter().flatten().any(|url| url.scheme() == "https");
     let has_tls_proxy = upstream.proxy.as_ref().is_some_and(ProxyChoice::is_tls);
+    // A certificate that is never used is a sign that `http://` is a slip.
     for (key, is_used) in [("ca_file", is_tls || has_tls_proxy), ("client_certificate", is_tls)] {
         if let Some(place) = section.http.place(key).filter(|_| !is_used) {
             let what = format!("`{key}` is for https:// only, and this upstream has http://");
@@ -196,6 +199,7 @@ fn near(
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("a URL without user and password is expected".to_owned()));
     }
+    // The answer for `tools/list` would be the endpoint's answer to a call.
     if url == *endpoint {
         return Err(wrong("another URL than `url` itself is expected".to_owned()));
     }

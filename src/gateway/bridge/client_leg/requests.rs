@@ -55,6 +55,7 @@ impl SessionLeg {
     pub(super) fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
         let stream = buffer.id;
         if let Some((id, _)) = requests.last() {
+            // Two requests in a row have the same id: later ones may need an id of Milepost's own.
             if self.last_id.as_ref() == Some(id) {
                 self.session.mark_repeated_ids();
             }

@@ -157,7 +157,7 @@ impl BufferState {
         if fits(self, usize::MAX) {
             self.counted = all;
         } else {
-            // On its way to a client that is there. It counts once the client has taken it, or is dropped then.
+            // On the way to a connected client. The bytes count once the client has taken them, or are dropped then.
             self.counted = self.counted.min(all);
             room.count(others + self.counted);
         }

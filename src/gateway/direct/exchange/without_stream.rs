@@ -112,8 +112,8 @@ impl Exchange {
             return None;
         }
         match &payloads[..] {
-            // An HTTP answer has to have something in it, whatever we think of it. Its client reads it, though the
-            // request is over.
+            // An HTTP answer needs a body even if the filter withholds the message: its client reads the body although
+            // the request is over.
             [] => {
                 let legible = self.filter.try_with(|filter| filter.calls().legible(&message));
                 legible.flatten().map(|message| message.raw().clone())

@@ -39,7 +39,7 @@ impl Session {
     pub(crate) fn end_waits(&self) {
         let shared = self.lock();
         for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {
-            // News of which there is one for each response fit.
+            // Ignore the result: a mailbox has room for this one message of a response (`NEWS_MAX`).
             let _ = mailbox.put(Mail::SessionOver);
         }
     }
@@ -53,7 +53,7 @@ impl Session {
         let responses = streams.iter().filter(|(id, _)| !listening.contains(id));
         for (id, mailbox) in responses {
             if filter.try_with(|filter| filter.intake().has_calls_on(*id)) == Some(false) {
-                // News of which there are few for each response fit.
+                // Ignore the result: a mailbox has room for the few messages of this kind (`NEWS_MAX`).
                 let _ = mailbox.put(Mail::AllSettled);
             }
         }
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// The last use by the client. To look is no use.
+    /// The time of the last use by the client. Reading the time is no use, so [`Session::lock`] is avoided.
     fn spoken(&self) -> Instant {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).spoken
     }

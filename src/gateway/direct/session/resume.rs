@@ -23,6 +23,7 @@ impl Session {
             return member;
         };
         shared.resumed.insert(stream, None);
+        // `ids` is always locked after `shared`, or alone.
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let written = ids.streams_of(id);
         member.kind = ids.kind_of(&written);
@@ -31,7 +32,7 @@ impl Session {
             // Another process has written the id, and may know requests that are unknown here.
             shared.filter.apply(now(), Input::MarkIncomplete);
         }
-        // Some servers number the events of each stream anew.
+        // Some servers number the events of each stream from the beginning: an id of two open streams names neither.
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));

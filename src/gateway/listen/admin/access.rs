@@ -85,7 +85,7 @@ impl Access {
             *response.body_mut() = streams::AdminBody::from(bytes::Bytes::from(text));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PLAIN));
         }
-        // A path with control characters is left to the log.
+        // A path with control characters cannot be in a header. The log names it.
         if let Ok(value) = HeaderValue::from_bytes(path.as_os_str().as_encoded_bytes()) {
             response.headers_mut().insert(TOKEN_FILE, value);
         }

@@ -54,7 +54,7 @@ impl AdminToken {
                     thread::sleep(PAUSE);
                     continue;
                 }
-                // Of a link this removes the link.
+                // `remove_file` removes a link itself, not its target.
                 Err(_) => fs::remove_file(&path)?,
             }
             let mut options = OpenOptions::new();

@@ -105,7 +105,7 @@ impl UpstreamClient {
             // The answer says why the server refuses the request.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        // No log has words of a server.
+        // Logs must not contain text of a server, which may be secret.
         let logged = error_status::explain(&parts, b"");
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
@@ -124,7 +124,7 @@ impl UpstreamClient {
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        // A server that ends a response behind an answer has given it, if only under an id of its own.
+        // A response that ends behind an answer with an unknown id is over: resuming it would bring nothing more.
         let is_answered = error.is_none() && exchange.ends_astray;
         let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
         match last_id.filter(|_| !is_over) {
@@ -152,6 +152,7 @@ impl UpstreamClient {
         let exchange = self.exchanges.get(stream);
         let is_unheard =
             exchange.is_some_and(|exchange| !exchange.is_heard && !exchange.out.modern);
+        // The answer may still come on the GET stream.
         if is_unheard && error.is_none() && self.listen.may_open() && self.pending.has(stream) {
             return self.wait_elsewhere(stream);
         }
@@ -249,8 +250,10 @@ impl UpstreamClient {
     /// because it does not know the session.
     fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {
         let stream = out.stream;
-        // An answer is for a request of the old session, and the new one begins with this notification.
+        // Not sent again: an answer belongs to a request of the old session, and the renewal sends its own
+        // `notifications/initialized`.
         let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
+        // Sent again once only: a server that loses every session must not get the same message for ever.
         if out.is_retry || out.own.is_some() {
             let why = "the server has lost the session again";
             self.refuse_all(stream, why, Some(status.as_u16()));
@@ -259,6 +262,7 @@ impl UpstreamClient {
             out.is_retry = true;
             self.queue.requeue(out);
         }
+        // Several requests may meet the loss. Only the first of them begins the session again.
         if session == Some(self.session.number) && self.session.phase == SessionPhase::Free {
             tracing::warn!(
                 status = status.as_u16(),

@@ -69,7 +69,8 @@ impl<L> IdleLinks<L> {
     /// [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
         self.close_old(now);
-        // Of a server that is not known to keep connections, only the oldest can show that.
+        // A server that has not shown that it keeps connections can show it best on the oldest. Otherwise the newest is
+        // taken, which the server is least likely to close now.
         let place = if self.is_proven { self.links.len().checked_sub(1)? } else { 0 };
         let idle = now - self.links.get(place)?.since;
         if !self.is_proven && idle < PROVEN_AFTER {
@@ -86,6 +87,7 @@ impl<L> IdleLinks<L> {
     /// The server has closed a connection that was idle for this time, or less. Returns whether somebody is to be told
     /// that no connection to the server is used again: at most once a minute.
     pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
+        // The server closed the connection at some moment within `idle`: half of that time leaves a margin.
         let max = self.idle_max(now).min(idle / 2);
         self.early = Some((max, now + REMEMBERED_FOR));
         self.is_proven = false;

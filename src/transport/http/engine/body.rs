@@ -25,6 +25,7 @@ pub(crate) struct EngineBody {
 impl EngineBody {
     /// The body whose head this connection has read, and with it `data`.
     pub(crate) fn new(link: Box<EngineLink>, data: Bytes) -> Self {
+        // `data` came with the head and is a part of the declared length, too.
         let left = link.left().map(|left| left + data.len() as u64);
         let is_over = left == Some(0);
         Self { link: Some(link), data, trailers: None, left, is_over }
@@ -32,6 +33,7 @@ impl EngineBody {
 
     /// The connection, once it can serve another request. What has come of the body stays here.
     pub(crate) fn take_link(&mut self) -> Option<Box<EngineLink>> {
+        // Only a connection that is done: on any other one bytes of this response are still to come.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();
         Some(link)
@@ -73,6 +75,7 @@ impl EngineBody {
         }
         self.is_over = true;
         let trailers = self.trailers.take();
+        // Trailers come last, once all data has been taken.
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(*trailers))))
     }
 }

@@ -47,6 +47,7 @@ impl BodyDecoder {
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Decoded {
         let used = match self {
             Self::Chunked(chunks) => return chunks.decode(bytes),
+            // RFC 9112, 6.3: without a length and without chunks all bytes until the close are the body.
             Self::UntilClose => bytes.len(),
             Self::Length(left) => {
                 let count = (*left).min(bytes.len() as u64);

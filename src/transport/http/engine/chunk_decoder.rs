@@ -85,6 +85,7 @@ impl ChunkDecoder {
             if self.state == ChunkState::Data {
                 let rest = bytes.len() - used;
                 let count = usize::try_from(self.left).map_or(rest, |left| left.min(rest));
+                // All data of one read move together, so that they are handed on as one piece.
                 bytes.copy_within(used..used + count, data);
                 self.left -= count as u64;
                 if self.left == 0 {
@@ -116,17 +117,20 @@ impl ChunkDecoder {
                 self.add_digit(byte)?;
                 Size
             }
+            // RFC 9112, 7.1.1 allows a space before an extension; it counts as a part of it.
             (Size | Space, b' ' | b'\t') => {
                 self.count_extension()?;
                 Space
             }
             (Size | Space, b';') => Extension,
             (Size | Space | Extension, b'\r') => SizeLf,
+            // Some readers end the line at a lone line feed, others do not: two readers would see different chunks.
             (Extension, b'\n') => return Err(MalformedResponse::Chunk),
             (Extension, _) => {
                 self.count_extension()?;
                 Extension
             }
+            // A size of zero is the last chunk (RFC 9112, 7.1).
             (SizeLf, b'\n') if self.left == 0 => LineStart,
             (SizeLf, b'\n') => {
                 self.size = self.left;
@@ -134,11 +138,13 @@ impl ChunkDecoder {
             }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
+                // The digits of the next size count anew; the bytes of extensions count for the whole body.
                 self.digits = 0;
                 Start
             }
             // The ends of lines of a head may lack their carriage return; here a reader may take that for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
+            // Without trailers the end is one empty line, and nothing is kept for a parser.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
             (LineStart | Trailer, _) => {
                 self.add_trailer(byte)?;
@@ -172,7 +178,7 @@ impl ChunkDecoder {
         if self.digits > SIZE_DIGITS_MAX {
             return Err(MalformedResponse::Chunk);
         }
-        // Sixteen digits fit.
+        // Sixteen hexadecimal digits fit into 64 bits.
         self.left = (self.left << 4) | u64::from(digit);
         Ok(())
     }
@@ -193,6 +199,7 @@ impl ChunkDecoder {
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         let text = std::mem::take(&mut self.trailers);
         if text.is_empty() {
+            // Without trailers nothing is parsed, which is nearly always so.
             return Ok(None);
         }
         let malformed = |_| MalformedResponse::Trailers;

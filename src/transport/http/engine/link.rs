@@ -61,6 +61,7 @@ impl EngineLink {
     pub(crate) fn is_idle(&mut self) -> bool {
         self.is_done() && {
             let cx = &mut Context::from_waker(Waker::noop());
+            // A look without a wake-up: nobody waits for this connection.
             self.poll_read(cx, |_, _| ()).is_pending()
         }
     }
@@ -82,10 +83,12 @@ impl EngineLink {
 
     /// Begins a request on a connection that is unused or idle. [`EngineLink::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
+        // Nothing of the last response may be left: the decoder begins anew, with the request's method.
         self.response = ResponseDecoder::new(request.method());
         self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
         self.request = SendState::Sending(request);
+        // The map of the request's headers is used for those of the response, which saves an allocation.
         self.response.reuse(headers);
     }
 
@@ -106,6 +109,7 @@ impl EngineLink {
                         return Poll::Ready(Ok(head));
                     }
                 }
+                // The write may have failed before: its error says more than the close that followed.
                 Ok(None) => return Poll::Ready(Err(self.unanswered(None))),
                 Err(error) => return Poll::Ready(Err(self.unanswered(Some(error)))),
             }
@@ -122,6 +126,7 @@ impl EngineLink {
             if self.response.is_over() {
                 return Poll::Ready(Ok(BodyPart::End(self.response.take_trailers())));
             }
+            // The data before the fault have been returned already.
             if let Some(fault) = self.response.fault() {
                 return Poll::Ready(Err(fault.into()));
             }
@@ -150,10 +155,12 @@ impl EngineLink {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.request = SendState::Sent,
             Poll::Ready(Err(LinkError::Io(error))) => {
+                // The server may have answered before it stopped reading: its response is read first.
                 self.request = SendState::Broken(Some(error));
             }
             Poll::Ready(Err(error)) => {
                 self.request = SendState::Broken(None);
+                // The client's body has failed: the server has got a part of a request, so the connection cannot go on.
                 return Err(error);
             }
         }
@@ -180,6 +187,7 @@ impl EngineLink {
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
         with_buffer(response.piece(), |buffer| {
+            // The buffer belongs to the thread: a connection that waits holds none.
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })

@@ -20,6 +20,7 @@ thread_local! {
 pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
     let is_large = piece >= READ_BYTES_MAX as u64;
     let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
+    // Taken out of its cell while `read` runs: a call within it finds an empty buffer, not this one.
     let mut buffer = BUFFER.take();
     buffer.clear();
     buffer.reserve(limit);
@@ -31,8 +32,8 @@ pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>)
 
 /// The bytes in the buffer, as a value that outlives the buffer.
 pub(super) fn take_out(buffer: &mut BytesMut) -> Bytes {
-    // A buffer that is nearly full is given away: a copy would cost as much as the read. Whoever held a few bytes for
-    // long would hold all of the buffer.
+    // A nearly full buffer is handed over, because a copy would cost as much as the read. Shorter data are copied: a
+    // reader that keeps a few bytes for long would otherwise keep the whole buffer.
     if buffer.len() < buffer.capacity() / 4 * 3 {
         return Bytes::copy_from_slice(buffer);
     }

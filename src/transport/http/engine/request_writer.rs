@@ -51,6 +51,7 @@ impl RequestWriter {
     pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
         let (head, mut body) = request.into_parts();
         let length = match body.size_hint().exact() {
+            // The end is asked for first: a body that is over has an exact length of 0 as well.
             _ if body.is_end_stream() => RequestLength::Empty,
             Some(length) => RequestLength::Known(length),
             // These have no body, unless a length says so.
@@ -98,6 +99,7 @@ impl RequestWriter {
                 return Poll::Pending;
             }
             ready!(self.poll_pieces(io, cx))?;
+            // All that there was is written, and the body has nothing more for now.
             if waits {
                 // What is written may be all that comes for a long time.
                 let _ = Pin::new(&mut *io).poll_flush(cx)?;
@@ -125,6 +127,7 @@ impl RequestWriter {
                 match self.length {
                     RequestLength::Chunked => self.end = b"0\r\n\r\n",
                     RequestLength::Empty | RequestLength::Known(0) => {}
+                    // Fewer bytes than declared: the server would take the next request for the rest of this body.
                     RequestLength::Known(_) => return Err(other_length()),
                 }
             }
@@ -134,6 +137,7 @@ impl RequestWriter {
 
     /// The next piece of the body.
     fn queue(&mut self, data: Bytes) -> Result<(), LinkError> {
+        // An empty chunk would be the end of the body (RFC 9112, 7.1).
         if data.is_empty() {
             return Ok(());
         }
@@ -143,6 +147,7 @@ impl RequestWriter {
                 self.end = b"\r\n";
             }
             RequestLength::Known(left) => {
+                // More bytes than declared would be taken for the next request.
                 *left = left.checked_sub(data.len() as u64).ok_or_else(other_length)?;
             }
             RequestLength::Empty => return Err(other_length()),
@@ -160,6 +165,7 @@ impl RequestWriter {
             }
             let pieces = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.end)];
             let mut count = ready!(Pin::new(&mut *io).poll_write_vectored(cx, &pieces))?;
+            // A write of nothing would be tried for ever.
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -201,7 +207,9 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     for (name, value) in &head.headers {
         // The length is that of the body that is sent, whatever else the headers say.
         let value = match *name {
+            // RFC 9112, 6.1 and 6.2: a length and chunks never stand together.
             TRANSFER_ENCODING => continue,
+            // The length keeps the place that it has among the client's headers, and is there once.
             CONTENT_LENGTH if std::mem::replace(&mut is_said, true) => continue,
             CONTENT_LENGTH => known,
             _ => value.as_bytes(),

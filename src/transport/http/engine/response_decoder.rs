@@ -63,7 +63,8 @@ impl ResponseDecoder {
         if self.held.is_empty() {
             return self.begin(bytes);
         }
-        // A sender of single bytes does not make all of them be read again and again.
+        // Only the new bytes are searched for the blank line: a head that comes in single bytes is parsed once.
+        // The blank line may have begun in the bytes before: its first bytes are looked at again.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -79,7 +80,8 @@ impl ResponseDecoder {
         bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
-            // Servers may skip empty lines (RFC 9112, 2.2). Before a response one may be the rest of another.
+            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response, an empty line
+            // may be the rest of another response.
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
@@ -87,19 +89,22 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
+                // A copy: the buffer belongs to the thread, and is used for the next connection.
                 self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
             bytes.advance(length);
             let status = head.status();
+            // Interim responses precede the final one (RFC 9110, 15.2). 101 is final: another protocol follows.
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 continue;
             }
             self.body = Some(framing(&head, self.is_head_request)?);
+            // Before the body is read, which may find bytes behind it and then takes the connection from use.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
-                // The head has come.
+                // The head is whole and reaches the client. The fault is reported when the body is read.
                 Err(fault) => {
                     self.fault = Some(fault);
                     Ok(Some((head, Bytes::new())))
@@ -126,7 +131,7 @@ impl ResponseDecoder {
                 Err(malformed) => fault = Some(malformed),
             }
         }
-        // Bytes that nobody has asked for.
+        // Bytes behind the response belong to no request: the connection is not used again (RFC 9112, 9.2).
         self.is_persistent &= decoded.used == bytes.len();
         self.fault = fault;
         match fault {
@@ -145,6 +150,7 @@ impl ResponseDecoder {
     pub fn close(&mut self) -> Result<(), MalformedResponse> {
         self.is_persistent = false;
         match &mut self.body {
+            // Without a length the close is the end of the body (RFC 9112, 6.3).
             Some(body @ BodyDecoder::UntilClose) => *body = BodyDecoder::Length(0),
             Some(body) if body.is_over() => {}
             Some(body) => return Err(self.fault.unwrap_or_else(|| body.incomplete())),
@@ -207,6 +213,7 @@ fn parse(
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(length) => length,
     };
+    // Checked here too, because a head may come in one read that is longer than the limit.
     if length > HEAD_BYTES_MAX {
         return Err(MalformedResponse::HeadTooLong);
     }
@@ -216,7 +223,7 @@ fn parse(
     *head.status_mut() = status.ok_or(malformed)?;
     *head.version_mut() =
         if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    // All values share one copy.
+    // All values are slices of one copy: one allocation for all headers.
     let shared = Bytes::copy_from_slice(&bytes[..length]);
     let headers = head.headers_mut();
     *headers = std::mem::take(spare);
@@ -240,6 +247,7 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
         status,
         StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
+    // RFC 9112, 6.3: these have no body, whatever their headers say.
     if has_none || is_head_request {
         return Ok(BodyDecoder::Length(0));
     }
@@ -250,16 +258,19 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
             if head.version() == Version::HTTP_11
                 && coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") =>
         {
+            // Both headers together may smuggle a second response (RFC 9112, 6.3): the response is refused.
             let has_length = headers.contains_key(CONTENT_LENGTH);
             let chunked = BodyDecoder::Chunked(<_>::default());
             return (!has_length).then_some(chunked).ok_or(MalformedResponse::TwoLengths);
         }
+        // RFC 9112, 6.3: with another coding last, the end of the body is unknown. HTTP/1.0 has no chunks.
         _ => return Err(MalformedResponse::Coding),
     }
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH) {
         for text in value.as_bytes().split(|byte| *byte == b',') {
             let one = number(text.trim_ascii()).ok_or(MalformedResponse::Length)?;
+            // RFC 9112, 6.3: a repeated length is allowed if all values are the same.
             if length.is_some_and(|known| known != one) {
                 return Err(MalformedResponse::Length);
             }
@@ -270,16 +281,19 @@ fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, Ma
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
+    // Only digits: the parser of the standard library also takes a sign.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
 }
 
-/// Whether the server keeps the connection (RFC 9112, 9.3). HTTP/1.0 is not taken at its word.
+/// Whether the server keeps the connection (RFC 9112, 9.3). A connection of HTTP/1.0 is never used again, whatever the
+/// response says.
 fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
+        // What is no ASCII cannot be understood, and the connection is better not used again.
         !value.as_bytes().is_ascii()
             || words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     };
