@@ -14,6 +14,7 @@ use clap_complete::{CompleteEnv, Shell};
 
 use crate::commands::adopt;
 use crate::commands::args::{Cli, ROUTE_FILE};
+use crate::commands::init::paths_in;
 use crate::commands::man::NAME;
 use crate::observe::durations::{Store, state_dir};
 
@@ -108,13 +109,6 @@ fn named_file(words: &[OsString]) -> Option<PathBuf> {
 /// The paths of the routes. A file with errors has routes too, so it is read without checks.
 fn route_paths(file: &Path) -> Vec<String> {
     small_text(file).map(|text| paths_in(&text)).unwrap_or_default()
-}
-
-/// The paths of the routes in the text of a file; none if it is no TOML.
-pub(super) fn paths_in(text: &str) -> Vec<String> {
-    let Ok(file) = text.parse::<toml::Table>() else { return Vec::new() };
-    let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();
-    routes.filter_map(|route| Some(route.get("path")?.as_str()?.to_owned())).collect()
 }
 
 fn small_text(path: &Path) -> Option<String> {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::commands::completions::paths_in;
 use crate::commands::show_calls::name_of_command;
 use crate::config::routes::{Environment, Routes, RoutesError};
 use crate::config::settings::toml_text::{list, plain};
@@ -246,6 +245,13 @@ fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Re
         "  milepost try --config {shown} --route {path}        calls a tool and shows both sides"
     )?;
     writeln!(out, "  milepost doctor --config {shown} --route {path} --call TOOL")
+}
+
+/// The paths of the routes in the text of a file; none if it is no TOML.
+pub(super) fn paths_in(text: &str) -> Vec<String> {
+    let Ok(file) = text.parse::<toml::Table>() else { return Vec::new() };
+    let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();
+    routes.filter_map(|route| Some(route.get("path")?.as_str()?.to_owned())).collect()
 }
 
 #[cfg(test)]

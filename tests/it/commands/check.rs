@@ -111,15 +111,14 @@ fn a_file_is_checked_line_by_line() {
     let line = "proxy.toml:1:2: sever: unknown key; did you mean `server`?\n    1 | [sever]\n      |  ^^^^^\n";
     assert!(error.ends_with(line), "{error}");
     let (code, out, error) = check("", &[]);
-    assert_eq!(code, Some(0));
-    assert!(out.ends_with("proxy.toml: no routes\n"), "{out}");
-    assert!(error.contains("warning: ") && error.contains("there is no route;"), "{error}");
+    assert_eq!((code, &*out), (Some(2), ""));
+    assert!(error.contains("there is no route;"), "{error}");
     let (code, _, error) = run(&["serve", place.to_str().unwrap()]);
     assert!(code == Some(2) && error.contains("there is no route;"), "{error}");
     std::fs::remove_file(&place).unwrap();
     let (code, _, error) = run(&["check", place.to_str().unwrap()]);
     assert_eq!(code, Some(2));
-    assert!(error.contains("cannot read") && error.contains("No such file"), "{error}");
+    assert!(error.contains("there is no file") && error.contains("proxy.toml"), "{error}");
 }
 
 /// A file with this name and text in a folder of its own, and what `milepost check` says of it.
@@ -175,11 +174,11 @@ fn errors_and_warnings_are_there_as_json() {
     });
     assert_eq!(faults[0], expected);
     let (code, faults) = read("");
-    assert_eq!((code, &faults[0]["severity"]), (Some(0), &"warning".into()), "{faults:#}");
+    assert_eq!((code, &faults[0]["severity"]), (Some(2), &"error".into()), "{faults:#}");
     let (code, faults) = read("[[route]]\npath = \"/a\"\nupstream.demo = true\n");
     assert_eq!((code, faults), (Some(0), Value::Array(Vec::new())));
     let (code, out, _) = run(&["check", "/nowhere/proxy.toml", "--json"]);
-    assert!(code == Some(2) && out.contains("cannot read"), "{out}");
+    assert!(code == Some(2) && out.contains("there is no file /nowhere/proxy.toml"), "{out}");
 }
 
 #[test]

@@ -475,7 +475,7 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     assert_eq!(answer.messages().len(), 3);
     // The client may have read the answer: Milepost adds nothing.
     pass(secs(60)).await;
-    assert_eq!(resumed.text(), "");
+    assert!(resumed.messages().is_empty(), "{}", resumed.text());
     // What is repeated is repaired as everywhere.
     resumes.chunk(step(2));
     resumes.chunk(event_with("e2b", &report("\"u\"", "3", "m")));
@@ -483,11 +483,11 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     settle().await;
     let repeated = step(2) + &event_with("e2b", &report("7", "3", "m"));
     let repeated = repeated + &event_with("e3", &result("1"));
-    assert_eq!(resumed.text(), repeated);
+    assert!(resumed.text().ends_with(&repeated), "{}", resumed.text());
     // Behind the answer progress is late, as everywhere.
     resumes.chunk(step(4));
     settle().await;
-    assert_eq!(resumed.text(), repeated);
+    assert!(resumed.text().ends_with(&repeated), "{}", resumed.text());
     let page = Page::read(&rig.metrics());
     assert_eq!(page.sum("milepost_calls_total", &[("method", "tools/call")]), 1.0);
 }

@@ -171,7 +171,7 @@ fn a_client_that_writes_too_much_before_it_reads_gets_413() {
 #[test]
 fn a_client_that_writes_all_before_it_reads_is_told_that_its_stream_is_gone() {
     let upstream = Upstream::start();
-    let route = format!("upstream.url = \"{}\"\nupstream.transport = \"sse\"", upstream.url());
+    let route = format!("upstream.sse = \"{}\"", upstream.url());
     for route in [route, "upstream.command = [\"cat\"]".to_owned()] {
         let proxy = Proxy::with(&Start::default(), &route);
         let (mut stream, write) = post_large(&proxy, "/a/messages?sessionId=ended", "");
