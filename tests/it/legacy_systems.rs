@@ -467,18 +467,20 @@ fn play(row: &Row, over: Over) -> [Shown; 2] {
 
 const HEAD: &str = "# Five legacy systems
 
-The table shows what a client is shown of five systems whose progress is not that of the specification, without Milepost
-and with it. A test makes the table: it plays [`examples/`](../examples) as each system speaks, over each transport,
-to a client that is strict: its own token, valid members, events of the name `message`, nothing after the answer. Each
-cell has the number of updates that the client is shown, the first and the last one (`progress/total` and the message),
-and what is wrong with the answer. Heartbeats are off. *Preset*: the `preset` of the route, `--preset` of `wrap`
-([route-file.md](route-file.md#known-servers)); *defaults*: nothing has to be set. Over HTTP+SSE the example stands behind
-a Milepost that changes nothing.
+Five legacy systems report progress in forms that differ from the specification. This table compares what a client
+shows of each system without Milepost and with it. A test makes the table: the servers in [`examples/`](../examples) send
+what each system sends, over each transport, to a strict client. This client accepts only its own token, valid members
+and events named `message`, and nothing after the answer.
+
+Each cell has the number of updates that the client shows, the first and the last update (`progress/total` and the
+message), and what is wrong with the answer. Heartbeats are off. The column *preset* has the `preset` of the route, or
+`--preset` of `wrap` ([route-file.md](route-file.md#known-servers)); *defaults* means that no setting is needed. Over
+HTTP+SSE the example runs behind a second Milepost, which only changes the transport.
 ";
 
 const FOOT: &str = "
-KuzuMem-MCP of today over HTTP answers with plain JSON and says nothing before the answer, and scout since May 2026
-reports nothing: for both there are heartbeats only.
+Today KuzuMem-MCP over HTTP answers with plain JSON and sends nothing before the answer, and scout has reported nothing
+since May 2026. For both of them the client gets only heartbeats.
 ";
 
 /// How often a row is played again that is not as it was kept.

@@ -442,7 +442,7 @@ fn what_the_readme_shows_is_true() {
 #[test]
 fn route_files_in_the_documents_can_be_used() {
     let validator = Validator::new();
-    for page in ["deploy", "dialects", "route-file", "silence", "slow-calls"] {
+    for page in ["deploy", "dialects", "route-file", "slow-calls"] {
         let text = std::fs::read_to_string(root().join(format!("docs/{page}.md"))).unwrap();
         let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
         let files: Vec<_> = blocks.filter(|block| block.trim_start().starts_with('[')).collect();

@@ -320,9 +320,10 @@ fn play(row: &Neighbour) -> Vec<String> {
 
 const HEAD: &str = "## Their neighbours
 
-Other public servers and frameworks whose progress is not that of the specification, by the source that shows it. A test
-plays what such a server sends during a call of its tool, and writes what a strict client is shown without Milepost and
-with it. *Setting*: nothing (*defaults*), a dialect besides the defaults (`--dialect defaults,log`), or a preset.
+This table lists other public servers and frameworks whose progress differs from the specification, each with its source.
+A test sends what such a server sends during a call of its tool, and writes what a strict client shows without Milepost
+and with it. The column *setting* has what you have to set: nothing (*defaults*), a dialect in addition to the defaults
+(`--dialect defaults,log`), or a preset.
 
 | server | what it sends | without Milepost | with Milepost | setting |
 |---|---|---|---|---|

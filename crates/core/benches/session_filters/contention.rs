@@ -22,7 +22,7 @@ const RUNS: usize = 100;
 const KEPT: usize = 9;
 
 /// Steps of a hash that stand for the rest of the proxy's work: a small request takes 100,000 instructions more, and an
-/// event of a flood 2,000 (docs/performance.md, Counts). A step takes five.
+/// event of a flood 2,000 (docs/performance.md, "Instructions and allocations"). A step takes five.
 const WORK: [usize; 2] = [100_000 / 5, 2_000 / 5];
 
 /// What one run measured, in nanoseconds for each request.

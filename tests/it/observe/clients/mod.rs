@@ -78,14 +78,14 @@ mod table {
         for row in CLIENTS {
             text += &format!("| {} | {} |\n", row.client, row.set);
         }
-        text += "\n## What the log says\n\nOf a call without a token:\n\n";
+        text += "\n## What the log says\n\nFor a call without a progress token:\n\n";
         for row in CLIENTS {
             let Some(name) = row.names.first() else { continue };
             let said = advice(name, row.version.unwrap_or_default(), Situation::NoToken);
             text += &format!("- {said}\n");
         }
         text += &format!("- {}. (Any other client.)\n", advice("", "", Situation::NoToken));
-        text += "\nOf a call that its client cancelled although it received progress:\n\n";
+        text += "\nFor a call that its client cancelled although it received progress:\n\n";
         for row in CLIENTS {
             let asks = row.token != Support::No;
             let Some(name) = row.names.first().filter(|_| asks) else { continue };
