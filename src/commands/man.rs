@@ -24,8 +24,8 @@ const FILES: [(&str, &str); 4] = [
     ),
     (
         "$XDG_RUNTIME_DIR/milepost",
-        "The local sockets by which `top` and `tap` find the processes of this user; without this variable they are in \
-         the folder for state.",
+        "The local sockets by which `ls`, `top` and `tap` find the processes of this user; without this variable they \
+         are in the folder for state.",
     ),
     ("NAME.milepost-backup", "The client's file as it was before `adopt` changed it."),
 ];

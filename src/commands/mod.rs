@@ -2,9 +2,11 @@
 pub mod adopt;
 pub mod args;
 pub mod check;
+mod columns;
 pub mod completions;
 pub mod help;
 pub mod init;
+pub mod ls;
 pub mod man;
 pub mod presets;
 pub mod program;

@@ -19,7 +19,7 @@ use crate::commands::args::{
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, completions, help, man, presets, sites, stats, tap, top, wrap,
+    adopt, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError, WrappedServer};
@@ -126,6 +126,11 @@ async fn run(command: Command) -> ExitCode {
             Ok(is_complete) => ExitCode::from(u8::from(!is_complete)),
             Err(error) => report(&error, 2),
         },
+        Command::Ls(args) => {
+            let listed = ls::run(&args).await;
+            listed.warnings.iter().for_each(|warning| eprintln!("milepost: {warning}"));
+            if listed.is_complete { print(&listed.text) } else { failing(print(&listed.text)) }
+        }
         Command::Tap(args) => match tap::run(&args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, if error.is_late() { 1 } else { 2 }),

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use tokio::time::timeout;
 
 use crate::commands::args::{AdminAddress, WrapError};
 use crate::gateway::listen::{AboutProcess, AdminToken, PATH_OF_ABOUT, TOKEN_FILE};
@@ -23,6 +25,9 @@ use crate::transport::mcp_http::target::TargetError;
 
 /// Processes that are looked at.
 pub(crate) const SITES_MAX: usize = local_socket::SOCKETS_MAX;
+
+/// The time that a process has to say what it is. A stopped process accepts connections and never answers.
+const ABOUT_WAIT: Duration = Duration::from_secs(2);
 
 /// Bytes of an answer that is read whole.
 const WHOLE_MAX: usize = 16 << 20;
@@ -143,6 +148,10 @@ pub async fn find_new(folder: &Path, known: &BTreeSet<String>) -> Vec<Site> {
 }
 
 async fn at_socket(path: PathBuf) -> Option<Site> {
+    timeout(ABOUT_WAIT, ask_about(path)).await.ok().flatten()
+}
+
+async fn ask_about(path: PathBuf) -> Option<Site> {
     let reply = local_client::get(&path, PATH_OF_ABOUT, JSON).await.ok()?;
     let reply = SiteReply {
         name: String::new(),
@@ -170,9 +179,17 @@ impl Site {
         }
     }
 
+    /// What a process that was found by its socket says of itself.
+    pub fn about(&self) -> Option<&AboutProcess> {
+        match &self.way {
+            SiteWay::Socket(_, about) => Some(about),
+            SiteWay::Admin(_) => None,
+        }
+    }
+
     /// Whether the process is a `milepost serve` that was found by its socket.
     pub fn is_serve(&self) -> bool {
-        matches!(&self.way, SiteWay::Socket(_, about) if about.kind == "serve")
+        self.about().is_some_and(|about| about.kind == "serve")
     }
 
     /// Asks for `target` (a path with its query) as `kind`.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use crate::commands::columns::{ago, columns, printable};
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
 use crate::observe::durations::{FILE, Store, StoreError, ToolRow, path_in_label, state_dir};
 use crate::observe::printable::printable as escaped;
-use crate::progress::clients::is_unprintable;
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -195,25 +195,7 @@ fn table(rows: &[&ToolRow], now: u64) -> String {
             if durations.are_figured() { "its own" } else { "none" }.to_owned(),
         ]
     });
-    let lines: Vec<[String; 10]> = std::iter::once(HEAD.map(str::to_owned)).chain(cells).collect();
-    let mut widths = [0; 10];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let line = |cells: &[String; 10]| {
-        let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            if column < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    lines.iter().map(line).collect()
-}
-
-/// A name that a terminal shows and does not obey.
-fn printable(name: &str) -> String {
-    name.replace(is_unprintable, "\u{fffd}")
+    columns(HEAD, cells, 2)
 }
 
 fn spell(millis: u32) -> String {
@@ -225,18 +207,10 @@ fn spell(millis: u32) -> String {
     }
 }
 
-fn ago(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds}s ago"),
-        60..3600 => format!("{}m ago", seconds / 60),
-        3600..172_800 => format!("{}h ago", seconds / 3600),
-        _ => format!("{}d ago", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::clients::is_unprintable;
     use crate::progress::durations::{Durations, Sample};
 
     fn entry(route: &str, tool: &str, millis: &[u32], has_figure: bool) -> ToolRow {

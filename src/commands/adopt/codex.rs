@@ -2,6 +2,7 @@
 //! other byte stays.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,6 +11,7 @@ use super::AdoptError;
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{self, Edit};
 use super::entry::quote;
+use super::listed::ListedServer;
 use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use super::show::{hidden_words, plain};
 
@@ -22,10 +24,8 @@ pub(super) const SERVERS: &str = "mcp_servers";
 /// If the file is no TOML, has no servers, or a named server cannot be changed.
 pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
     let wrong = |at: usize, what: &str| AdoptError::wrong(terms.path, text, at, what);
-    let file = DeTable::parse(text)
-        .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
-    let servers = member(file.get_ref(), SERVERS).and_then(|(_, value)| table(value));
-    let servers = servers.filter(|servers| !servers.is_empty()).ok_or_else(|| {
+    let file = parse(terms.path, text)?;
+    let servers = servers(&file).filter(|servers| !servers.is_empty()).ok_or_else(|| {
         wrong(0, "no servers are here; a file with [mcp_servers.NAME] is expected")
     })?;
     let names: Vec<&str> = servers.iter().map(|(name, _)| &**name.get_ref()).collect();
@@ -69,6 +69,34 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
         return Err(wrong(0, "the form of this file is not known; nothing was written"));
     }
     Ok(Change::of_other(terms, fates, &shown, new))
+}
+
+/// The servers of a file, in the order of their names.
+///
+/// # Errors
+/// If the file is no TOML.
+pub(super) fn listed(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
+    let file = parse(path, text)?;
+    let mut found = Vec::new();
+    for (name, value) in servers(&file).into_iter().flatten() {
+        let Some(server) = table(value) else { continue };
+        let server = CodexServer { text, server, is_inline: false };
+        let is_wrapped = server.wrap_at().is_some();
+        found.push(ListedServer { name: name.get_ref().to_string(), project: None, is_wrapped });
+    }
+    Ok(found)
+}
+
+fn parse<'t>(path: &Path, text: &'t str) -> Result<Spanned<DeTable<'t>>, AdoptError> {
+    DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        AdoptError::wrong(path, text, at, error.message())
+    })
+}
+
+/// The table of the servers, if the file has one.
+fn servers<'t, 'a>(file: &'t Spanned<DeTable<'a>>) -> Option<&'t DeTable<'a>> {
+    member(file.get_ref(), SERVERS).and_then(|(_, value)| table(value))
 }
 
 /// The edits of a server, and its command afterwards.

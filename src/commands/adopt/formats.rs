@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use jsonc_parser::ast::Value;
+
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{Edit, ServerEntry};
 use super::entry::{Alone, WrappedBy};
+use super::listed::ListedServer;
 use super::show::plain;
 use super::{AdoptError, codex, document, entry, goose, show};
 
@@ -20,11 +23,39 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     }
 }
 
+/// The servers of a file with this text; empty if the file has no place for servers.
+///
+/// # Errors
+/// If the text is not of the format that the name of the file promises. Of YAML every text is read.
+pub(super) fn servers(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => codex::listed(path, text),
+        Some("yaml" | "yml") => Ok(goose::listed(text)),
+        _ => listed_json(path, text),
+    }
+}
+
+fn listed_json(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
+    let parsed = parse_json(path, text)?;
+    let entries = parsed.as_ref().and_then(document::entries).unwrap_or_default();
+    let listed = |entry: &ServerEntry<'_>| ListedServer {
+        name: entry.name.to_owned(),
+        project: entry.project.map(str::to_owned),
+        is_wrapped: entry::wrapped_by(text, entry.object).is_some(),
+    };
+    Ok(entries.iter().map(listed).collect())
+}
+
+/// Reads a file in JSON; `None` if nothing stands in the file.
+fn parse_json<'t>(path: &Path, text: &'t str) -> Result<Option<Value<'t>>, AdoptError> {
+    document::parse(text).map_err(|error| {
+        AdoptError::wrong(path, text, error.range().start, error.kind().to_string())
+    })
+}
+
 fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
     let path = terms.path;
-    let parsed = document::parse(text).map_err(|error| {
-        AdoptError::wrong(path, text, error.range().start, error.kind().to_string())
-    })?;
+    let parsed = parse_json(path, text)?;
     let entries = parsed.as_ref().and_then(document::entries).ok_or_else(|| {
         let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
         AdoptError::wrong(path, text, 0, what)

@@ -5,48 +5,78 @@ use std::path::{Path, PathBuf};
 
 use super::change::FileTerms;
 use super::file::ClientFile;
+use super::listed::ListedFile;
 use super::repository::Sharing;
 use super::{AdoptError, formats};
 use crate::commands::args::AdoptArgs;
 use crate::platform::files;
 
-/// The files that clients have in the home folder of their user.
-const AT_HOME: [&str; 17] = [
-    ".claude.json",
-    ".config/Claude/claude_desktop_config.json",
-    "Library/Application Support/Claude/claude_desktop_config.json",
-    "AppData/Roaming/Claude/claude_desktop_config.json",
-    ".cursor/mcp.json",
-    ".config/Code/User/mcp.json",
-    "Library/Application Support/Code/User/mcp.json",
-    "AppData/Roaming/Code/User/mcp.json",
-    ".codeium/windsurf/mcp_config.json",
-    ".gemini/settings.json",
-    ".config/opencode/opencode.json",
-    ".config/opencode/opencode.jsonc",
-    ".codex/config.toml",
-    ".config/goose/config.yaml",
-    ".config/zed/settings.json",
-    ".config/Cursor/User/mcp.json",
-    ".copilot/mcp-config.json",
+/// The files that clients have in the home folder of their user: each path with the name of its client.
+const AT_HOME: [(&str, &str); 17] = [
+    (".claude.json", "Claude Code"),
+    (".config/Claude/claude_desktop_config.json", "Claude Desktop"),
+    ("Library/Application Support/Claude/claude_desktop_config.json", "Claude Desktop"),
+    ("AppData/Roaming/Claude/claude_desktop_config.json", "Claude Desktop"),
+    (".cursor/mcp.json", "Cursor"),
+    (".config/Code/User/mcp.json", "VS Code"),
+    ("Library/Application Support/Code/User/mcp.json", "VS Code"),
+    ("AppData/Roaming/Code/User/mcp.json", "VS Code"),
+    (".codeium/windsurf/mcp_config.json", "Windsurf"),
+    (".gemini/settings.json", "Gemini CLI"),
+    (".config/opencode/opencode.json", "opencode"),
+    (".config/opencode/opencode.jsonc", "opencode"),
+    (".codex/config.toml", "Codex"),
+    (".config/goose/config.yaml", "goose"),
+    (".config/zed/settings.json", "Zed"),
+    (".config/Cursor/User/mcp.json", "Cursor"),
+    (".copilot/mcp-config.json", "Copilot CLI"),
 ];
 
-/// The files that clients have in the folder of a project.
-const IN_PROJECT: [&str; 6] = [
-    ".mcp.json",
-    ".cursor/mcp.json",
-    ".vscode/mcp.json",
-    ".gemini/settings.json",
-    "opencode.json",
-    ".codex/config.toml",
+/// The files that clients have in the folder of a project: each path with the name of its client.
+const IN_PROJECT: [(&str, &str); 6] = [
+    (".mcp.json", "Claude Code"),
+    (".cursor/mcp.json", "Cursor"),
+    (".vscode/mcp.json", "VS Code"),
+    (".gemini/settings.json", "Gemini CLI"),
+    ("opencode.json", "opencode"),
+    (".codex/config.toml", "Codex"),
 ];
 
-/// The places of clients' files in the home folder and in this folder, those of this folder last.
-pub(super) fn places() -> Vec<PathBuf> {
+/// A place where a client may have a file of servers.
+#[derive(Debug)]
+pub(super) struct ClientPlace {
+    /// The name of the client.
+    pub(super) client: &'static str,
+    /// The path of the file.
+    pub(super) path: PathBuf,
+}
+
+/// The files of clients in the home folder and in this folder that exist, each once, those of this folder last.
+pub(super) fn existing() -> Vec<ClientPlace> {
     let home = files::home().map(PathBuf::from).filter(|home| home.is_absolute());
     let here = env::current_dir().unwrap_or_default();
-    let at_home = home.iter().flat_map(|home| AT_HOME.iter().map(|name| home.join(name)));
-    at_home.chain(IN_PROJECT.iter().map(|name| here.join(name))).collect()
+    let at_home =
+        home.iter().flat_map(|home| AT_HOME.map(|(name, client)| (home.join(name), client)));
+    let all = at_home.chain(IN_PROJECT.map(|(name, client)| (here.join(name), client)));
+    let mut found: Vec<ClientPlace> = Vec::new();
+    for (path, client) in all {
+        // In the home folder a file of a project is also the file of its user.
+        let is_known = found.iter().any(|known| known.path == path);
+        if !is_known && path.is_file() {
+            found.push(ClientPlace { client, path });
+        }
+    }
+    found
+}
+
+/// Reads the servers in the files of the clients on this machine, those of this folder last.
+pub fn list() -> Vec<ListedFile> {
+    let read = |ClientPlace { client, path }: ClientPlace| {
+        let text = ClientFile::read(&path).map(|(_, text)| text);
+        let servers = text.and_then(|text| formats::servers(&path, &text));
+        ListedFile { client, path, servers }
+    };
+    existing().into_iter().map(read).collect()
 }
 
 /// The files that are there and hold servers, those of this folder last.
@@ -54,15 +84,11 @@ pub(super) fn places() -> Vec<PathBuf> {
 /// # Errors
 /// If there is none.
 pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for path in places() {
-        if path.is_file() && !found.contains(&path) && has_servers(args, &path) {
-            found.push(path);
-        }
-    }
+    let found = existing().into_iter().map(|place| place.path);
+    let found: Vec<PathBuf> = found.filter(|path| has_servers(args, path)).collect();
     if found.is_empty() {
-        let all = AT_HOME.iter().map(|name| format!("~/{name}"));
-        let all = all.chain(IN_PROJECT.iter().map(|name| (*name).to_owned()));
+        let all = AT_HOME.iter().map(|(name, _)| format!("~/{name}"));
+        let all = all.chain(IN_PROJECT.iter().map(|(name, _)| (*name).to_owned()));
         return Err(AdoptError::NoClients(all.collect::<Vec<_>>().join(", ")));
     }
     Ok(found)

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::AdoptError;
 use super::change::{Change, FileTerms, ServerFate};
 use super::entry::quote;
+use super::listed::ListedServer;
 use super::our_command::{OurCommand, wrap_at};
 use super::show::{hidden_words, plain};
 
@@ -26,11 +27,8 @@ struct GooseServer {
 /// # Errors
 /// If the file has no extensions with commands or addresses.
 pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
-    let servers = servers(text);
-    let servers: Vec<GooseServer> = servers
-        .into_iter()
-        .filter(|server| !server.command.is_empty() || !server.address.is_empty())
-        .collect();
+    let servers: Vec<GooseServer> =
+        servers(text).into_iter().filter(GooseServer::is_external).collect();
     if servers.is_empty() {
         let what =
             "no servers are here; a file with `extensions` that have a `cmd` or `uri` is expected";
@@ -43,8 +41,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
         if !terms.is_wanted(&server.name).0 {
             continue;
         }
-        let args: Vec<_> = server.args.iter().cloned().map(Some).collect();
-        let wrap = wrap_at(&server.command, &args);
+        let wrap = server.wrap_at();
         if wrap.is_some() != terms.args.undo {
             let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
             fates.push(ServerFate::new(&server.name, "unchanged", words));
@@ -61,7 +58,28 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     Ok(Change::of_other(terms, fates, &shown, None))
 }
 
+/// The servers of a file, in its order.
+pub(super) fn listed(text: &str) -> Vec<ListedServer> {
+    let servers = servers(text).into_iter().filter(GooseServer::is_external);
+    let listed = |server: GooseServer| {
+        let is_wrapped = server.wrap_at().is_some();
+        ListedServer { name: server.name, project: None, is_wrapped }
+    };
+    servers.map(listed).collect()
+}
+
 impl GooseServer {
+    /// Whether the server is not part of goose itself.
+    fn is_external(&self) -> bool {
+        !self.command.is_empty() || !self.address.is_empty()
+    }
+
+    /// The position of `wrap` in the arguments, if Milepost is in front of the server.
+    fn wrap_at(&self) -> Option<usize> {
+        let args: Vec<_> = self.args.iter().cloned().map(Some).collect();
+        wrap_at(&self.command, &args)
+    }
+
     /// The command behind Milepost, word by word.
     fn wrapped(&self, ours: &OurCommand) -> Vec<String> {
         let ours = ours.words().map(str::to_owned);

@@ -13,6 +13,7 @@ mod file;
 mod formats;
 mod found_clients;
 mod goose;
+mod listed;
 mod our_command;
 mod repository;
 mod show;
@@ -28,6 +29,9 @@ use repository::Sharing;
 use serde_json::Value;
 
 use crate::commands::args::AdoptArgs;
+
+pub use found_clients::list;
+pub use listed::{ListedFile, ListedServer};
 
 /// The reason why a client's file stays unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +118,7 @@ pub fn server_names(text: &str) -> Vec<String> {
 
 /// The files of the clients on this machine that are there.
 pub fn client_files() -> Vec<PathBuf> {
-    found_clients::places().into_iter().filter(|path| path.is_file()).collect()
+    found_clients::existing().into_iter().map(|place| place.path).collect()
 }
 
 /// Shows the changes on `out`, and writes them if the arguments or the user allow it. `asked` reads

@@ -45,7 +45,7 @@ pub use self::doctor::DoctorArgs;
 pub use self::playground::TryArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
-pub use self::tap::{TapArgs, TopArgs};
+pub use self::tap::{LsArgs, TapArgs, TopArgs};
 
 /// The route file of a folder.
 pub(super) const ROUTE_FILE: &str = "proxy.toml";
@@ -131,6 +131,9 @@ pub enum Command {
         names the nearest one. It goes on until its input ends or a signal comes. The exit code is 0 if each request \
         was in the recording, 1 if not, and 2 for a file that is no whole recording.")]
     Mock(MockArgs),
+    /// List the servers of your clients, wrapped or not, and the processes that run now
+    #[command(after_help = "The exit code is 0, or 1 if a file of a client cannot be read.")]
+    Ls(LsArgs),
     /// Show each message that passes through Milepost, with its verdict
     #[command(
         after_help = "Examples:\n  milepost tap --tool build\n  milepost tap --config proxy.toml --verdict withheld\n\n\

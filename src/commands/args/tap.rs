@@ -1,10 +1,18 @@
-//! The command lines of `milepost tap` and `milepost top`.
+//! The command lines of `milepost ls`, `milepost tap` and `milepost top`.
 
 use clap::Args;
 use url::form_urlencoded::Serializer;
 
 use super::admin::AdminArgs;
 use crate::observe::calls::PATH_OF_TAP;
+
+/// `milepost ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Print JSON: an object with `servers`, `processes` and `unreadable` (docs/watching.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// `milepost tap`.
 #[derive(Debug, Args)]

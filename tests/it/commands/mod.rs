@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod ls;
 mod policy_files;
 mod presets;
 pub(crate) mod route_files;

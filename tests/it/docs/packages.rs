@@ -310,8 +310,10 @@ fn the_debian_package_is_made_of_what_is_there() {
 fn scripts_can_be_read() {
     for script in [
         "packaging/action/check-progress",
+        "packaging/archive",
         "packaging/assemble",
         "packaging/build",
+        "packaging/crates",
         "packaging/release",
         "packaging/sbom",
         "packaging/static",
@@ -392,9 +394,13 @@ fn the_archive_is_where_installers_look_for_it() {
     let install = &about["package"]["metadata"]["binstall"];
     let url = install["pkg-url"].as_str().unwrap().replace("{ version }", "@VERSION@");
     assert!(url.replace("{ target }", "@TARGET@").ends_with(place), "{url}");
-    let build = read("packaging/build");
-    assert!(build.contains("name=milepost-$version-$target\n"), "{build}");
-    assert!(build.contains("\"$out/$name.tar.gz\""), "{build}");
+    let archive = read("packaging/archive");
+    assert!(archive.contains("name=milepost-$version-$target\n"), "{archive}");
+    assert!(archive.contains("\"$out/$name.tar.gz\""), "{archive}");
+    for script in ["packaging/build", "packaging/release"] {
+        assert!(read(script).contains("\npackaging/archive "), "{script}");
+    }
+    assert!(read("packaging/build").contains("\"$out/milepost-$version-$target.tar.gz\""));
     let workflow = read(".github/workflows/release.yml");
     let workflow: serde_yaml_ng::Value = serde_yaml_ng::from_str(&workflow).unwrap();
     let publish = &workflow["jobs"]["publish"]["needs"];

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::exchange::Exchange;
 use crate::support::messages::{call, initialize};
@@ -226,6 +226,38 @@ fn a_serve_with_an_admin_table_is_found_too() {
     assert!(user.sockets().is_empty());
     let refused = user.command().args(["tap", "--route", "/b"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn ls_lists_each_process_with_its_server_and_its_open_calls() {
+    let user = User::new();
+    let ls = |args: &[&str]| {
+        let mut command = user.command();
+        command.env("HOME", user.home.path()).current_dir(user.home.path());
+        let output = command.arg("ls").args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let listed = || serde_json::from_str::<Value>(&ls(&["--json"])).unwrap()["processes"].clone();
+    assert_eq!(listed(), json!([]));
+    let mut session = user.busy(&[]);
+    until("there is a socket", || user.sockets().len() == 1);
+    let found = listed();
+    assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+    assert_eq!((&found[0]["kind"], &found[0]["pid"]), (&json!("wrap"), &json!(session.pid())));
+    let routes = json!([{ "route": "python3", "server": "factory", "open": 1 }]);
+    assert_eq!((&found[0]["open"], &found[0]["routes"]), (&json!(1), &routes));
+    let text = ls(&[]);
+    assert!(text.lines().any(|line| line.starts_with("wrap     factory  ")), "{text}");
+    // A stopped process accepts connections, and never answers.
+    signal("STOP", session.pid());
+    assert_eq!(listed(), json!([]));
+    signal("CONT", session.pid());
+    fs::write(user.done(), "").unwrap();
+    session.lines_until("result");
+    until("the call has ended", || listed()[0]["open"] == 0);
+    assert_eq!(session.finish().1, Some(0));
+    assert_eq!(listed(), json!([]));
 }
 
 #[test]
