@@ -20,7 +20,7 @@ use crate::lab::recordings::RecordingError;
 use crate::lab::recordings::calls::{RecordedCalls, RecordedSide};
 use crate::platform::signals::Signals;
 
-pub use self::http::{SESSIONS_MAX, WAITING_MAX};
+pub use self::http::SESSIONS_MAX;
 pub use self::session::{MISSED_MAX, OPEN_MAX};
 
 /// `milepost mock`.

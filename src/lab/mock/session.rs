@@ -19,12 +19,6 @@ pub const OPEN_MAX: usize = 1024;
 /// The longest time between two steps of a mock.
 const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// The notification with which a client gives a request up.
-const CANCELLED: &str = "notifications/cancelled";
-
-/// The request that a mock always answers, whatever was recorded.
-const PING: &str = "ping";
-
 /// The time between the steps of a mock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MockPace {
@@ -185,7 +179,8 @@ impl MockSession {
                 };
                 self.begin(now, Some(number), Some(ask), message.id_key(), names, token.is_some());
             }
-            ScriptSearch::Missed(..) if message.method().as_deref() == Some(PING) => {
+            ScriptSearch::Missed(..) if message.method().as_deref() == Some(mcp::PING) => {
+                // A mock always answers it, whatever was recorded.
                 let text = [&br#"{"jsonrpc":"2.0","id":"#[..], &id, br#","result":{}}"#].concat();
                 self.ready.push_back(answer(text.into()));
             }
@@ -201,7 +196,7 @@ impl MockSession {
     }
 
     fn notification(&mut self, now: Instant, message: &Message) {
-        if message.method().as_deref() == Some(CANCELLED) {
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = message.params().and_then(|params| json::member(&params, "requestId"));
             let id = id.and_then(|id| Key::read(&id));
             self.open.retain(|open| id.is_none() || open.id != id);
