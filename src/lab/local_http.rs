@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::config::routes::Server;
@@ -46,55 +46,64 @@ pub(super) trait LocalService: Send + Sync + 'static {
     fn answer(&self, head: &Parts, body: Bytes) -> Response<ServedBody>;
 }
 
-/// A bound address.
-pub(super) struct LocalListener {
-    socket: TcpListener,
+/// A listening server. Dropping the value ends the server and every connection.
+#[derive(Debug)]
+pub(super) struct LocalServer {
     address: SocketAddr,
-    guard: Arc<(Server, Via)>,
+    running: AbortHandle,
 }
 
-impl LocalListener {
-    /// Binds an address.
+impl LocalServer {
+    /// Listens at an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
-    pub(super) async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(super) async fn listen(
+        address: SocketAddr,
+        service: Arc<dyn LocalService>,
+    ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
         // A proxy on this machine may pass the Host of its client on, with another port.
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
-        Ok(Self { socket, address, guard })
+        let running = tokio::spawn(serve(socket, address, guard, service)).abort_handle();
+        Ok(Self { address, running })
     }
 
-    /// The address, with the port that the system has chosen.
-    pub(super) const fn address(&self) -> SocketAddr {
-        self.address
+    /// The URL of a path, with the port that the system has chosen.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
     }
+}
 
-    /// Serves until the future is dropped, which ends every connection.
-    pub(super) async fn serve(self, service: Arc<dyn LocalService>) -> Infallible {
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            if connections.len() >= CONNECTIONS_MAX {
-                connections.join_next().await;
-            }
-            let Ok((stream, _)) = self.socket.accept().await else {
-                sleep(ACCEPT_WAIT).await;
-                continue;
-            };
-            // Each piece goes out when it is said.
-            let _ = stream.set_nodelay(true);
-            let address = stream.local_addr().unwrap_or(self.address);
-            connections.spawn(converse(
-                Arc::clone(&service),
-                Arc::clone(&self.guard),
-                address,
-                stream,
-            ));
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+async fn serve(
+    socket: TcpListener,
+    address: SocketAddr,
+    guard: Arc<(Server, Via)>,
+    service: Arc<dyn LocalService>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
         }
+        let Ok((stream, _)) = socket.accept().await else {
+            sleep(ACCEPT_WAIT).await;
+            continue;
+        };
+        // Each piece goes out when it is said.
+        let _ = stream.set_nodelay(true);
+        let address = stream.local_addr().unwrap_or(address);
+        connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 use super::script::MockScript;
 use super::session::{MISSED_MAX, MockOutput, MockSession, MockTally, MockTerms};
 use crate::gateway::mcp_server::{ReplyStream, ServedBody, endpoint_event, events, plain};
-use crate::lab::local_http::{LocalListener, LocalService, NewestValues, event_stream};
+use crate::lab::local_http::{LocalServer, LocalService, NewestValues, event_stream};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
@@ -31,39 +31,35 @@ const QUERY: &str = "sessionId=";
 /// The path that is shown to people; a mock answers at every path.
 const PATH: &str = "/mcp";
 
-/// A listener that serves a recording.
-pub(super) struct MockListener {
-    listener: LocalListener,
+/// A server of a recording. Dropping the value ends the server.
+pub(super) struct HttpMock {
+    server: LocalServer,
     api: Arc<MockApi>,
 }
 
-impl MockListener {
-    /// Binds an address.
+impl HttpMock {
+    /// Serves at an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
-    pub(super) async fn bind(
+    pub(super) async fn listen(
         script: &Arc<MockScript>,
         terms: MockTerms,
         address: SocketAddr,
     ) -> io::Result<Self> {
-        let listener = LocalListener::bind(address).await?;
         let (script, sessions) = (Arc::clone(script), NewestValues::new(SESSIONS_MAX));
         let tally = Mutex::default();
-        Ok(Self { listener, api: Arc::new(MockApi { script, terms, sessions, tally }) })
+        let api = Arc::new(MockApi { script, terms, sessions, tally });
+        Ok(Self { server: LocalServer::listen(address, api.clone()).await?, api })
     }
 
     /// The URL for clients.
     pub(super) fn url(&self) -> String {
-        format!("http://{}{PATH}", self.listener.address())
+        self.server.url(PATH)
     }
 
-    /// Serves until `stop` is ready.
-    pub(super) async fn serve(self, stop: impl Future<Output = ()>) -> MockTally {
-        tokio::select! {
-            never = self.listener.serve(self.api.clone()) => match never {},
-            () = stop => {}
-        }
+    /// The numbers so far.
+    pub(super) fn tally(&self) -> MockTally {
         lock(&self.api.tally).clone()
     }
 }

@@ -100,10 +100,11 @@ pub async fn run(args: &MockArgs) -> Result<bool, MockError> {
     let tally = match args.listen {
         None => stdio::serve(&script, terms, stop).await?,
         Some(address) => {
-            let server = http::MockListener::bind(&script, terms, address);
+            let server = http::HttpMock::listen(&script, terms, address);
             let server = server.await.map_err(|error| MockError::Listen(address, error))?;
             eprintln!("milepost: serves {} on {}", args.file.display(), server.url());
-            server.serve(stop).await
+            stop.await;
+            server.tally()
         }
     };
     eprint!("{}", summary(&tally));

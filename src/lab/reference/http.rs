@@ -10,14 +10,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
-use tokio::task::AbortHandle;
 
 use super::event_stream::EventLog;
 use super::http_body::{idle, kept_events, plain_events, shared_events};
 use super::seen::SeenNotes;
 use super::session::{ReferenceSession, ReferenceTerms};
 use crate::gateway::mcp_server::{ReplyStream, ServedBody, plain};
-use crate::lab::local_http::{LocalListener, LocalService, NewestValues};
+use crate::lab::local_http::{LocalServer, LocalService, NewestValues};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::{META_REVISION, Revision};
 use crate::transport::mcp_http::header_mirror;
@@ -31,10 +30,7 @@ const STREAMS_MAX: usize = 100;
 
 /// A listening server. It ends when the value is dropped.
 #[derive(Debug)]
-pub struct ReferenceHttp {
-    address: SocketAddr,
-    running: AbortHandle,
-}
+pub struct ReferenceHttp(LocalServer);
 
 impl ReferenceHttp {
     /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken
@@ -48,45 +44,34 @@ impl ReferenceHttp {
         silence: Duration,
         is_modern: bool,
     ) -> io::Result<Self> {
-        let listener = LocalListener::bind(address).await?;
-        let address = listener.address();
         let terms = ReferenceTerms { notes: Arc::new(notes), silence, is_modern };
-        let host = Arc::new(ReferenceHost {
-            terms,
-            sessions: NewestValues::new(SESSIONS_MAX),
-            next: AtomicU64::new(1),
-        });
-        let running = tokio::spawn(listener.serve(host)).abort_handle();
-        Ok(Self { address, running })
+        let (sessions, next) = (NewestValues::new(SESSIONS_MAX), AtomicU64::new(1));
+        let host = Arc::new(ReferenceHost { terms, sessions, next });
+        Ok(Self(LocalServer::listen(address, host).await?))
     }
 
     /// The address of Streamable HTTP.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.address)
+        self.0.url("/mcp")
     }
 
     /// The address of HTTP+SSE.
     pub fn sse_url(&self) -> String {
-        format!("http://{}/sse", self.address)
-    }
-}
-
-impl Drop for ReferenceHttp {
-    fn drop(&mut self) {
-        self.running.abort();
+        self.0.url("/sse")
     }
 }
 
 /// Everybody who is served.
 struct ReferenceHost {
     terms: ReferenceTerms,
-    /// By their numbers.
-    sessions: NewestValues<u64, Arc<HttpReference>>,
+    /// By their names.
+    sessions: NewestValues<String, Arc<HttpReference>>,
     next: AtomicU64,
 }
 
 /// One session over HTTP.
 struct HttpReference {
+    name: String,
     session: Arc<ReferenceSession>,
     /// The streams of requests, by their numbers.
     streams: NewestValues<u64, Arc<EventLog>>,
@@ -100,11 +85,8 @@ impl LocalService for ReferenceHost {
         match (&head.method, head.uri.path()) {
             (&Method::POST, "/mcp") => self.post(&head.headers, &body),
             (&Method::GET, "/mcp") => self.listen(&head.headers),
-            (&Method::DELETE, "/mcp") => match self.named(&head.headers) {
-                Some((number, _)) => {
-                    self.sessions.remove(&number);
-                    plain(StatusCode::NO_CONTENT, "")
-                }
+            (&Method::DELETE, "/mcp") => match self.sessions.remove(session_name(&head.headers)) {
+                Some(_) => plain(StatusCode::NO_CONTENT, ""),
                 None => no_session(),
             },
             (&Method::GET, "/sse") => self.open_shared(),
@@ -119,22 +101,13 @@ impl LocalService for ReferenceHost {
 
 impl ReferenceHost {
     /// A session that begins.
-    fn begin(&self, shared: Option<ReplyStream>) -> (u64, Arc<HttpReference>) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    fn begin(&self, shared: Option<ReplyStream>) -> Arc<HttpReference> {
+        let name = format!("reference-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let session = ReferenceSession::new(self.terms.clone());
         let streams = NewestValues::new(STREAMS_MAX);
-        let session = Arc::new(HttpReference { session, streams, shared });
-        self.sessions.insert(number, Arc::clone(&session));
-        (number, session)
-    }
-
-    fn find(&self, name: &str) -> Option<(u64, Arc<HttpReference>)> {
-        let number = name.strip_prefix("reference-")?.parse().ok()?;
-        self.sessions.find(&number).map(|session| (number, session))
-    }
-
-    fn named(&self, headers: &HeaderMap) -> Option<(u64, Arc<HttpReference>)> {
-        self.find(headers.get(SESSION_ID)?.to_str().ok()?)
+        let session = Arc::new(HttpReference { name: name.clone(), session, streams, shared });
+        self.sessions.insert(name, Arc::clone(&session));
+        session
     }
 
     /// A message over Streamable HTTP.
@@ -145,7 +118,7 @@ impl ReferenceHost {
         if self.terms.is_modern && message["params"]["_meta"].get(META_REVISION).is_some() {
             return self.post_modern(headers, body, message);
         }
-        let (number, session) = match self.named(headers) {
+        let session = match self.sessions.find(session_name(headers)) {
             Some(found) => found,
             None if headers.contains_key(SESSION_ID) => return no_session(),
             None if message["method"] == "initialize" => self.begin(None),
@@ -165,7 +138,7 @@ impl ReferenceHost {
                 kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
             }
         };
-        if let Ok(name) = format!("reference-{number}").parse() {
+        if let Ok(name) = session.name.parse() {
             response.headers_mut().insert(SESSION_ID, name);
         }
         response
@@ -192,7 +165,7 @@ impl ReferenceHost {
 
     /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
     fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
-        let Some((_, session)) = self.named(headers) else { return no_session() };
+        let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
             None => idle(),
             Some(id) => match EventLog::place(id) {
@@ -208,15 +181,14 @@ impl ReferenceHost {
     /// The stream of HTTP+SSE.
     fn open_shared(&self) -> Response<ServedBody> {
         let (stream, pieces) = ReplyStream::new();
-        let (number, _) = self.begin(Some(stream));
-        shared_events(pieces, &format!("/messages?session=reference-{number}"))
+        let session = self.begin(Some(stream));
+        shared_events(pieces, &format!("/messages?session={}", session.name))
     }
 
     /// A message over HTTP+SSE.
     fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<ServedBody> {
-        let Some((_, session)) = session.and_then(|name| self.find(name)) else {
-            return no_session();
-        };
+        let session = session.and_then(|name| self.sessions.find(name));
+        let Some(session) = session else { return no_session() };
         let Some(stream) = session.shared.clone() else { return no_session() };
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
@@ -226,6 +198,11 @@ impl ReferenceHost {
         }
         plain(StatusCode::ACCEPTED, "Accepted")
     }
+}
+
+/// The name of the session in a request over Streamable HTTP; empty without one.
+fn session_name(headers: &HeaderMap) -> &str {
+    headers.get(SESSION_ID).and_then(|name| name.to_str().ok()).unwrap_or_default()
 }
 
 fn no_session() -> Response<ServedBody> {
