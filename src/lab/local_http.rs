@@ -152,6 +152,11 @@ pub(super) fn event_stream(
     response
 }
 
+/// Locks what connections share. No code panics while it holds the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Values by their names, up to a number of them, the oldest first: sessions of a server, streams of a session.
 pub(super) struct NewestValues<K, V> {
     max: usize,
@@ -163,13 +168,9 @@ impl<K, V: Clone> NewestValues<K, V> {
         Self { max, all: Mutex::default() }
     }
 
-    fn locked(&self) -> MutexGuard<'_, VecDeque<(K, V)>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a value. Returns the oldest one if there are too many now.
     pub(super) fn insert(&self, name: K, value: V) -> Option<V> {
-        let mut all = self.locked();
+        let mut all = lock(&self.all);
         all.push_back((name, value));
         if all.len() > self.max { all.pop_front().map(|(_, oldest)| oldest) } else { None }
     }
@@ -179,7 +180,7 @@ impl<K, V: Clone> NewestValues<K, V> {
     where
         K: PartialEq<Q>,
     {
-        self.locked().iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
+        lock(&self.all).iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     }
 
     /// Removes the value of a name.
@@ -187,7 +188,7 @@ impl<K, V: Clone> NewestValues<K, V> {
     where
         K: PartialEq<Q>,
     {
-        let mut all = self.locked();
+        let mut all = lock(&self.all);
         let at = all.iter().position(|(own, _)| own == name)?;
         all.remove(at).map(|(_, value)| value)
     }

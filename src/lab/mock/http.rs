@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::script::MockScript;
-use super::session::{MISSED_MAX, MockOutput, MockSession, MockTally, MockTerms};
+use super::session::{MockOutput, MockSession, MockTally, MockTerms};
 use crate::gateway::mcp_server::{ReplyStream, ServedBody, endpoint_event, events, plain};
-use crate::lab::local_http::{LocalServer, LocalService, NewestValues, event_stream};
+use crate::lab::local_http::{LocalServer, LocalService, NewestValues, event_stream, lock};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
@@ -64,10 +64,6 @@ impl HttpMock {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Answers the clients of a mock.
 struct MockApi {
     script: Arc<MockScript>,
@@ -92,8 +88,6 @@ struct HttpState {
     /// Everything goes to the stream of the GET: HTTP+SSE.
     is_old: bool,
     is_over: bool,
-    /// What was counted of the session so far.
-    counted: MockTally,
 }
 
 impl LocalService for MockApi {
@@ -121,14 +115,7 @@ impl MockApi {
     /// Begins a session.
     fn begin(&self, id: String, is_old: bool) -> Arc<HttpSession> {
         let session = MockSession::new(&self.script, self.terms, Instant::now());
-        let state = HttpState {
-            session,
-            posts: Vec::new(),
-            stream: None,
-            is_old,
-            is_over: false,
-            counted: MockTally::default(),
-        };
+        let state = HttpState { session, posts: Vec::new(), stream: None, is_old, is_over: false };
         let session = Arc::new(HttpSession { state: Mutex::new(state), changed: Notify::new() });
         tokio::spawn(drive(Arc::clone(&session)));
         if let Some(oldest) = self.sessions.insert(id, Arc::clone(&session)) {
@@ -155,8 +142,7 @@ impl MockApi {
             },
         };
         let mut state = lock(&session.state);
-        let numbers = state.session.receive(Instant::now(), message);
-        self.count(&mut state);
+        let numbers = state.session.receive(Instant::now(), message, &mut lock(&self.tally));
         let mut response = if numbers.is_empty() || state.is_old {
             plain(StatusCode::ACCEPTED, "")
         } else {
@@ -188,19 +174,6 @@ impl MockApi {
         lock(&session.state).stream = Some(stream);
         session.changed.notify_one();
         event_stream(stream::iter(endpoint).chain(events(pieces)))
-    }
-
-    /// Adds what a session has counted since the last time.
-    fn count(&self, state: &mut HttpState) {
-        let (now, before) = (state.session.tally.clone(), &state.counted);
-        let mut tally = lock(&self.tally);
-        tally.served += now.served - before.served;
-        tally.misses += now.misses - before.misses;
-        let new = now.missed.iter().skip(before.missed.len()).cloned();
-        let room = MISSED_MAX.saturating_sub(tally.missed.len());
-        tally.missed.extend(new.take(room));
-        drop(tally);
-        state.counted = now;
     }
 }
 
