@@ -2,7 +2,7 @@
 //! `bridge`).
 pub(crate) mod bridge;
 pub(crate) mod client_limits;
-pub mod demo_upstream;
+pub(crate) mod demo_upstream;
 pub(crate) mod direct;
 pub mod dispatch;
 pub(crate) mod file_contents;
@@ -11,6 +11,7 @@ pub(crate) mod launch;
 pub(crate) mod limit_notices;
 pub mod listen;
 pub mod live_routes;
+pub(crate) mod mcp_server;
 pub(crate) mod observers;
 pub(crate) mod refusals;
 pub mod route_state;

@@ -1,30 +1,30 @@
 //! HTTP for the commands that play a server of MCP themselves, on this machine: a listener with the guard that
 //! every listener of Milepost has against pages of other sites.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use futures::Stream;
+use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::config::routes::Server;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page};
+use crate::gateway::mcp_server::{self, ServedBody, plain};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::via::Via;
 
@@ -40,64 +40,70 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The wait after a connection that could not be taken, for want of descriptors for instance.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
-/// The body of a response.
-pub(super) type LocalBody = UnsyncBoxBody<Bytes, Infallible>;
-
 /// Answers whole requests.
 pub(super) trait LocalService: Send + Sync + 'static {
     /// Answers a request. The messages of an event stream come later.
-    fn answer(&self, head: &Parts, body: Bytes) -> Response<LocalBody>;
+    fn answer(&self, head: &Parts, body: Bytes) -> Response<ServedBody>;
 }
 
-/// A bound address.
-pub(super) struct LocalListener {
-    socket: TcpListener,
+/// A listening server. Dropping the value ends the server and every connection.
+#[derive(Debug)]
+pub(super) struct LocalServer {
     address: SocketAddr,
-    guard: Arc<(Server, Via)>,
+    running: AbortHandle,
 }
 
-impl LocalListener {
-    /// Binds an address.
+impl LocalServer {
+    /// Listens at an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
-    pub(super) async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(super) async fn listen(
+        address: SocketAddr,
+        service: Arc<dyn LocalService>,
+    ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
         // A proxy on this machine may pass the Host of its client on, with another port.
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
-        Ok(Self { socket, address, guard })
+        let running = tokio::spawn(serve(socket, address, guard, service)).abort_handle();
+        Ok(Self { address, running })
     }
 
-    /// The address, with the port that the system has chosen.
-    pub(super) const fn address(&self) -> SocketAddr {
-        self.address
+    /// The URL of a path, with the port that the system has chosen.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
     }
+}
 
-    /// Serves until the future is dropped, which ends every connection.
-    pub(super) async fn serve(self, service: Arc<dyn LocalService>) -> Infallible {
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            if connections.len() >= CONNECTIONS_MAX {
-                connections.join_next().await;
-            }
-            let Ok((stream, _)) = self.socket.accept().await else {
-                sleep(ACCEPT_WAIT).await;
-                continue;
-            };
-            // Each piece goes out when it is said.
-            let _ = stream.set_nodelay(true);
-            let address = stream.local_addr().unwrap_or(self.address);
-            connections.spawn(converse(
-                Arc::clone(&service),
-                Arc::clone(&self.guard),
-                address,
-                stream,
-            ));
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+async fn serve(
+    socket: TcpListener,
+    address: SocketAddr,
+    guard: Arc<(Server, Via)>,
+    service: Arc<dyn LocalService>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
+            connections.join_next().await;
         }
+        let Ok((stream, _)) = socket.accept().await else {
+            sleep(ACCEPT_WAIT).await;
+            continue;
+        };
+        // Each piece goes out when it is said.
+        let _ = stream.set_nodelay(true);
+        let address = stream.local_addr().unwrap_or(address);
+        connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
     }
 }
 
@@ -122,7 +128,7 @@ async fn respond(
     (server, via): &(Server, Via),
     address: SocketAddr,
     request: Request<Incoming>,
-) -> Response<LocalBody> {
+) -> Response<ServedBody> {
     let (head, body) = request.into_parts();
     let admitted = admit(server, via, address, &head)
         .and_then(|()| admit_page(server, &head))
@@ -137,21 +143,53 @@ async fn respond(
     }
 }
 
-/// A response without messages.
-pub(super) fn plain(status: StatusCode, text: &'static str) -> Response<LocalBody> {
-    let mut response = Response::new(Full::from(text).boxed_unsync());
-    *response.status_mut() = status;
+/// A response of events, which nobody may cache.
+pub(super) fn event_stream(
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<ServedBody> {
+    let mut response = mcp_server::event_stream(events);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// A response of events.
-pub(super) fn event_stream(
-    events: impl Stream<Item = Bytes> + Send + 'static,
-) -> Response<LocalBody> {
-    let frames = events.map(|bytes| Ok(Frame::data(bytes)));
-    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
+/// Locks what connections share. No code panics while it holds the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Values by their names, up to a number of them, the oldest first: sessions of a server, streams of a session.
+pub(super) struct NewestValues<K, V> {
+    max: usize,
+    all: Mutex<VecDeque<(K, V)>>,
+}
+
+impl<K, V: Clone> NewestValues<K, V> {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, all: Mutex::default() }
+    }
+
+    /// Adds a value. Returns the oldest one if there are too many now.
+    pub(super) fn insert(&self, name: K, value: V) -> Option<V> {
+        let mut all = lock(&self.all);
+        all.push_back((name, value));
+        if all.len() > self.max { all.pop_front().map(|(_, oldest)| oldest) } else { None }
+    }
+
+    /// The value of a name.
+    pub(super) fn find<Q: ?Sized>(&self, name: &Q) -> Option<V>
+    where
+        K: PartialEq<Q>,
+    {
+        lock(&self.all).iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
+    }
+
+    /// Removes the value of a name.
+    pub(super) fn remove<Q: ?Sized>(&self, name: &Q) -> Option<V>
+    where
+        K: PartialEq<Q>,
+    {
+        let mut all = lock(&self.all);
+        let at = all.iter().position(|(own, _)| own == name)?;
+        all.remove(at).map(|(_, value)| value)
+    }
 }

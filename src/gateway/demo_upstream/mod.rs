@@ -1,29 +1,24 @@
 //! The embedded legacy server (`upstream.demo = true`) over HTTP, inside this process: every POST
 //! is one conversation, and every message of the server is one event.
 
-pub mod server;
+pub(crate) mod server;
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, Either, Full, Limited};
+use futures::{FutureExt, StreamExt, stream};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, DuplexStream, ReadBuf, duplex};
+use tokio::io::duplex;
 
-use crate::protocol::jsonrpc::{Key, Kind, Message};
-use crate::protocol::lines;
-use crate::protocol::lines::{INSPECT_MAX, Lines};
-use crate::protocol::sse;
+use crate::gateway::mcp_server::{ReplyStream, ServedBody, event_stream, events, plain};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::io::Io;
 
@@ -32,8 +27,6 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Room between the two ends of a connection inside the process.
 const PIPE_BYTES: usize = 64 << 10;
-
-type DemoAnswer = Response<Either<Full<Bytes>, DemoEvents>>;
 
 /// Connections to the embedded server.
 pub(crate) fn connector() -> InProcess {
@@ -50,110 +43,18 @@ pub(crate) fn connector() -> InProcess {
     })
 }
 
-fn plain(status: StatusCode) -> DemoAnswer {
-    let mut response = Response::new(Either::Left(Full::default()));
-    *response.status_mut() = status;
-    response
-}
-
-async fn answer(request: Request<Incoming>) -> Result<DemoAnswer, Infallible> {
+async fn answer(request: Request<Incoming>) -> Result<Response<ServedBody>, Infallible> {
     if request.method() != Method::POST {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED));
+        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, ""));
     }
     let Ok(body) = Limited::new(request.into_body(), INSPECT_MAX).collect().await else {
-        return Ok(plain(StatusCode::BAD_REQUEST));
+        return Ok(plain(StatusCode::BAD_REQUEST, ""));
     };
     let message = Message::parse(body.to_bytes());
-    let (Kind::Request, Some(id)) = (message.kind(), message.id_key()) else {
-        return Ok(plain(StatusCode::ACCEPTED));
-    };
-    let mut response = Response::new(Either::Right(DemoEvents::to(message.raw(), id)));
-    let kind = HeaderValue::from_static("text/event-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
-}
-
-/// The server's messages about one request, as events, until its answer.
-struct DemoEvents {
-    serving: Option<BoxFuture<'static, ()>>,
-    output: DuplexStream,
-    buffer: BytesMut,
-    lines: Lines,
-    id: Key,
-    answered: bool,
-}
-
-impl DemoEvents {
-    fn to(request: &Bytes, id: Key) -> Self {
-        let line: Vec<u8> = request
-            .iter()
-            .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte })
-            .chain([b'\n'])
-            .collect();
-        let (output, theirs) = duplex(PIPE_BYTES);
-        let serving = async move {
-            // The input stays open until the answer: a server over stdio ends with its input.
-            let input = tokio::io::AsyncReadExt::chain(std::io::Cursor::new(line), WaitingCall);
-            let _ = server::serve(input, theirs, SILENCE).await;
-        };
-        Self {
-            serving: Some(serving.boxed()),
-            output,
-            buffer: BytesMut::new(),
-            lines: Lines::new(INSPECT_MAX),
-            id,
-            answered: false,
-        }
-    }
-}
-
-/// An input on which nothing ever comes.
-struct WaitingCall;
-
-impl AsyncRead for WaitingCall {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Poll::Pending
-    }
-}
-
-impl http_body::Body for DemoEvents {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        let this = self.get_mut();
-        loop {
-            if let Some(lines::LineFrame::Line(line)) = this.lines.decode(&mut this.buffer) {
-                let message = Message::parse(line.slice(..line.trim_ascii_end().len()));
-                if message.kind() == Kind::Noise {
-                    continue;
-                }
-                this.answered |=
-                    message.kind() == Kind::Response && message.id_key().as_ref() == Some(&this.id);
-                return Poll::Ready(Some(Ok(Frame::data(sse::write(message.raw())))));
-            }
-            if this.answered {
-                return Poll::Ready(None);
-            }
-            if let Some(serving) = &mut this.serving
-                && serving.as_mut().poll(cx).is_ready()
-            {
-                this.serving = None;
-            }
-            let mut chunk = [0; 4096];
-            let mut read = ReadBuf::new(&mut chunk);
-            std::task::ready!(Pin::new(&mut this.output).poll_read(cx, &mut read))?;
-            if read.filled().is_empty() {
-                return Poll::Ready(None);
-            }
-            this.buffer.extend_from_slice(read.filled());
-        }
-    }
+    let (reply, pieces) = ReplyStream::new();
+    let call = message.id_key().and_then(|_| server::answer(&message, reply, SILENCE));
+    let Some(call) = call else { return Ok(plain(StatusCode::ACCEPTED, "")) };
+    // The tool runs within the body of its response: a client that leaves ends both.
+    let running = stream::once(call).filter_map(|()| ready(None));
+    Ok(event_stream(stream::select(events(pieces), running)))
 }

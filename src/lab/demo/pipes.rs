@@ -9,7 +9,8 @@ use tokio::io::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::gateway::demo_upstream::server::{self, LineReader};
+use crate::gateway::demo_upstream::server;
+use crate::gateway::mcp_server::LineReader;
 use crate::progress::{FilterEvent, Policy};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 

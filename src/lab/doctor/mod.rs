@@ -444,7 +444,8 @@ impl Inspection {
     }
 }
 
-fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
+/// A link to the server of a route.
+pub(in crate::lab) fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
     match RawHttpClient::new(route)? {
         Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
         None => Err(DoctorError::Server("the server has no address".to_owned())),

@@ -1,35 +1,29 @@
 //! A mock over HTTP: Streamable HTTP, and HTTP+SSE for clients that begin with a GET.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures::stream::poll_fn;
+use futures::{StreamExt, stream};
 use http::header::ALLOW;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep_until;
 
 use super::script::MockScript;
-use super::session::{MISSED_MAX, MockOutput, MockSession, MockTally, MockTerms};
-use crate::lab::local_http::{LocalBody, LocalListener, LocalService, event_stream, plain};
+use super::session::{MockOutput, MockSession, MockTally, MockTerms};
+use crate::gateway::mcp_server::{ReplyStream, ServedBody, endpoint_event, events, plain};
+use crate::lab::local_http::{LocalServer, LocalService, NewestValues, event_stream, lock};
 use crate::protocol::jsonrpc::{Kind, Message};
-use crate::protocol::{mcp, sse};
+use crate::protocol::mcp;
+use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_id;
 
 /// Sessions of a mock at one time. For one more the oldest ends.
 pub const SESSIONS_MAX: usize = 64;
-
-/// Messages that wait for the client on one stream of a mock. Beyond that the session waits.
-pub const WAITING_MAX: usize = 64;
-
-/// The header that names a session.
-const SESSION: &str = "mcp-session-id";
 
 /// The parameter that names a session of HTTP+SSE.
 const QUERY: &str = "sessionId=";
@@ -37,60 +31,46 @@ const QUERY: &str = "sessionId=";
 /// The path that is shown to people; a mock answers at every path.
 const PATH: &str = "/mcp";
 
-/// A listener that serves a recording.
-pub(super) struct MockListener {
-    listener: LocalListener,
+/// A server of a recording. Dropping the value ends the server.
+pub(super) struct HttpMock {
+    server: LocalServer,
     api: Arc<MockApi>,
 }
 
-impl MockListener {
-    /// Binds an address.
+impl HttpMock {
+    /// Serves at an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
-    pub(super) async fn bind(
+    pub(super) async fn listen(
         script: &Arc<MockScript>,
         terms: MockTerms,
         address: SocketAddr,
     ) -> io::Result<Self> {
-        let listener = LocalListener::bind(address).await?;
-        let (script, sessions, tally) = (Arc::clone(script), Mutex::default(), Arc::default());
-        Ok(Self { listener, api: Arc::new(MockApi { script, terms, sessions, tally }) })
+        let (script, sessions) = (Arc::clone(script), NewestValues::new(SESSIONS_MAX));
+        let tally = Mutex::default();
+        let api = Arc::new(MockApi { script, terms, sessions, tally });
+        Ok(Self { server: LocalServer::listen(address, api.clone()).await?, api })
     }
 
     /// The URL for clients.
     pub(super) fn url(&self) -> String {
-        format!("http://{}{PATH}", self.listener.address())
+        self.server.url(PATH)
     }
 
-    /// Serves until `stop` is ready.
-    pub(super) async fn serve(self, stop: impl Future<Output = ()>) -> MockTally {
-        tokio::select! {
-            never = self.listener.serve(self.api.clone()) => match never {},
-            () = stop => {}
-        }
+    /// The numbers so far.
+    pub(super) fn tally(&self) -> MockTally {
         lock(&self.api.tally).clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers the clients of a mock.
 struct MockApi {
     script: Arc<MockScript>,
     terms: MockTerms,
-    sessions: Mutex<MockSessions>,
-    tally: Arc<Mutex<MockTally>>,
-}
-
-/// The sessions by their ids; those without an id share the empty one.
-#[derive(Default)]
-struct MockSessions {
-    all: BTreeMap<String, Arc<HttpSession>>,
-    /// The ids in the order of their beginning.
-    order: Vec<String>,
+    /// By their ids; clients without an id share the session of the empty one.
+    sessions: NewestValues<String, Arc<HttpSession>>,
+    tally: Mutex<MockTally>,
 }
 
 /// The session of one client.
@@ -102,24 +82,22 @@ struct HttpSession {
 struct HttpState {
     session: MockSession,
     /// The responses that are open, each with the numbers of the requests that it answers.
-    posts: Vec<(Vec<u64>, Sender<Bytes>)>,
+    posts: Vec<(Vec<u64>, ReplyStream)>,
     /// The stream of a GET.
-    stream: Option<Sender<Bytes>>,
+    stream: Option<ReplyStream>,
     /// Everything goes to the stream of the GET: HTTP+SSE.
     is_old: bool,
     is_over: bool,
-    /// What was counted of the session so far.
-    counted: MockTally,
 }
 
 impl LocalService for MockApi {
-    fn answer(&self, parts: &Parts, body: Bytes) -> Response<LocalBody> {
+    fn answer(&self, parts: &Parts, body: Bytes) -> Response<ServedBody> {
         match parts.method {
             Method::POST => self.post(parts, &Message::parse(body)),
             Method::GET => self.get(parts),
-            Method::DELETE => match self.named(parts) {
-                Some((id, _)) => {
-                    self.remove(&id);
+            Method::DELETE => match self.sessions.remove(session_name(parts)) {
+                Some(session) => {
+                    end(&session);
                     plain(StatusCode::OK, "")
                 }
                 None => no_session(),
@@ -134,55 +112,27 @@ impl LocalService for MockApi {
 }
 
 impl MockApi {
-    /// The session that a request names; of a request that names none the shared one, if it is there.
-    fn named(&self, parts: &Parts) -> Option<(String, Arc<HttpSession>)> {
-        let header = parts.headers.get(SESSION).map(|id| id.to_str().unwrap_or_default());
-        let query = parts
-            .uri
-            .query()
-            .and_then(|query| query.split('&').find_map(|part| part.strip_prefix(QUERY)));
-        let id = header.or(query).unwrap_or_default();
-        let session = lock(&self.sessions).all.get(id).cloned()?;
-        Some((id.to_owned(), session))
-    }
-
     /// Begins a session.
     fn begin(&self, id: String, is_old: bool) -> Arc<HttpSession> {
         let session = MockSession::new(&self.script, self.terms, Instant::now());
-        let state = HttpState {
-            session,
-            posts: Vec::new(),
-            stream: None,
-            is_old,
-            is_over: false,
-            counted: MockTally::default(),
-        };
+        let state = HttpState { session, posts: Vec::new(), stream: None, is_old, is_over: false };
         let session = Arc::new(HttpSession { state: Mutex::new(state), changed: Notify::new() });
         tokio::spawn(drive(Arc::clone(&session)));
-        let mut sessions = lock(&self.sessions);
-        sessions.order.push(id.clone());
-        sessions.all.insert(id, Arc::clone(&session));
-        if sessions.order.len() > SESSIONS_MAX {
-            let oldest = sessions.order.remove(0);
-            sessions.all.remove(&oldest).inspect(end);
+        if let Some(oldest) = self.sessions.insert(id, Arc::clone(&session)) {
+            end(&oldest);
         }
         session
     }
 
-    fn remove(&self, id: &str) {
-        let mut sessions = lock(&self.sessions);
-        sessions.all.remove(id).inspect(end);
-        sessions.order.retain(|own| own != id);
-    }
-
-    fn post(&self, parts: &Parts, message: &Message) -> Response<LocalBody> {
+    fn post(&self, parts: &Parts, message: &Message) -> Response<ServedBody> {
         if matches!(message.kind(), Kind::Noise | Kind::Opaque) {
             return plain(StatusCode::BAD_REQUEST, "the body is no message of JSON-RPC");
         }
         let is_initialize = message.method().as_deref() == Some(mcp::INITIALIZE);
-        let is_named = parts.headers.contains_key(SESSION) || parts.uri.query().is_some();
-        let (id, session) = match (self.named(parts), is_initialize && !is_named) {
-            (Some((_, session)), false) => (None, session),
+        let is_named = parts.headers.contains_key(SESSION_ID) || parts.uri.query().is_some();
+        let known = self.sessions.find(session_name(parts));
+        let (id, session) = match (known, is_initialize && !is_named) {
+            (Some(session), false) => (None, session),
             (None, false) if is_named => return no_session(),
             // Clients of revisions without sessions share one.
             (None, false) => (None, self.begin(String::new(), false)),
@@ -192,55 +142,38 @@ impl MockApi {
             },
         };
         let mut state = lock(&session.state);
-        let numbers = state.session.receive(Instant::now(), message);
-        self.count(&mut state);
+        let numbers = state.session.receive(Instant::now(), message, &mut lock(&self.tally));
         let mut response = if numbers.is_empty() || state.is_old {
             plain(StatusCode::ACCEPTED, "")
         } else {
-            let (sender, events) = channel(WAITING_MAX);
-            state.posts.push((numbers, sender));
-            stream_of(events)
+            let (stream, pieces) = ReplyStream::new();
+            state.posts.push((numbers, stream));
+            event_stream(events(pieces))
         };
         drop(state);
         session.changed.notify_one();
         if let Some(id) = id.and_then(|id| HeaderValue::try_from(id).ok()) {
-            response.headers_mut().insert(SESSION, id);
+            response.headers_mut().insert(SESSION_ID, id);
         }
         response
     }
 
-    fn get(&self, parts: &Parts) -> Response<LocalBody> {
-        let (sender, events) = channel(WAITING_MAX);
-        let session = match self.named(parts) {
-            Some((_, session)) => session,
-            None if parts.headers.contains_key(SESSION) => return no_session(),
+    fn get(&self, parts: &Parts) -> Response<ServedBody> {
+        let (stream, pieces) = ReplyStream::new();
+        let (endpoint, session) = match self.sessions.find(session_name(parts)) {
+            Some(session) => (None, session),
+            None if parts.headers.contains_key(SESSION_ID) => return no_session(),
             None => {
                 let Some(id) = random_id() else {
                     return plain(StatusCode::INTERNAL_SERVER_ERROR, "");
                 };
-                let path = parts.uri.path();
-                let endpoint = format!("event: endpoint\ndata: {path}?{QUERY}{id}\n\n");
-                // The queue is empty.
-                let _ = sender.try_send(Bytes::from(endpoint));
-                self.begin(id, true)
+                let endpoint = endpoint_event(&format!("{}?{QUERY}{id}", parts.uri.path()));
+                (Some(endpoint), self.begin(id, true))
             }
         };
-        lock(&session.state).stream = Some(sender);
+        lock(&session.state).stream = Some(stream);
         session.changed.notify_one();
-        stream_of(events)
-    }
-
-    /// Adds what a session has counted since the last time.
-    fn count(&self, state: &mut HttpState) {
-        let (now, before) = (state.session.tally.clone(), &state.counted);
-        let mut tally = lock(&self.tally);
-        tally.served += now.served - before.served;
-        tally.misses += now.misses - before.misses;
-        let new = now.missed.iter().skip(before.missed.len()).cloned();
-        let room = MISSED_MAX.saturating_sub(tally.missed.len());
-        tally.missed.extend(new.take(room));
-        drop(tally);
-        state.counted = now;
+        event_stream(stream::iter(endpoint).chain(events(pieces)))
     }
 }
 
@@ -259,7 +192,7 @@ async fn drive(session: Arc<HttpSession>) {
     while !lock(&session.state).is_over {
         while let Some((to, text)) = session.next() {
             // A client that has left gets nothing.
-            let _ = to.send(sse::write(&text)).await;
+            to.say([text]).await;
         }
         session.close_answered();
         let due = lock(&session.state).session.next_due(Instant::now());
@@ -278,7 +211,7 @@ async fn drive(session: Arc<HttpSession>) {
 
 impl HttpSession {
     /// The next message that is due, and its stream.
-    fn next(&self) -> Option<(Sender<Bytes>, Bytes)> {
+    fn next(&self) -> Option<(ReplyStream, Bytes)> {
         let mut state = lock(&self.state);
         loop {
             let output = state.session.poll(Instant::now())?;
@@ -293,15 +226,15 @@ impl HttpSession {
     fn close_answered(&self) {
         let mut state = lock(&self.state);
         let HttpState { session, posts, .. } = &mut *state;
-        posts.retain(|(numbers, sender)| {
-            !sender.is_closed() && numbers.iter().any(|number| session.is_open(*number))
+        posts.retain(|(numbers, stream)| {
+            !stream.has_left() && numbers.iter().any(|number| session.is_open(*number))
         });
     }
 }
 
 impl HttpState {
     /// The stream of a message: the response to its request, else the stream of a GET.
-    fn stream_of(&mut self, output: &MockOutput) -> Option<Sender<Bytes>> {
+    fn stream_of(&mut self, output: &MockOutput) -> Option<ReplyStream> {
         if output.is_stderr {
             return None;
         }
@@ -310,22 +243,25 @@ impl HttpState {
             .iter_mut()
             .position(|(numbers, _)| output.about.is_some_and(|about| numbers.contains(&about)));
         let Some(post) = post else { return self.stream.clone() };
-        let (numbers, sender) = self.posts.get_mut(post)?;
-        let sender = sender.clone();
+        let (numbers, stream) = self.posts.get_mut(post)?;
+        let stream = stream.clone();
         if output.is_answer {
             numbers.retain(|number| Some(*number) != output.about);
         }
         if numbers.is_empty() {
             self.posts.remove(post);
         }
-        Some(sender)
+        Some(stream)
     }
 }
 
-fn stream_of(mut events: Receiver<Bytes>) -> Response<LocalBody> {
-    event_stream(poll_fn(move |cx| events.poll_recv(cx)))
+/// The id of the session that a request names; empty if the request names none.
+fn session_name(parts: &Parts) -> &str {
+    let header = parts.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default());
+    let query = || parts.uri.query()?.split('&').find_map(|part| part.strip_prefix(QUERY));
+    header.or_else(query).unwrap_or_default()
 }
 
-fn no_session() -> Response<LocalBody> {
+fn no_session() -> Response<ServedBody> {
     plain(StatusCode::NOT_FOUND, "there is no such session")
 }

@@ -20,7 +20,7 @@ use crate::lab::recordings::RecordingError;
 use crate::lab::recordings::calls::{RecordedCalls, RecordedSide};
 use crate::platform::signals::Signals;
 
-pub use self::http::{SESSIONS_MAX, WAITING_MAX};
+pub use self::http::SESSIONS_MAX;
 pub use self::session::{MISSED_MAX, OPEN_MAX};
 
 /// `milepost mock`.
@@ -100,10 +100,11 @@ pub async fn run(args: &MockArgs) -> Result<bool, MockError> {
     let tally = match args.listen {
         None => stdio::serve(&script, terms, stop).await?,
         Some(address) => {
-            let server = http::MockListener::bind(&script, terms, address);
+            let server = http::HttpMock::listen(&script, terms, address);
             let server = server.await.map_err(|error| MockError::Listen(address, error))?;
             eprintln!("milepost: serves {} on {}", args.file.display(), server.url());
-            server.serve(stop).await
+            stop.await;
+            server.tally()
         }
     };
     eprint!("{}", summary(&tally));

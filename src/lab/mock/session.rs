@@ -19,12 +19,6 @@ pub const OPEN_MAX: usize = 1024;
 /// The longest time between two steps of a mock.
 const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// The notification with which a client gives a request up.
-const CANCELLED: &str = "notifications/cancelled";
-
-/// The request that a mock always answers, whatever was recorded.
-const PING: &str = "ping";
-
 /// The time between the steps of a mock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MockPace {
@@ -107,7 +101,6 @@ pub(super) struct MockSession {
     /// Messages that are due at once.
     ready: VecDeque<MockOutput>,
     requests: u64,
-    pub(super) tally: MockTally,
 }
 
 impl MockSession {
@@ -119,23 +112,35 @@ impl MockSession {
             open: Vec::new(),
             ready: VecDeque::new(),
             requests: 0,
-            tally: MockTally::default(),
         };
         session.begin(now, None, None, None, RequestNames::default(), false);
         session
     }
 
-    /// Takes a message of the client. Returns the numbers of the requests in it that will be answered.
-    pub(super) fn receive(&mut self, now: Instant, message: &Message) -> Vec<u64> {
+    /// Takes a message of the client, and counts its requests. Returns the numbers of the requests that will be
+    /// answered.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        tally: &mut MockTally,
+    ) -> Vec<u64> {
         match message.kind() {
-            Kind::Batch => message.elements().flat_map(|one| self.receive_one(now, &one)).collect(),
-            _ => self.receive_one(now, message).into_iter().collect(),
+            Kind::Batch => {
+                message.elements().filter_map(|one| self.receive_one(now, &one, tally)).collect()
+            }
+            _ => self.receive_one(now, message, tally).into_iter().collect(),
         }
     }
 
-    fn receive_one(&mut self, now: Instant, message: &Message) -> Option<u64> {
+    fn receive_one(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        tally: &mut MockTally,
+    ) -> Option<u64> {
         match message.kind() {
-            Kind::Request => Some(self.request(now, message)),
+            Kind::Request => Some(self.request(now, message, tally)),
             Kind::Notification => {
                 self.notification(now, message);
                 None
@@ -157,7 +162,7 @@ impl MockSession {
         }
     }
 
-    fn request(&mut self, now: Instant, message: &Message) -> u64 {
+    fn request(&mut self, now: Instant, message: &Message, tally: &mut MockTally) -> u64 {
         self.requests += 1;
         let number = self.requests;
         let id = message.id().unwrap_or_default();
@@ -170,7 +175,7 @@ impl MockSession {
         }
         match self.script.find(message, &self.used, self.terms.repeats) {
             ScriptSearch::Found(ask) => {
-                self.tally.served += 1;
+                tally.served += 1;
                 if let Some(used) = self.used.get_mut(ask) {
                     *used = true;
                 }
@@ -185,14 +190,15 @@ impl MockSession {
                 };
                 self.begin(now, Some(number), Some(ask), message.id_key(), names, token.is_some());
             }
-            ScriptSearch::Missed(..) if message.method().as_deref() == Some(PING) => {
+            ScriptSearch::Missed(..) if message.method().as_deref() == Some(mcp::PING) => {
+                // A mock always answers it, whatever was recorded.
                 let text = [&br#"{"jsonrpc":"2.0","id":"#[..], &id, br#","result":{}}"#].concat();
                 self.ready.push_back(answer(text.into()));
             }
             ScriptSearch::Missed(code, why) => {
-                self.tally.misses += 1;
-                if self.tally.missed.len() < MISSED_MAX {
-                    self.tally.missed.push(why.clone());
+                tally.misses += 1;
+                if tally.missed.len() < MISSED_MAX {
+                    tally.missed.push(why.clone());
                 }
                 self.ready.push_back(answer(error_answer(&id, code, &why, None)));
             }
@@ -201,7 +207,7 @@ impl MockSession {
     }
 
     fn notification(&mut self, now: Instant, message: &Message) {
-        if message.method().as_deref() == Some(CANCELLED) {
+        if message.method().as_deref() == Some(mcp::CANCELLED) {
             let id = message.params().and_then(|params| json::member(&params, "requestId"));
             let id = id.and_then(|id| Key::read(&id));
             self.open.retain(|open| id.is_none() || open.id != id);
@@ -351,8 +357,9 @@ mod tests {
         all
     }
 
-    fn message(text: &str) -> Message {
-        Message::parse(Bytes::copy_from_slice(text.as_bytes()))
+    fn receive(session: &mut MockSession, now: Instant, text: &str) -> Vec<u64> {
+        let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
+        session.receive(now, &message, &mut MockTally::default())
     }
 
     #[test]
@@ -366,7 +373,7 @@ mod tests {
         ] {
             let now = Instant::now();
             let mut session = session(&text, pace, now);
-            assert_eq!(session.receive(now, &message(CALL)), [1]);
+            assert_eq!(receive(&mut session, now, CALL), [1]);
             let played = played(&mut session, now);
             let at: Vec<u128> = played.iter().map(|(at, _)| *at).collect();
             assert_eq!(at, times);
@@ -381,12 +388,12 @@ mod tests {
         let text = format!("> {CALL}\n< {question}\n+ 5s\n> {reply}\n+ 1s\n< {ANSWER}\n");
         let now = Instant::now();
         let mut session = session(&text, MockPace::Speed(1.0), now);
-        session.receive(now, &message(CALL));
+        receive(&mut session, now, CALL);
         // The client takes as long as it likes.
         let first = played(&mut session, now);
         assert_eq!(first.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), [question]);
         let later = now + Duration::from_secs(20);
-        session.receive(later, &message(reply));
+        receive(&mut session, later, reply);
         assert_eq!(played(&mut session, later), [(1000, ANSWER.to_owned())]);
     }
 
@@ -395,10 +402,10 @@ mod tests {
         let text = format!("> {CALL}\n+ 300ms\n< {PROGRESS}\n+ 600ms\n< {ANSWER}\n");
         let now = Instant::now();
         let mut session = session(&text, MockPace::Speed(1.0), now);
-        session.receive(now, &message(CALL));
+        receive(&mut session, now, CALL);
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-        session.receive(now, &message(cancel));
+        receive(&mut session, now, cancel);
         assert_eq!(played(&mut session, now), []);
         assert!(session.is_idle() && !session.is_open(1));
     }

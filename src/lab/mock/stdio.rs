@@ -30,20 +30,20 @@ pub(super) async fn serve(
     let (mut buffer, mut lines) = (BytesMut::new(), Lines::new(INSPECT_MAX));
     let mut session = MockSession::new(script, terms, Instant::now());
     let mut stop = pin!(stop);
-    let mut is_over = false;
+    let (mut tally, mut is_over) = (MockTally::default(), false);
     loop {
         if send(&mut session, &mut to).await.is_err() || (is_over && session.is_idle()) {
-            return Ok(session.tally);
+            return Ok(tally);
         }
         let due = session.next_due(Instant::now());
         tokio::select! {
-            () = &mut stop => return Ok(session.tally),
+            () = &mut stop => return Ok(tally),
             read = from.read_buf(&mut buffer), if !is_over => {
                 is_over = read? == 0;
                 while let Some(frame) = next_frame(&mut lines, &mut buffer, is_over) {
                     if let LineFrame::Line(line) | LineFrame::Rest(line) = frame {
                         let line = line.slice(..line.trim_ascii_end().len());
-                        session.receive(Instant::now(), &Message::parse(line));
+                        session.receive(Instant::now(), &Message::parse(line), &mut tally);
                     }
                 }
                 if is_over {

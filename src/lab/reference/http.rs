@@ -1,24 +1,22 @@
 //! The reference server over HTTP: Streamable HTTP at `/mcp`, HTTP+SSE at `/sse`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
-use tokio::task::AbortHandle;
 
 use super::event_stream::EventLog;
-use super::http_body::{events, idle, plain_events, shared_events};
-use super::reply::ReplyStream;
+use super::http_body::{idle, kept_events, plain_events, shared_events};
 use super::seen::SeenNotes;
 use super::session::{ReferenceSession, ReferenceTerms};
-use crate::lab::local_http::{LocalBody, LocalListener, LocalService, plain};
+use crate::gateway::mcp_server::{ReplyStream, ServedBody, plain};
+use crate::lab::local_http::{LocalServer, LocalService, NewestValues};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::{META_REVISION, Revision};
 use crate::transport::mcp_http::header_mirror;
@@ -32,10 +30,7 @@ const STREAMS_MAX: usize = 100;
 
 /// A listening server. It ends when the value is dropped.
 #[derive(Debug)]
-pub struct ReferenceHttp {
-    address: SocketAddr,
-    running: AbortHandle,
-}
+pub struct ReferenceHttp(LocalServer);
 
 impl ReferenceHttp {
     /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken
@@ -49,64 +44,49 @@ impl ReferenceHttp {
         silence: Duration,
         is_modern: bool,
     ) -> io::Result<Self> {
-        let listener = LocalListener::bind(address).await?;
-        let address = listener.address();
         let terms = ReferenceTerms { notes: Arc::new(notes), silence, is_modern };
-        let host =
-            Arc::new(ReferenceHost { terms, sessions: Mutex::default(), next: AtomicU64::new(1) });
-        let running = tokio::spawn(listener.serve(host)).abort_handle();
-        Ok(Self { address, running })
+        let (sessions, next) = (NewestValues::new(SESSIONS_MAX), AtomicU64::new(1));
+        let host = Arc::new(ReferenceHost { terms, sessions, next });
+        Ok(Self(LocalServer::listen(address, host).await?))
     }
 
     /// The address of Streamable HTTP.
     pub fn url(&self) -> String {
-        format!("http://{}/mcp", self.address)
+        self.0.url("/mcp")
     }
 
     /// The address of HTTP+SSE.
     pub fn sse_url(&self) -> String {
-        format!("http://{}/sse", self.address)
-    }
-}
-
-impl Drop for ReferenceHttp {
-    fn drop(&mut self) {
-        self.running.abort();
+        self.0.url("/sse")
     }
 }
 
 /// Everybody who is served.
 struct ReferenceHost {
     terms: ReferenceTerms,
-    /// By their numbers.
-    sessions: Mutex<BTreeMap<u64, Arc<HttpReference>>>,
+    /// By their names.
+    sessions: NewestValues<String, Arc<HttpReference>>,
     next: AtomicU64,
 }
 
 /// One session over HTTP.
 struct HttpReference {
+    name: String,
     session: Arc<ReferenceSession>,
     /// The streams of requests, by their numbers.
-    streams: Mutex<BTreeMap<u64, Arc<EventLog>>>,
+    streams: NewestValues<u64, Arc<EventLog>>,
     /// The only stream of HTTP+SSE.
     shared: Option<ReplyStream>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LocalService for ReferenceHost {
-    fn answer(&self, head: &Parts, body: Bytes) -> Response<LocalBody> {
+    fn answer(&self, head: &Parts, body: Bytes) -> Response<ServedBody> {
         let session = head.uri.query().and_then(|query| query.strip_prefix("session="));
         match (&head.method, head.uri.path()) {
             (&Method::POST, "/mcp") => self.post(&head.headers, &body),
             (&Method::GET, "/mcp") => self.listen(&head.headers),
-            (&Method::DELETE, "/mcp") => match self.named(&head.headers) {
-                Some((number, _)) => {
-                    locked(&self.sessions).remove(&number);
-                    plain(StatusCode::NO_CONTENT, "")
-                }
+            (&Method::DELETE, "/mcp") => match self.sessions.remove(session_name(&head.headers)) {
+                Some(_) => plain(StatusCode::NO_CONTENT, ""),
                 None => no_session(),
             },
             (&Method::GET, "/sse") => self.open_shared(),
@@ -121,60 +101,44 @@ impl LocalService for ReferenceHost {
 
 impl ReferenceHost {
     /// A session that begins.
-    fn begin(&self, shared: Option<ReplyStream>) -> (u64, Arc<HttpReference>) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    fn begin(&self, shared: Option<ReplyStream>) -> Arc<HttpReference> {
+        let name = format!("reference-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let session = ReferenceSession::new(self.terms.clone());
-        let session = Arc::new(HttpReference { session, streams: Mutex::default(), shared });
-        let mut sessions = locked(&self.sessions);
-        while sessions.len() >= SESSIONS_MAX {
-            sessions.pop_first();
-        }
-        sessions.insert(number, Arc::clone(&session));
-        (number, session)
-    }
-
-    fn find(&self, name: &str) -> Option<(u64, Arc<HttpReference>)> {
-        let number = name.strip_prefix("reference-")?.parse().ok()?;
-        locked(&self.sessions).get(&number).map(|session| (number, Arc::clone(session)))
-    }
-
-    fn named(&self, headers: &HeaderMap) -> Option<(u64, Arc<HttpReference>)> {
-        self.find(headers.get(SESSION_ID)?.to_str().ok()?)
+        let streams = NewestValues::new(STREAMS_MAX);
+        let session = Arc::new(HttpReference { name: name.clone(), session, streams, shared });
+        self.sessions.insert(name, Arc::clone(&session));
+        session
     }
 
     /// A message over Streamable HTTP.
-    fn post(&self, headers: &HeaderMap, body: &Bytes) -> Response<LocalBody> {
+    fn post(&self, headers: &HeaderMap, body: &Bytes) -> Response<ServedBody> {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
         };
         if self.terms.is_modern && message["params"]["_meta"].get(META_REVISION).is_some() {
             return self.post_modern(headers, body, message);
         }
-        let (number, session) = match self.named(headers) {
+        let session = match self.sessions.find(session_name(headers)) {
             Some(found) => found,
             None if headers.contains_key(SESSION_ID) => return no_session(),
             None if message["method"] == "initialize" => self.begin(None),
             None => return plain(StatusCode::BAD_REQUEST, "a session begins with initialize"),
         };
-        let mut response = match is_request(&message) {
-            false => {
-                session.session.take(&message);
-                plain(StatusCode::ACCEPTED, "")
-            }
-            true => {
-                let (stream, pieces) = ReplyStream::new();
+        let (stream, pieces) = ReplyStream::new();
+        let mut response = match session.session.receive(message, stream) {
+            None => plain(StatusCode::ACCEPTED, ""),
+            Some(answer) => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 let log = EventLog::record(number, pieces);
                 let reader = log.read(None);
-                session.keep(number, &log);
-                let speaker = Arc::clone(&session.session);
+                session.streams.insert(number, log);
                 // A client that leaves may come back for the rest.
-                tokio::spawn(async move { speaker.answer(&message, &stream).await });
+                tokio::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
-                events(reader, revision >= Some(Revision::V2025_11_25.date()))
+                kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
             }
         };
-        if let Ok(name) = format!("reference-{number}").parse() {
+        if let Ok(name) = session.name.parse() {
             response.headers_mut().insert(SESSION_ID, name);
         }
         response
@@ -186,27 +150,27 @@ impl ReferenceHost {
         headers: &HeaderMap,
         body: &Bytes,
         message: Value,
-    ) -> Response<LocalBody> {
-        if !is_request(&message) {
+    ) -> Response<ServedBody> {
+        let (stream, pieces) = ReplyStream::new();
+        let session = ReferenceSession::new(self.terms.clone());
+        let Some(answer) = session.receive(message, stream) else {
             return plain(StatusCode::ACCEPTED, "");
-        }
+        };
         if header_mirror::require(headers, &Message::parse(body.clone())).is_err() {
             return plain(StatusCode::BAD_REQUEST, "the headers do not repeat the body");
         }
-        let (stream, pieces) = ReplyStream::new();
-        let speaker = ReferenceSession::new(self.terms.clone());
-        tokio::spawn(async move { speaker.answer(&message, &stream).await });
+        tokio::spawn(answer);
         plain_events(pieces)
     }
 
     /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
-    fn listen(&self, headers: &HeaderMap) -> Response<LocalBody> {
-        let Some((_, session)) = self.named(headers) else { return no_session() };
+    fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
+        let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
             None => idle(),
             Some(id) => match EventLog::place(id) {
-                Some((stream, after)) => match session.stream(stream) {
-                    Some(log) => events(log.read(Some(after)), false),
+                Some((stream, after)) => match session.streams.find(&stream) {
+                    Some(log) => kept_events(log.read(Some(after)), false),
                     None => plain(StatusCode::NOT_FOUND, "this stream is not known"),
                 },
                 None => plain(StatusCode::BAD_REQUEST, "no id of an event"),
@@ -215,49 +179,32 @@ impl ReferenceHost {
     }
 
     /// The stream of HTTP+SSE.
-    fn open_shared(&self) -> Response<LocalBody> {
+    fn open_shared(&self) -> Response<ServedBody> {
         let (stream, pieces) = ReplyStream::new();
-        let (number, _) = self.begin(Some(stream));
-        shared_events(pieces, &format!("/messages?session=reference-{number}"))
+        let session = self.begin(Some(stream));
+        shared_events(pieces, &format!("/messages?session={}", session.name))
     }
 
     /// A message over HTTP+SSE.
-    fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<LocalBody> {
-        let Some((_, session)) = session.and_then(|name| self.find(name)) else {
-            return no_session();
-        };
+    fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<ServedBody> {
+        let session = session.and_then(|name| self.sessions.find(name));
+        let Some(session) = session else { return no_session() };
         let Some(stream) = session.shared.clone() else { return no_session() };
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
         };
-        if is_request(&message) {
-            let speaker = Arc::clone(&session.session);
-            tokio::spawn(async move { speaker.answer(&message, &stream).await });
-        } else {
-            session.session.take(&message);
+        if let Some(answer) = session.session.receive(message, stream) {
+            tokio::spawn(answer);
         }
         plain(StatusCode::ACCEPTED, "Accepted")
     }
 }
 
-impl HttpReference {
-    fn keep(&self, number: u64, log: &Arc<EventLog>) {
-        let mut streams = locked(&self.streams);
-        while streams.len() >= STREAMS_MAX {
-            streams.pop_first();
-        }
-        streams.insert(number, Arc::clone(log));
-    }
-
-    fn stream(&self, number: u64) -> Option<Arc<EventLog>> {
-        locked(&self.streams).get(&number).map(Arc::clone)
-    }
+/// The name of the session in a request over Streamable HTTP; empty without one.
+fn session_name(headers: &HeaderMap) -> &str {
+    headers.get(SESSION_ID).and_then(|name| name.to_str().ok()).unwrap_or_default()
 }
 
-fn is_request(message: &Value) -> bool {
-    message["method"].is_string() && message.get("id").is_some()
-}
-
-fn no_session() -> Response<LocalBody> {
+fn no_session() -> Response<ServedBody> {
     plain(StatusCode::NOT_FOUND, "this session is not known")
 }

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, stream};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
 use http::Response;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::event_stream::EventReader;
-use super::reply::ReplyPiece;
-use crate::lab::local_http::{LocalBody, event_stream};
-use crate::protocol::sse;
+use crate::gateway::mcp_server::{self, ReplyPiece, ServedBody, endpoint_event};
+use crate::lab::local_http::event_stream;
 
 /// The interval of comments on a stream without events.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
@@ -20,53 +19,41 @@ const COMMENT: Bytes = Bytes::from_static(b": here\n\n");
 
 /// The events of a request, as they come. `has_preface`: the first event has no message, and its id lets
 /// a client come back before there is one; clients before 2025-11-25 take such an event for a fault.
-pub(super) fn events(reader: EventReader, has_preface: bool) -> Response<LocalBody> {
+pub(super) fn kept_events(reader: EventReader, has_preface: bool) -> Response<ServedBody> {
     let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
     let preface = has_preface.then(|| Bytes::from(preface));
-    let rest = stream::unfold(reader, |mut reader| async {
-        match timeout(COMMENT_EVERY, reader.next()).await {
-            Ok(bytes) => bytes.map(|bytes| (bytes, reader)),
-            Err(_) => Some((COMMENT, reader)),
-        }
-    });
-    event_stream(stream::iter(preface).chain(rest))
+    let next = |mut reader: EventReader| async { Some((reader.next().await?, reader)) };
+    response(preface, stream::unfold(reader, next))
 }
 
 /// The stream of HTTP+SSE; `endpoint`: the place for messages.
 pub(super) fn shared_events(
     pieces: mpsc::Receiver<ReplyPiece>,
     endpoint: &str,
-) -> Response<LocalBody> {
-    let preface = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
-    event_stream(stream::iter([preface]).chain(events_of(pieces)))
+) -> Response<ServedBody> {
+    response(Some(endpoint_event(endpoint)), mcp_server::events(pieces))
 }
 
 /// The events of a request of 2026-07-28: without ids, as no response goes on elsewhere.
-pub(super) fn plain_events(pieces: mpsc::Receiver<ReplyPiece>) -> Response<LocalBody> {
-    event_stream(events_of(pieces))
-}
-
-fn events_of(pieces: mpsc::Receiver<ReplyPiece>) -> impl stream::Stream<Item = Bytes> {
-    stream::unfold(pieces, |mut pieces| async {
-        let bytes = match timeout(COMMENT_EVERY, pieces.recv()).await {
-            Err(_) => COMMENT,
-            Ok(None) => return None,
-            Ok(Some(ReplyPiece::HangUp)) => Bytes::new(),
-            Ok(Some(ReplyPiece::Messages(messages))) => {
-                let mut events = BytesMut::new();
-                messages.iter().for_each(|text| sse::append(&mut events, [text]));
-                events.freeze()
-            }
-        };
-        Some((bytes, pieces))
-    })
+pub(super) fn plain_events(pieces: mpsc::Receiver<ReplyPiece>) -> Response<ServedBody> {
+    response(None, mcp_server::events(pieces))
 }
 
 /// A stream without events.
-pub(super) fn idle() -> Response<LocalBody> {
-    let comments = stream::unfold((), |()| async {
-        sleep(COMMENT_EVERY).await;
-        Some((COMMENT, ()))
+pub(super) fn idle() -> Response<ServedBody> {
+    response(Some(COMMENT), stream::pending())
+}
+
+/// A response of these bytes and events, with a comment in each pause of [`COMMENT_EVERY`].
+fn response(
+    preface: Option<Bytes>,
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<ServedBody> {
+    let commented = stream::unfold(Box::pin(events), |mut events| async {
+        match timeout(COMMENT_EVERY, events.next()).await {
+            Ok(bytes) => Some((bytes?, events)),
+            Err(_) => Some((COMMENT, events)),
+        }
     });
-    event_stream(stream::iter([COMMENT]).chain(comments))
+    event_stream(stream::iter(preface).chain(commented))
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::reply::{ReplyPiece, ReplyStream};
 use super::script::{self, ReferenceStep, ScriptLine};
 use super::seen::SeenNotes;
+use crate::gateway::mcp_server::ReplyStream;
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::{
     CANCELLED, DISCOVER, INITIALIZE, META_REVISION, META_SERVER, Revision, TOOLS_CALL, TOOLS_LIST,
@@ -74,8 +74,22 @@ impl ReferenceSession {
         Arc::new(Self { terms, calls, pings, next_ping: AtomicU64::new(1) })
     }
 
+    /// Takes a message. Returns the future that answers the message on `stream`, if it is a request.
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        message: Value,
+        stream: ReplyStream,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if message["method"].is_string() && message.get("id").is_some() {
+            let session = Arc::clone(self);
+            return Some(async move { session.answer(&message, &stream).await });
+        }
+        self.take(&message);
+        None
+    }
+
     /// Takes a message that is no request.
-    pub(super) fn take(&self, message: &Value) {
+    fn take(&self, message: &Value) {
         if message["method"] == CANCELLED {
             let id = message["params"]["requestId"].to_string();
             if let Some(call) = locked(&self.calls).get(&id) {
@@ -89,7 +103,7 @@ impl ReferenceSession {
     }
 
     /// Answers a request on its stream.
-    pub(super) async fn answer(&self, request: &Value, stream: &ReplyStream) {
+    async fn answer(&self, request: &Value, stream: &ReplyStream) {
         let id = &request["id"];
         let params = &request["params"];
         let date = params["_meta"].get(META_REVISION).filter(|_| self.terms.is_modern);
@@ -114,7 +128,7 @@ impl ReferenceSession {
                 json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
             }
         };
-        stream.say(ReplyPiece::Messages(vec![answer.to_string()])).await;
+        stream.say([answer.to_string()]).await;
     }
 
     fn script(&self, params: &Value) -> Result<Vec<ReferenceStep>, String> {
@@ -165,13 +179,13 @@ impl ReferenceSession {
             for line in &step.lines {
                 match line {
                     ScriptLine::Ping => self.ping(key, stream).await,
-                    ScriptLine::HangUp => stream.say(ReplyPiece::HangUp).await,
+                    ScriptLine::HangUp => stream.hang_up().await,
                     ScriptLine::Answer => messages.push(answer(id, params)),
                     line => messages.extend(line.progress(token)),
                 }
             }
             if !messages.is_empty() {
-                stream.say(ReplyPiece::Messages(messages)).await;
+                stream.say(messages).await;
             }
         }
     }
@@ -183,7 +197,7 @@ impl ReferenceSession {
         let (tell, told) = oneshot::channel();
         locked(&self.pings).insert(id.to_string(), tell);
         let ping = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
-        stream.say(ReplyPiece::Messages(vec![ping.to_string()])).await;
+        stream.say([ping.to_string()]).await;
         if let Ok(Ok(())) = timeout(PING_WAIT, told).await {
             self.terms.notes.answered(key);
         }

@@ -13,15 +13,13 @@ use super::{ProxyTemplate, ProxyTerms};
 use crate::config::routes::{HttpUpstream, Route, Upstream};
 use crate::lab::check_progress::scenarios::Scenario;
 use crate::lab::check_progress::shell;
-use crate::lab::doctor::DoctorError;
 use crate::lab::doctor::client::DoctorClient;
 use crate::lab::doctor::link::Link;
 use crate::lab::doctor::traffic::{TrafficEntry, TransportKind};
 use crate::lab::doctor::trouble::Trouble;
-use crate::lab::doctor::web::Web;
+use crate::lab::doctor::{DoctorError, web_link};
 use crate::lab::reference::seen::SeenFacts;
 use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
-use crate::transport::mcp_http::raw_client::RawHttpClient;
 
 /// The name of the client.
 const CLIENT: &str = "milepost-check-progress";
@@ -198,13 +196,14 @@ impl PairTerms<'_> {
             return Ok(record);
         };
         let url = Url::parse(&shell::filled(address, &places))?;
+        let route = Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url.clone())));
         let proxy = ListeningProxy::start(&program)?;
         match proxy.ready(&url, self.terms.timeout).await {
             Err(why) => {
                 record.has_started = false;
                 record.trouble = Some(why);
             }
-            Ok(()) => match web_link(url, self.template.front == TransportKind::Sse) {
+            Ok(()) => match web_link(&route, self.template.front == TransportKind::Sse) {
                 Ok(link) => {
                     let client = DoctorClient::new(link, CLIENT, self.terms.timeout);
                     self.visit(client, &mut record).await;
@@ -360,14 +359,5 @@ impl PairTerms<'_> {
         let one = self.begin(client, "long", &talking, Some(json!("long"))).await?;
         let other = self.begin(client, "still", &silent, Some(json!("still"))).await?;
         client.wait(&[one, other], long + self.terms.timeout).await
-    }
-}
-
-/// A connection to a proxy at an address.
-fn web_link(url: Url, is_sse: bool) -> Result<Link, DoctorError> {
-    let route = Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url)));
-    match RawHttpClient::new(&route)? {
-        Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
-        None => Err(DoctorError::Server("the proxy has no address".to_owned())),
     }
 }

@@ -1,0 +1,175 @@
+//! The parts of an MCP server that Milepost plays itself: the demo server, and the servers of the lab.
+//!
+//! ```text
+//! lines, bodies of POST ──> one future for each request ──> ReplyStream ──> lines, events
+//! ```
+
+use std::convert::Infallible;
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
+use crate::protocol::sse;
+
+/// Pieces that wait to be written on one stream of a server that Milepost plays itself. The server waits beyond the
+/// limit.
+const PIECES_MAX: usize = 64;
+
+/// The body of a response.
+pub(crate) type ServedBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// One write.
+#[derive(Debug)]
+pub(crate) enum ReplyPiece {
+    /// Messages without line ends.
+    Messages(Vec<Bytes>),
+    /// The response ends here for its present reader.
+    HangUp,
+}
+
+/// The way of a server's messages to its client: the answer to one request, or all messages.
+#[derive(Debug, Clone)]
+pub(crate) struct ReplyStream(mpsc::Sender<ReplyPiece>);
+
+impl ReplyStream {
+    /// A stream, and the pieces that are said on it.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<ReplyPiece>) {
+        let (to, from) = mpsc::channel(PIECES_MAX);
+        (Self(to), from)
+    }
+
+    /// Sends messages, which are written in one piece. Does nothing if the client has left.
+    pub(crate) async fn say<T: Into<Bytes>>(&self, messages: impl IntoIterator<Item = T>) {
+        let messages = messages.into_iter().map(Into::into).collect();
+        let _ = self.0.send(ReplyPiece::Messages(messages)).await;
+    }
+
+    /// Ends the response for its present reader.
+    pub(crate) async fn hang_up(&self) {
+        let _ = self.0.send(ReplyPiece::HangUp).await;
+    }
+
+    /// Waits until the client has left.
+    pub(crate) async fn left(&self) {
+        self.0.closed().await;
+    }
+
+    /// Whether the client has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// Serves one client over a pair of byte streams until the input ends. `receive` gets each line with the stream for
+/// its answer, and returns the future that answers, if the line is a request.
+///
+/// # Errors
+/// If the output cannot be written.
+pub(crate) async fn serve_lines<F: Future<Output = ()> + Send + 'static>(
+    input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    receive: impl Fn(Bytes, ReplyStream) -> Option<F>,
+) -> io::Result<()> {
+    let (stream, mut pieces) = ReplyStream::new();
+    let (mut lines, mut calls) = (LineReader::new(input), JoinSet::new());
+    loop {
+        tokio::select! {
+            line = lines.next() => {
+                let Some(line) = line else { break };
+                if let Some(call) = receive(line, stream.clone()) {
+                    calls.spawn(call);
+                }
+            }
+            Some(piece) = pieces.recv() => write_lines(&mut output, piece).await?,
+            Some(_) = calls.join_next() => {}
+        }
+    }
+    while let Ok(piece) = pieces.try_recv() {
+        write_lines(&mut output, piece).await?;
+    }
+    output.shutdown().await
+}
+
+async fn write_lines(output: &mut (impl AsyncWrite + Unpin), piece: ReplyPiece) -> io::Result<()> {
+    let ReplyPiece::Messages(messages) = piece else { return Ok(()) };
+    let mut text = BytesMut::new();
+    for message in messages {
+        text.extend_from_slice(&message);
+        text.extend_from_slice(b"\n");
+    }
+    output.write_all(&text).await?;
+    output.flush().await
+}
+
+/// The lines that come out of a stream.
+pub(crate) struct LineReader<R> {
+    from: R,
+    buffer: BytesMut,
+    lines: Lines,
+}
+
+impl<R: AsyncRead + Unpin> LineReader<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self { from, buffer: BytesMut::new(), lines: Lines::new(INSPECT_MAX) }
+    }
+
+    /// The next line with its ending, or `None` at the end. What is too long to be held is skipped.
+    /// Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            while let Some(frame) = self.lines.decode(&mut self.buffer) {
+                if let LineFrame::Line(line) = frame {
+                    return Some(line);
+                }
+            }
+            if !matches!(self.from.read_buf(&mut self.buffer).await, Ok(1..)) {
+                return None;
+            }
+        }
+    }
+}
+
+/// The pieces of a stream as events, each piece at once.
+pub(crate) fn events(pieces: mpsc::Receiver<ReplyPiece>) -> impl Stream<Item = Bytes> + Send {
+    stream::unfold(pieces, |mut pieces| async {
+        loop {
+            let ReplyPiece::Messages(messages) = pieces.recv().await? else { continue };
+            let mut events = BytesMut::new();
+            messages.iter().for_each(|text| sse::append(&mut events, [text]));
+            return Some((events.freeze(), pieces));
+        }
+    })
+}
+
+/// The first event of HTTP+SSE, which names the address for messages.
+pub(crate) fn endpoint_event(address: &str) -> Bytes {
+    format!("event: endpoint\ndata: {address}\n\n").into()
+}
+
+/// A response of events.
+pub(crate) fn event_stream(
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<ServedBody> {
+    let frames = events.map(|bytes| Ok(Frame::data(bytes)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let kind = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// A response without messages.
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<ServedBody> {
+    let mut response = Response::new(Full::from(text).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
