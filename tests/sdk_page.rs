@@ -240,7 +240,10 @@ fn of_many_calls_the_failed_the_silent_and_the_longest_are_found_on_a_phone_too(
         assert_eq!(seen["chips"], json!(["failed 22", "silent 3"]), "{seen:#}");
         assert_eq!((&seen["folded"], &seen["more"]), (&json!([20, 200]), &json!("Show all 67")));
         let counts = ["unfolded", "silent", "failed", "all"].map(|what| &seen[what]);
-        assert_eq!(counts, [[67, 200], [3, 0], [0, 22], [20, 200]].map(|count| json!(count)).each_ref());
+        assert_eq!(
+            counts,
+            [[67, 200], [3, 0], [0, 22], [20, 200]].map(|count| json!(count)).each_ref()
+        );
         assert_eq!((&seen["longest"], &seen["shortest"]), (&json!("tool-227"), &json!("tool-200")));
         assert!(seen["sort"].as_str().unwrap().starts_with("Took"), "{seen:#}");
         assert_eq!(seen["youngest"], "tool-066");
