@@ -127,7 +127,7 @@ fn expect_read(seen: &Value) {
             .unwrap_or_else(|| panic!("no {name}: {seen:#}"))
     };
     let request = of("request");
-    assert!(request["sides"][0]["title"].as_str().unwrap().starts_with("The client said"));
+    assert!(request["sides"][0]["title"].as_str().unwrap().starts_with("The client sent"));
     assert!(request["sides"][0]["text"].as_str().unwrap().contains("\"name\": \"pagerank\""));
     let repaired = of("repaired");
     let [before, after] = &repaired["sides"].as_array().unwrap()[..] else {
@@ -135,7 +135,7 @@ fn expect_read(seen: &Value) {
     };
     assert_eq!(
         (&before["title"], &after["title"]),
-        (&json!("The server said"), &json!("The client got"))
+        (&json!("The server sent"), &json!("The client received"))
     );
     for side in [before, after] {
         assert!(side["text"].as_str().unwrap().contains("\"method\": \""), "{repaired:#}");
@@ -227,6 +227,29 @@ fn messages_that_passed_are_folded_and_the_newest_is_in_sight() {
         assert_eq!(seen["count"], "60 kept of 67 messages, 1 changed, added or withheld");
         assert_eq!(seen["folds"], 59);
         assert!(texts(&seen["unfolded"]).contains(&"  \"number\": 59"), "{seen:#}");
+        proxy.finish();
+    });
+}
+
+#[test]
+fn of_many_calls_the_failed_the_silent_and_the_longest_are_found_on_a_phone_too() {
+    aside(|| {
+        let silent = Server::start("silent", &[]);
+        let proxy = operated("", &route("/silent", "url", silent.url(), ""));
+        let seen = look("many", &proxy, &[], || ());
+        assert_eq!(seen["chips"], json!(["failed 22", "silent 3"]), "{seen:#}");
+        assert_eq!((&seen["folded"], &seen["more"]), (&json!([20, 200]), &json!("Show all 67")));
+        let counts = ["unfolded", "silent", "failed", "all"].map(|what| &seen[what]);
+        assert_eq!(
+            counts,
+            [[67, 200], [3, 0], [0, 22], [20, 200]].map(|count| json!(count)).each_ref()
+        );
+        assert_eq!((&seen["longest"], &seen["shortest"]), (&json!("tool-227"), &json!("tool-200")));
+        assert!(seen["sort"].as_str().unwrap().starts_with("Took"), "{seen:#}");
+        assert_eq!(seen["youngest"], "tool-066");
+        assert!(seen["recent"].as_f64().unwrap() < 5000.0, "{seen:#}");
+        assert!(seen["header"]["title"].as_f64().unwrap() < 30.0, "{seen:#}");
+        assert_eq!(seen["header"]["cut"], json!([]));
         proxy.finish();
     });
 }

@@ -71,7 +71,7 @@ impl Launch<'_> {
         let shared = Arc::clone(&state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
-        let span = tracing::info_span!("session", route = %state.route.path);
+        let span = tracing::info_span!("session", route = &*state.route.path);
         // Only a shared server gets a modern face: a client that begins a session is older than 2026-07-28.
         let mut face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
         if let Some(face) = &mut face {
@@ -133,7 +133,7 @@ impl Launch<'_> {
         })?;
         let child = shared.counts.record_child_start();
         let span =
-            tracing::info_span!("session", route = %state.route.path, pid = child_session.id());
+            tracing::info_span!("session", route = &*state.route.path, pid = child_session.id());
         let task = async move {
             let (_held, _child) = (held(), child);
             child_session.run(None).await;

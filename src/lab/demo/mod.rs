@@ -150,7 +150,7 @@ fn introduce(view: &mut DemoView<'_>) -> io::Result<()> {
     let intro = "A legacy MCP server, Milepost in front of it, and a client that asks for progress. \
                  All three are in this process; nothing is played back.";
     view.words(Tone::Plain, intro, 0)?;
-    view.words(Tone::Plain, "  ~ repaired   + added   x dropped   = as the server sent it", 2)
+    view.words(Tone::Plain, "  ~ repaired   + added   x withheld   = as the server sent it", 2)
 }
 
 /// The phase of the demonstration.
@@ -292,7 +292,7 @@ impl Show<'_, '_> {
             CallFate::Added => ('+', Tone::Added),
             CallFate::Verdict(Verdict::Repaired(_)) => ('~', Tone::Repaired),
             CallFate::Verdict(Verdict::Forwarded) => ('=', Tone::Plain),
-            CallFate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Dropped),
+            CallFate::Verdict(Verdict::Withheld(_)) => ('x', Tone::Withheld),
         };
         let right = match (&event, row.fate) {
             (Some(ClientEvent::Progress(told)), _) => {
@@ -300,7 +300,7 @@ impl Show<'_, '_> {
                 told.to_string()
             }
             (_, CallFate::Verdict(Verdict::Withheld(reason))) => {
-                format!("dropped: {}", reason.name())
+                format!("withheld: {}", reason.name())
             }
             _ => String::new(),
         };

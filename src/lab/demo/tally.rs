@@ -32,7 +32,7 @@ pub struct DemoTally {
     /// The number of added notifications, which the server did not send.
     pub added: u64,
     /// Notifications of the server that were withheld, by reason.
-    pub dropped: BTreeMap<Reason, u64>,
+    pub withheld: BTreeMap<Reason, u64>,
     /// Time until the client had its answer.
     pub took: Duration,
 }
@@ -52,7 +52,7 @@ impl DemoTally {
                 repairs.iter().for_each(|repair| *self.repairs.entry(repair).or_default() += 1);
             }
             CallFate::Verdict(Verdict::Withheld(reason)) => {
-                *self.dropped.entry(reason).or_default() += 1;
+                *self.withheld.entry(reason).or_default() += 1;
                 return;
             }
         }
@@ -85,11 +85,11 @@ pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result
     let mut reasons = BTreeMap::new();
     for tally in tallies {
         add(&mut repairs, &tally.repairs);
-        add(&mut reasons, &tally.dropped);
+        add(&mut reasons, &tally.withheld);
     }
     view.line(&[])?;
     explain(view, "repaired", &repairs, Repair::name, repair_words)?;
-    explain(view, "dropped", &reasons, Reason::name, reason_words)?;
+    explain(view, "withheld", &reasons, Reason::name, reason_words)?;
     let added: u64 = tallies.iter().map(|tally| tally.added).sum();
     if added > 0 {
         let text = format!("added    {added:3} x heartbeat: the server was silent");
@@ -108,29 +108,29 @@ pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result
 fn table(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
     let heads = [
         "                  server   usable | with Milepost, the client",
-        "                    sent  without |    got  repaired  added  dropped",
+        "                    sent  without |    got  repaired  added  withheld",
     ];
     for head in heads {
         view.line(&[(Tone::Dim, head)])?;
     }
-    for DemoTally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
+    for DemoTally { tool, sent, usable, got, repaired, added, withheld, .. } in tallies {
         let counts = format!("{sent:6}{usable:9} |{got:7}{repaired:10}{added:7}  ");
         let name = format!("{tool:18}");
         view.line(&[
             (Tone::Strong, &name),
             (Tone::Plain, &counts),
-            (Tone::Plain, &counts_or_none(dropped)),
+            (Tone::Plain, &counts_or_none(withheld)),
         ])?;
     }
     Ok(())
 }
 
 fn sentences(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
-    for DemoTally { tool, sent, usable, got, repaired, added, dropped, .. } in tallies {
-        let dropped = counts_or_none(dropped);
+    for DemoTally { tool, sent, usable, got, repaired, added, withheld, .. } in tallies {
+        let withheld = counts_or_none(withheld);
         let text = format!(
             "{tool}: server sent {sent}, without Milepost usable {usable}; client got {got}, \
-             repaired {repaired}, added {added}, dropped {dropped}"
+             repaired {repaired}, added {added}, withheld {withheld}"
         );
         view.words(Tone::Plain, &text, 2)?;
     }
@@ -178,8 +178,8 @@ fn add<K: Copy + Ord>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
     }
 }
 
-fn counts_or_none(dropped: &BTreeMap<Reason, u64>) -> String {
-    let counts = dropped.iter().map(|(reason, count)| format!("{} {count}", reason.name()));
+fn counts_or_none(withheld: &BTreeMap<Reason, u64>) -> String {
+    let counts = withheld.iter().map(|(reason, count)| format!("{} {count}", reason.name()));
     let counts: Vec<String> = counts.collect();
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }

@@ -55,7 +55,7 @@ pub(super) enum Tone {
     Dim,
     Repaired,
     Added,
-    Dropped,
+    Withheld,
 }
 
 /// One message, as the server sent it and as the client got it.
@@ -248,7 +248,7 @@ impl Live {
             Tone::Dim => 2,
             Tone::Repaired => 32,
             Tone::Added => 36,
-            Tone::Dropped => 33,
+            Tone::Withheld => 33,
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }

@@ -2,6 +2,7 @@
 //! nothing, and its policy runs no script but its own. Every byte of a recording is text in it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::lab::recordings::calls::{
     RecordedCall, RecordedCalls, RecordedMessage, RecordedSide, RecordedWay,
 };
 use crate::observe::printable::printable;
-use crate::observe::transcript::words::verdict_text;
+use crate::observe::transcript::words;
 use crate::progress::{Outcome, Verdict};
 
 /// Bytes of one message on the page. The rest is counted only: the archive has it.
@@ -46,11 +47,15 @@ pub(super) fn write(
         to,
         "<div class=\"tools\" hidden>\n<input id=\"search\" type=\"search\" aria-label=\"Search in calls\" \
          placeholder=\"Search in calls\">\n<button id=\"open\">Open all</button>\n\
-         <button id=\"close\">Close all</button>\n<span id=\"found\" role=\"status\"></span>\n</div>\n\
+         <button id=\"close\">Close all</button>\n\
+         <button id=\"failed\" aria-pressed=\"false\" hidden></button>\n<span id=\"found\" role=\"status\"></span>\n</div>\n\
          </header>\n<main>\n"
     )?;
-    for (number, call) in (1..).zip(&recording.calls) {
-        write_call(recording, (number, call), text, to)?;
+    // The first call of a tool is open: its messages show what the page is about.
+    let first = recording.calls.iter().position(|call| call.tool.is_some());
+    for (at, call) in recording.calls.iter().enumerate() {
+        let open = if Some(at) == first { " open" } else { "" };
+        write_call(recording, (at + 1, call), open, text, to)?;
     }
     let others: Vec<&RecordedMessage> =
         recording.messages.iter().filter(|message| message.call.is_none()).collect();
@@ -92,13 +97,31 @@ fn head(recording: &RecordedCalls) -> Vec<String> {
         if calls == 1 { "" } else { "s" },
         seconds(recording.length),
     )];
+    lines.extend(summary(recording));
     lines.extend(recording.remarks.iter().cloned());
     lines
+}
+
+/// How often the calls ended how, and what became of the messages of the server.
+fn summary(recording: &RecordedCalls) -> Vec<String> {
+    let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in &recording.calls {
+        *outcomes.entry(call.outcome_name()).or_default() += 1;
+    }
+    let outcomes: Vec<String> =
+        outcomes.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let messages = || recording.messages.iter();
+    let heartbeats = messages().filter(|message| message.is_beat).count();
+    let verdicts = || messages().filter_map(|message| message.verdict.as_ref());
+    let counts = words::count(verdicts, heartbeats as u64);
+    let outcomes = (!outcomes.is_empty()).then(|| format!("outcomes: {}", outcomes.join(", ")));
+    outcomes.into_iter().chain(counts.lines().map(str::to_owned)).collect()
 }
 
 fn write_call(
     recording: &RecordedCalls,
     (number, call): (usize, &RecordedCall),
+    open: &str,
     text: &mut ExportText,
     to: &mut impl Write,
 ) -> io::Result<()> {
@@ -124,7 +147,7 @@ fn write_call(
     let (label, outcome, at) = (escaped(&label), call.outcome_name(), seconds(call.at));
     write!(
         to,
-        "<details>\n<summary><span>{number}</span><span>{at}</span><b>{label}</b><span>{took}</span>\
+        "<details{open}>\n<summary><span>{number}</span><span>{at}</span><b>{label}</b><span>{took}</span>\
          <span{class}>{outcome}</span><span>{server} from the server, {client} to the client{beats}</span></summary>\n"
     )?;
     write_messages(recording.messages_of(call), call.at, text, to)?;
@@ -165,8 +188,8 @@ fn note(message: &RecordedMessage) -> String {
         RecordedWay::Stderr => "standard error",
     };
     let (class, more) = match (message.verdict, message.is_beat) {
-        (Some(verdict @ Verdict::Withheld(_)), _) => ("withheld", verdict_text(verdict)),
-        (Some(verdict), _) => ("", verdict_text(verdict)),
+        (Some(verdict @ Verdict::Withheld(_)), _) => ("withheld", words::verdict_text(verdict)),
+        (Some(verdict), _) => ("", words::verdict_text(verdict)),
         (None, true) => ("added", "heartbeat".to_owned()),
         (None, false) => ("", String::new()),
     };

@@ -40,6 +40,7 @@ pub(super) struct RouteJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<Box<str>>,
     open: i64,
+    heartbeats: u64,
     #[serde(flatten)]
     sums: Sums,
 }
@@ -65,6 +66,8 @@ pub(super) struct CallJson<'a> {
     received: u64,
     overheard: u64,
     sent: u64,
+    heartbeats: u64,
+    /// The former name of `heartbeats`, for observers of one version before.
     beats: u64,
     repaired: BTreeMap<&'static str, u64>,
     withheld: BTreeMap<&'static str, u64>,
@@ -160,6 +163,7 @@ impl Table {
             received: account.received,
             overheard: account.read_from_text,
             sent: account.sent,
+            heartbeats: account.beats,
             beats: account.beats,
             repaired: by_name(&mut repaired(account)),
             withheld: by_name(&mut withheld(account)),
@@ -181,7 +185,8 @@ impl Table {
                 }
             }
             let (route, open) = (one.name.clone(), one.open.load(Ordering::Relaxed));
-            RouteJson { route, server: one.server.get().cloned(), open, sums }
+            let server = one.server.get().cloned();
+            RouteJson { route, server, open, heartbeats: sums.beats, sums }
         };
         routes.iter().map(shown).collect()
     }

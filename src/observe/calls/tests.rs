@@ -171,7 +171,7 @@ fn a_call_is_known_from_its_request_to_its_answer() {
     assert_eq!(call["withheld"], json!({"duplicate": 1}));
     assert_eq!(call["repaired"], json!({"token": 1, "lift": 1, "message": 1}));
     assert_eq!(
-        (&call["received"], &call["sent"], &call["beats"]),
+        (&call["received"], &call["sent"], &call["heartbeats"]),
         (&json!(3), &json!(3), &json!(1))
     );
     let took = call["ended"].as_u64().unwrap() - call["opened"].as_u64().unwrap();
@@ -179,8 +179,8 @@ fn a_call_is_known_from_its_request_to_its_answer() {
     let route = &all(&talk.table)["routes"][0];
     assert_eq!(
         *route,
-        json!({"route":"/r","open":1,"calls":1,"received":3,"sent":3,"beats":1,"repaired":3,
-               "withheld":1,"without_token":0,"failed":0})
+        json!({"route":"/r","open":1,"calls":1,"received":3,"sent":3,"heartbeats":1,
+               "beats":1,"repaired":3,"withheld":1,"without_token":0,"failed":0})
     );
     assert_eq!(all(&talk.table)["routes"][1]["route"], json!("/idle"));
 }
@@ -458,7 +458,7 @@ fn a_report_without_a_figure_shows_its_words_and_no_figure() {
     talk.progress("1", r#""progress":3,"total":10,"message":"still three""#);
     assert_eq!(shown(&talk), [json!("3"), json!("10"), json!("still three")]);
     talk.pass(Duration::from_secs(11));
-    assert_eq!((&last(&talk)["beats"], &shown(&talk)[0]), (&json!(1), &json!("3")));
+    assert_eq!((&last(&talk)["heartbeats"], &shown(&talk)[0]), (&json!(1), &json!("3")));
 }
 
 #[test]

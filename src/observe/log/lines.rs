@@ -2,7 +2,7 @@
 //!
 //! Text of clients and servers appears in values only. In a text line a value is quoted unless it
 //! is a plain word, and no character of a value steers a terminal or ends the line; no value is
-//! longer than [`VALUE_MAX`].
+//! longer than [`VALUE_MAX`]. Only the colours of this file steer a terminal, and only on a terminal.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -10,17 +10,120 @@ use std::fmt::{self, Debug, Write};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::span::Record;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
+use crate::progress::Outcome;
+
 // Every value goes through this file, also values in log lines of libraries, so that no code that
 // logs has to remember it.
 /// Bytes of one value in a log line. A longer value is cut; a tool's name may be megabytes long.
 pub(super) const VALUE_MAX: usize = 4 << 10;
+
+/// The end of each colour.
+const RESET: &str = "\u{1b}[0m";
+const DIM: &str = "\u{1b}[2m";
+const RED: &str = "\u{1b}[31m";
+const GREEN: &str = "\u{1b}[32m";
+const YELLOW: &str = "\u{1b}[33m";
+const BLUE: &str = "\u{1b}[34m";
+const PURPLE: &str = "\u{1b}[35m";
+
+/// The field of the line of a call that has a colour.
+const OUTCOME: &str = "outcome";
+
+/// The end of the name of a field in milliseconds. In a line of text the name has no such end, and
+/// the value is a duration for people: `took_ms` is `took=3.0s`.
+const MILLISECONDS: &str = "_ms";
+
+/// A line of text: the time, the level, the message and the values of the event, then the values of
+/// its spans. A value that the event has too is written once, at its place among those of the spans.
+#[derive(Debug)]
+pub(super) struct Plain;
+
+impl<S> FormatEvent<S, PlainFields> for Plain
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, PlainFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let level = *event.metadata().level();
+        paint(&mut writer, Some(DIM), format_args!("{time}"))?;
+        writer.write_char(' ')?;
+        paint(&mut writer, Some(color_of_level(level)), format_args!("{level:>5}"))?;
+        writer.write_char(' ')?;
+        let spans: Vec<_> = context.event_scope().into_iter().flat_map(Scope::from_root).collect();
+        let of_spans = spans.iter().flat_map(|span| span.metadata().fields().iter());
+        let of_spans = of_spans.map(|field| field.name()).collect();
+        let mut visitor =
+            PlainFieldVisitor { writer: writer.by_ref(), is_first: true, of_spans, result: Ok(()) };
+        event.record(&mut visitor);
+        visitor.result?;
+        for span in &spans {
+            let extensions = span.extensions();
+            let fields = extensions.get::<FormattedFields<PlainFields>>();
+            if let Some(fields) = fields.filter(|fields| !fields.fields.is_empty()) {
+                write!(writer, " {}", fields.fields)?;
+            }
+        }
+        writer.write_char('\n')
+    }
+}
+
+/// Writes text in a colour, on a terminal.
+fn paint(writer: &mut Writer<'_>, color: Option<&str>, text: fmt::Arguments<'_>) -> fmt::Result {
+    match color.filter(|_| writer.has_ansi_escapes()) {
+        Some(color) => write!(writer, "{color}{text}{RESET}"),
+        None => writer.write_fmt(text),
+    }
+}
+
+fn color_of_level(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => RED,
+        Level::WARN => YELLOW,
+        Level::INFO => GREEN,
+        Level::DEBUG => BLUE,
+        Level::TRACE => PURPLE,
+    }
+}
+
+/// The colour of the outcome of a call: green for an end as the server meant it, red for an error,
+/// yellow for a call that its client gave up.
+fn color_of_outcome(outcome: &str) -> Option<&'static str> {
+    let is = |known: &[Outcome]| known.iter().any(|known| known.name() == outcome);
+    match () {
+        () if is(&[Outcome::Result, Outcome::Interim, Outcome::TaskEnded, Outcome::Settled]) => {
+            Some(GREEN)
+        }
+        () if is(&[Outcome::Error, Outcome::ToolError, Outcome::TimedOut, Outcome::ServerGone]) => {
+            Some(RED)
+        }
+        () if is(&[Outcome::Cancelled, Outcome::ClientLeft]) => Some(YELLOW),
+        () => None,
+    }
+}
+
+/// A duration for people: `340ms`, `3.0s`, `2m05s`, `1h02m`.
+fn duration_text(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0 => format!("{milliseconds}ms"),
+        1..60 => format!("{seconds}.{}s", milliseconds % 1000 / 100),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
 
 /// The values of a line of text.
 #[derive(Debug)]
@@ -28,7 +131,8 @@ pub(super) struct PlainFields;
 
 impl<'w> FormatFields<'w> for PlainFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut visitor = PlainFieldVisitor { writer, is_first: true, result: Ok(()) };
+        let mut visitor =
+            PlainFieldVisitor { writer, is_first: true, of_spans: Vec::new(), result: Ok(()) };
         fields.record(&mut visitor);
         visitor.result
     }
@@ -37,30 +141,45 @@ impl<'w> FormatFields<'w> for PlainFields {
 struct PlainFieldVisitor<'w> {
     writer: Writer<'w>,
     is_first: bool,
+    /// The names of fields that the spans of the event have. The event's own are left out.
+    of_spans: Vec<&'static str>,
     result: fmt::Result,
 }
 
 impl PlainFieldVisitor<'_> {
-    fn put(&mut self, field: &Field, text: &Cut, is_text: bool) {
+    fn put(&mut self, name: &'static str, text: &Cut, is_text: bool) {
+        if self.result.is_err() || self.of_spans.contains(&name) {
+            return;
+        }
         let gap = if std::mem::take(&mut self.is_first) { "" } else { " " };
-        let more = if text.is_cut { "…" } else { "" };
-        let text = &text.text;
-        let written = match name(field) {
-            "message" => {
-                let shown = text.chars().try_for_each(|sign| match sign {
-                    _ if is_plain(sign) || matches!(sign, ' ' | '"' | '=' | '\'' | '\\') => {
-                        self.writer.write_char(sign)
-                    }
-                    _ => write!(self.writer, "{}", sign.escape_debug()),
-                });
-                shown.and_then(|()| self.writer.write_str(more))
-            }
-            name if is_text || text.is_empty() || !text.chars().all(is_plain) => {
-                write!(self.writer, "{gap}{name}={text:?}{more}")
-            }
-            name => write!(self.writer, "{gap}{name}={text}{more}"),
+        self.result = match name {
+            "message" => self.write_message(text),
+            name => write!(self.writer, "{gap}{name}=").and_then(|()| {
+                self.write_value((name == OUTCOME).then_some(&*text.text), text, is_text)
+            }),
         };
-        self.result = self.result.and(written);
+    }
+
+    fn write_message(&mut self, text: &Cut) -> fmt::Result {
+        for sign in text.text.chars() {
+            if is_plain(sign) || matches!(sign, ' ' | '"' | '=' | '\'' | '\\') {
+                self.writer.write_char(sign)?;
+            } else {
+                write!(self.writer, "{}", sign.escape_debug())?;
+            }
+        }
+        self.writer.write_str(text.mark())
+    }
+
+    /// Writes a value. `outcome`: the value is this outcome of a call.
+    fn write_value(&mut self, outcome: Option<&str>, text: &Cut, is_text: bool) -> fmt::Result {
+        let color = outcome.and_then(color_of_outcome);
+        let (value, mark) = (&text.text, text.mark());
+        if is_text || value.is_empty() || !value.chars().all(is_plain) {
+            paint(&mut self.writer, color, format_args!("{value:?}{mark}"))
+        } else {
+            paint(&mut self.writer, color, format_args!("{value}{mark}"))
+        }
     }
 }
 
@@ -70,16 +189,23 @@ fn is_plain(sign: char) -> bool {
 }
 
 impl Visit for PlainFieldVisitor<'_> {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match name(field).strip_suffix(MILLISECONDS) {
+            Some(name) => self.put(name, &Cut::of(format_args!("{}", duration_text(value))), false),
+            None => self.put(name(field), &Cut::of(format_args!("{value}")), false),
+        }
+    }
+
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, &Cut::of(format_args!("{value}")), true);
+        self.put(name(field), &Cut::of(format_args!("{value}")), true);
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.put(field, &Cut::of(format_args!("{value}")), true);
+        self.put(name(field), &Cut::of(format_args!("{value}")), true);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.put(field, &Cut::of(format_args!("{value:?}")), false);
+        self.put(name(field), &Cut::of(format_args!("{value:?}")), false);
     }
 }
 
@@ -95,6 +221,11 @@ impl Cut {
         // A part that does not fit is left out, and the line says so.
         let _ = cut.write_fmt(value);
         cut
+    }
+
+    /// The mark behind a value that is cut.
+    fn mark(&self) -> &'static str {
+        if self.is_cut { "…" } else { "" }
     }
 }
 
@@ -235,4 +366,98 @@ impl Visit for JsonFieldVisitor<'_> {
 /// A field's name without the prefix of raw identifiers.
 fn name(field: &Field) -> &'static str {
     field.name().trim_start_matches("r#")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::MakeWriter;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// The lines of a log.
+    #[derive(Clone, Default)]
+    struct WrittenLines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for WrittenLines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(line)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for WrittenLines {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The lines of text that `act` logs, on a terminal or in a file.
+    fn written(is_terminal: bool, act: impl FnOnce()) -> String {
+        let lines = WrittenLines::default();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(lines.clone())
+            .with_ansi(is_terminal)
+            .fmt_fields(PlainFields)
+            .event_format(Plain);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), act);
+        let lines = lines.0.lock().unwrap().clone();
+        String::from_utf8(lines).unwrap()
+    }
+
+    /// The line without its time.
+    fn line(act: impl FnOnce()) -> String {
+        written(false, act).split_once("Z ").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_line_has_the_values_of_its_event_and_then_those_of_its_span() {
+        let line = line(|| {
+            let _span = tracing::info_span!("session", route = "/a", pid = 7).entered();
+            tracing::info!(tool = "work", "call");
+        });
+        assert_eq!(line, " INFO call tool=\"work\" route=\"/a\" pid=7\n");
+    }
+
+    #[test]
+    fn a_value_that_an_event_and_its_span_have_is_written_once() {
+        let line = line(|| {
+            let _span = tracing::info_span!("session", route = "/a").entered();
+            tracing::warn!(route = "/a", tool = "work", "call");
+        });
+        assert_eq!(line, " WARN call tool=\"work\" route=\"/a\"\n");
+    }
+
+    #[test]
+    fn a_field_that_is_none_is_left_out() {
+        let line = line(|| tracing::debug!(tool = "work", sent = None::<u64>, "call"));
+        assert_eq!(line, "DEBUG call tool=\"work\"\n");
+    }
+
+    #[test]
+    fn milliseconds_are_durations_for_people() {
+        let line = line(|| tracing::info!(took_ms = 3040_u64, left = 3_u64, "call"));
+        assert_eq!(line, " INFO call took=3.0s left=3\n");
+        let texts = [0, 999, 1000, 59_999, 60_000, 3_599_999, 3_720_000].map(duration_text);
+        assert_eq!(texts, ["0ms", "999ms", "1.0s", "59.9s", "1m00s", "59m59s", "1h02m"]);
+    }
+
+    #[test]
+    fn colours_are_written_to_a_terminal_only_and_never_by_a_value() {
+        let act = || tracing::info!(outcome = "tool error", tool = "\u{1b}[31m", "call");
+        let line = written(true, act);
+        assert!(line.starts_with("\u{1b}[2m20"), "{line:?}");
+        let rest = "Z\u{1b}[0m \u{1b}[32m INFO\u{1b}[0m call \
+                    outcome=\u{1b}[31m\"tool error\"\u{1b}[0m tool=\"\\u{1b}[31m\"\n";
+        assert!(line.ends_with(rest), "{line:?}");
+        assert!(!written(false, act).contains('\u{1b}'));
+    }
 }

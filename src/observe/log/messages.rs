@@ -115,7 +115,6 @@ impl Names {
         let id = message.and_then(Message::id).filter(|id| id.len() <= ID_MAX);
         let id = id.as_deref().map(String::from_utf8_lossy);
         debug!(
-            route = self.route.as_deref(),
             sender,
             receiver,
             kind = message.map(|message| kind(message.kind())),
@@ -125,6 +124,7 @@ impl Names {
             verdict,
             reason,
             observed = self.is_observed.then_some(true),
+            route = self.route.as_deref(),
             "message"
         );
     }

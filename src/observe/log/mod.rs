@@ -3,6 +3,7 @@
 mod advice;
 mod batches;
 mod budget;
+mod call_line;
 mod directives;
 mod lines;
 mod messages;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use tracing::{Level, Metadata, debug, info, warn};
+use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -28,13 +29,14 @@ pub use messages::MessageLog;
 
 use advice::advise;
 use batches::Batches;
+use call_line::{counts, nonzero};
 
 use crate::observe::metrics::RouteCounts;
 use crate::observe::otlp;
 use crate::observe::otlp::{SpanEvent, SpanMark};
 use crate::progress::clients::Client;
 use crate::progress::{
-    CallId, FilterEvent, KindCounts, LateNews, Reason, Repair, Summary, TaskNews, Verdict,
+    CallId, FilterEvent, KindCounts, LateNews, Reason, Repair, TaskNews, Verdict,
 };
 use crate::protocol::trace_context::TraceContext;
 
@@ -133,8 +135,8 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     // A second start, as tests may try, changes nothing.
     let started = match format {
         LogFormat::Text => {
-            let lines = lines.with_target(false).with_ansi(io::stderr().is_terminal());
-            filtered.with(lines.fmt_fields(lines::PlainFields)).try_init().is_ok()
+            let lines = lines.with_ansi(has_colors()).fmt_fields(lines::PlainFields);
+            filtered.with(lines.event_format(lines::Plain)).try_init().is_ok()
         }
         LogFormat::Json => {
             let lines = lines.fmt_fields(lines::Json).event_format(lines::Json);
@@ -147,6 +149,12 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
         start_writer();
     }
     Ok(Log(()))
+}
+
+/// Whether lines of text have colours: on a terminal, unless `NO_COLOR` is set.
+fn has_colors() -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !is_refused
 }
 
 /// Starts the thread that writes the lines, and has lines written before the text of a panic.
@@ -298,14 +306,13 @@ impl Who {
             Self::One(_) | Self::Several => {}
         }
     }
-}
 
-impl std::fmt::Display for Who {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    /// The name for the line of the connection, if a client has given its name.
+    fn name(&self) -> Option<String> {
         match self {
-            Self::Unknown => f.write_str("unknown"),
-            Self::One(client) => write!(f, "{client}"),
-            Self::Several => f.write_str("several"),
+            Self::Unknown => None,
+            Self::One(client) => Some(client.to_string()),
+            Self::Several => Some("several".to_owned()),
         }
     }
 }
@@ -363,7 +370,7 @@ impl Connection {
                 let route = self.counts.as_deref().map(RouteCounts::route);
                 let trace = otlp::record(summary, route, &marks);
                 let of_client = || summary.trace.as_deref().map(TraceContext::trace_id);
-                note_call(summary, route, trace.or_else(of_client).as_deref());
+                call_line::write(summary, route, trace.or_else(of_client).as_deref());
                 advise(summary);
             }
         }
@@ -424,16 +431,16 @@ impl Connection {
         }
     }
 
-    /// Logs the counts of the connection.
+    /// Logs the counts of the connection. A count that is zero is left out.
     pub fn finish(&self) {
         info!(
-            route = self.counts.as_deref().map(RouteCounts::route),
-            forwarded = self.forwarded,
+            forwarded = nonzero(self.forwarded),
             repaired = counts(&self.repaired, |repair| repair.name()),
             withheld = counts(&self.withheld, |reason| reason.name()),
-            beats = self.beats,
-            without_token = self.without_token,
-            client = self.client.to_string(),
+            heartbeats = nonzero(self.beats),
+            without_token = nonzero(self.without_token),
+            client = self.client.name(),
+            route = self.counts.as_deref().map(RouteCounts::route),
             "connection over"
         );
     }
@@ -447,44 +454,4 @@ impl Drop for Connection {
             counts.in_flight(-self.open);
         }
     }
-}
-
-/// Writes the line of a call. Requests other than `tools/call` are logged at `debug` only.
-fn note_call(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
-    if !tracing::enabled!(Level::INFO) {
-        return;
-    }
-    let account = &call.account;
-    let outcome = call.outcome.name();
-    let hop = call.hop.as_deref();
-    let token = call.token.as_ref().map(|token| String::from_utf8_lossy(token).into_owned());
-    macro_rules! line {
-        ($level:ident) => {
-            $level!(
-                tool = call.tool.as_deref().unwrap_or(&call.method),
-                token = token.as_deref().unwrap_or("none"),
-                took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
-                outcome,
-                progress_in = account.received,
-                overheard = account.read_from_text,
-                progress_out = account.sent,
-                repaired = counts(&account.repaired, |repair| repair.name()),
-                dropped = counts(&account.withheld, |reason| reason.name()),
-                beats = account.beats,
-                route,
-                owner = hop.map(|hop| &*hop.owner),
-                forwarded = hop.map(|hop| hop.forwarded),
-                trace_id,
-                "call"
-            )
-        };
-    }
-    if call.tool.is_some() { line!(info) } else { line!(debug) }
-}
-
-/// `lift 3, token 1`, or `none`.
-fn counts<K: Ord + Copy>(counts: &KindCounts<K>, name: impl Fn(K) -> &'static str) -> String {
-    let words: Vec<String> =
-        counts.iter().map(|(kind, count)| format!("{} {count}", name(kind))).collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }

@@ -27,7 +27,7 @@ async fn each_call_comes_to_what_the_table_says() {
     assert_eq!(pagerank.faults, BTreeMap::from([(MessageFault::Method, 10)]));
     assert_eq!((pagerank.got, pagerank.repaired, pagerank.added), (9, 9, 0));
     assert_eq!(pagerank.repairs, BTreeMap::from([(Repair::Dialect, 9), (Repair::Token, 9)]));
-    assert_eq!(pagerank.dropped, BTreeMap::from([(Reason::Overtaken, 1)]));
+    assert_eq!(pagerank.withheld, BTreeMap::from([(Reason::Overtaken, 1)]));
 
     assert_eq!((index_files.sent, index_files.usable), (10, 0));
     assert_eq!(index_files.faults, BTreeMap::from([(MessageFault::Token, 10)]));
@@ -35,8 +35,8 @@ async fn each_call_comes_to_what_the_table_says() {
     assert_eq!(index_files.repairs[&Repair::Lift], 2);
     assert_eq!(index_files.repairs[&Repair::Number], 1);
     assert_eq!(index_files.repairs[&Repair::Total], 8);
-    let dropped = BTreeMap::from([(Reason::Late, 1), (Reason::Duplicate, 1)]);
-    assert_eq!(index_files.dropped, dropped);
+    let withheld = BTreeMap::from([(Reason::Late, 1), (Reason::Duplicate, 1)]);
+    assert_eq!(index_files.withheld, withheld);
 
     assert_eq!((quarterly_report.sent, quarterly_report.usable), (0, 0));
     let counts = (quarterly_report.got, quarterly_report.repaired, quarterly_report.added);
@@ -97,7 +97,7 @@ fn as_a_process_it_ends_by_itself_and_well() {
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{shown}");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    for word in ["repaired", "dropped", "added", "quarterly_report: running"] {
+    for word in ["repaired", "withheld", "added", "quarterly_report: running"] {
         assert!(shown.contains(word), "no {word} in {shown}");
     }
     assert!(!shown.contains('\u{1b}'), "a control sequence in {shown}");

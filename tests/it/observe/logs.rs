@@ -178,9 +178,6 @@ fn expect_calls(log: &str, json: bool) {
     } else {
         let is_call = |line: &&str| {
             let rest = line.split_once(" INFO ").unwrap_or_default().1;
-            let rest = rest.split_once("}: ").map_or(rest, |(span, rest)| {
-                if span.starts_with("session{") { rest } else { span }
-            });
             rest.starts_with("call tool=\"")
         };
         let calls = log.lines().filter(is_call);
@@ -269,7 +266,7 @@ fn through_serve(format: &str) -> String {
 fn names_and_lines_of_servers_are_no_part_of_a_line_of_serve() {
     let log = through_serve("text");
     expect_calls(&log, false);
-    let line = r#"}: server line="2026-01-01T00:00:00.000000Z  INFO call tool=\"forged\"""#;
+    let line = r#" INFO server line="2026-01-01T00:00:00.000000Z  INFO call tool=\"forged\"""#;
     assert!(log.contains(line), "{log:.3000}");
     expect_calls(&through_serve("json"), true);
 }

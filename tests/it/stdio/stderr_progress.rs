@@ -89,7 +89,7 @@ fn two_calls_at_once_get_nothing_of_it_and_the_log_says_why() {
     let first = session.lines_until(r#""id":1"#);
     assert_eq!(first.len(), 1, "{first:?}");
     let log = || session.stderr();
-    until("its line is in the log", || log().contains("dropped=\"ambiguous"));
+    until("its line is in the log", || log().contains("withheld=\"ambiguous"));
     session.lines_until(r#""id":2"#);
     assert_eq!(session.finish().1, Some(0));
 }

@@ -241,7 +241,7 @@ const scenes = {
     async lost() {
         const call = {
             n: 1, route: '/other', method: 'tools/call', tool: 'of_before', client: null, token: true, opened: Date.now(), ended: null, outcome: null,
-            progress: '2', total: null, message: null, spoke: null, told: null, received: 0, overheard: 0, sent: 0, beats: 0, repaired: {}, withheld: {}, messages: 0,
+            progress: '2', total: null, message: null, spoke: null, told: null, received: 0, overheard: 0, sent: 0, heartbeats: 0, repaired: {}, withheld: {}, messages: 0,
         };
         const events = { routes: [], calls: [call], now: Date.now() };
         const body = Object.entries(events).map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
@@ -270,7 +270,7 @@ const scenes = {
     async messages() {
         const call = {
             n: 1, route: '/other', method: 'tools/call', tool: 'long', client: null, token: true, opened: Date.now(), ended: null, outcome: null,
-            progress: null, total: null, message: 'still indexing', spoke: null, told: null, received: 60, overheard: 0, sent: 60, beats: 0, repaired: {}, withheld: {}, messages: 60,
+            progress: null, total: null, message: 'still indexing', spoke: null, told: null, received: 60, overheard: 0, sent: 60, heartbeats: 0, repaired: {}, withheld: {}, messages: 60,
         };
         const messages = Array.from({ length: 60 }, (_, at) => ({ at, what: 'forwarded', why: [], because: [], before: `{"number":${at}}`, after: null }));
         Object.assign(messages[3], { what: 'repaired', why: ['token'], because: ['b'], after: '{"number":"three"}' });
@@ -297,6 +297,58 @@ const scenes = {
         await page.locator('.fold[open] .side code').first().waitFor();
         seen.unfolded = await page.locator('.fold[open] .side code').allTextContents();
         await expectAccessible('folded');
+    },
+
+    /** Of many calls those in flight are folded, failed and silent ones are a click away, and columns sort; also on a phone. */
+    async many() {
+        const began = Date.now();
+        const call = (n, more) => ({
+            n, route: n % 2 ? '/odd' : '/even', method: 'tools/call', tool: `tool-${String(n).padStart(3, '0')}`, client: null, token: true, opened: began - 70_000 + n, ended: null, outcome: null,
+            progress: null, total: null, message: null, spoke: null, told: null, received: 0, overheard: 0, sent: 0, heartbeats: 0, repaired: {}, withheld: {}, messages: 0, ...more,
+        });
+        const open = Array.from({ length: 67 }, (_, n) => call(n, n < 3 ? {} : { spoke: began + 3_600_000 }));
+        const past = Array.from({ length: 200 }, (_, at) => {
+            const n = 100 + at;
+            return call(n, { ended: began - 69_000 + n + n * 37 % 200 * 10, outcome: n % 9 ? 'result' : 'tool error' });
+        });
+        const body = Object.entries({ routes: [], calls: [...open, ...past], now: began })
+            .map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('');
+        await page.route('**/calls', route => route.fulfill({ contentType: 'text/event-stream', body }));
+        await page.route('**/calls/*', route => route.fulfill({ json: { call: past[127], left_out: 0, messages: [] } }));
+        await page.goto(options.url);
+        await rows('past').nth(199).waitFor({ state: 'attached' });
+        const [failed, silent] = [page.locator('#only-failed'), page.locator('#only-silent')];
+        const counts = async () => [await rows('open').count(), await rows('past').count()];
+        const first = table => rows(table).first().locator('.link').textContent();
+        seen.chips = [await failed.textContent(), await silent.textContent()];
+        seen.folded = await counts();
+        seen.more = await page.locator('#open-more').textContent();
+        await page.locator('#open-more').click();
+        seen.unfolded = await counts();
+        await page.locator('#open-more').click();
+        await silent.click();
+        seen.silent = await counts();
+        await failed.click();
+        seen.failed = await counts();
+        await expectAccessible('many');
+        await failed.click();
+        seen.all = await counts();
+        const took = page.locator('#past').getByRole('button', { name: 'Took' });
+        await took.click();
+        seen.longest = await first('past');
+        await took.click();
+        seen.shortest = await first('past');
+        seen.sort = await page.locator('#past th[aria-sort=ascending]').innerText();
+        await page.locator('#open').getByRole('button', { name: 'Running' }).click();
+        seen.youngest = await first('open');
+        await page.setViewportSize({ width: 390, height: 844 });
+        seen.recent = await page.locator('#past-title').evaluate(title => title.getBoundingClientRect().top + scrollY);
+        await rows('past').first().getByRole('button').click();
+        await page.locator('#details[open]').waitFor();
+        seen.header = await page.locator('#details > header').evaluate(header => ({
+            title: header.querySelector('h2').getBoundingClientRect().height,
+            cut: [...header.children].filter(child => child.scrollWidth > child.clientWidth + 1 || child.getBoundingClientRect().right > innerWidth).map(child => child.textContent),
+        }));
     },
 
     /** A token is asked for, and kept for as long as the tab is open. */

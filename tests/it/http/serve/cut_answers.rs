@@ -120,7 +120,7 @@ async fn a_stored_answer_that_cannot_be_read_breaks_the_response_off() {
         assert!(text.len() < 32 << 20);
         assert!(!is_whole, "the client takes {} bytes for the answer", text.len());
         let line = stage.proxy.logged(&["WARN", "cannot be read back"]);
-        assert!(line.contains("route=/a") && line.contains("folder="), "{line}");
+        assert!(line.contains("route=\"/a\"") && line.contains("folder="), "{line}");
         let (mut client, session) = stage.client(http2).await;
         let headers = [("mcp-session-id", &*session)];
         let small = client.send("POST", address, &headers, tool("small", 2)).await;

@@ -89,7 +89,7 @@ fn the_line_of_a_call_names_the_owner_and_says_whether_the_call_was_forwarded() 
             assert!(answer.rest().contains("\"result\""));
             one.logged(&[
                 &format!("call tool=\"{tool}\""),
-                &format!("route=\"{path}\" owner=\"{owner}\" forwarded={forwarded}"),
+                &format!("owner=\"{owner}\" forwarded={forwarded} route=\"{path}\""),
             ]);
         }
     }

@@ -122,5 +122,5 @@ fn a_call_that_could_be_resumed_has_its_line_when_its_session_is_over() {
     let mut ended = Exchange::send(proxy.address(), "DELETE", "/a", &headers, "");
     upstream.asked().raw("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(ended.status(), 200);
-    proxy.logged(&["call tool=\"work\"", "outcome=\"client left\"", "progress_out=1"]);
+    proxy.logged(&["call tool=\"work\"", "outcome=\"client left\"", " sent=1 "]);
 }

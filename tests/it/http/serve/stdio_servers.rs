@@ -90,7 +90,7 @@ fn a_session_has_a_child_whose_standard_error_is_in_the_log() {
     assert!(stream.event().unwrap().contains(r#""progress": 1"#));
     let line = proxy.logged(&["pids "]);
     let [pid, _] = pids(&proxy, 1)[0];
-    assert!(line.contains("route=/a") && line.contains(&format!("pid={pid}")), "{line}");
+    assert!(line.contains("route=\"/a\"") && line.contains(&format!("pid={pid}")), "{line}");
     assert!(line.contains(r"end\u{1b}[31m") && !line.contains('\x1b'), "{line}");
     let headers = [("mcp-session-id", &session[..])];
     let mut ended = Exchange::send(proxy.address(), "DELETE", "/a", &headers, "");

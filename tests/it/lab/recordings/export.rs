@@ -91,7 +91,13 @@ fn the_page_loads_and_runs_nothing_of_a_recording() {
 fn the_page_has_a_row_for_each_call_with_both_sides() {
     let page = page(&[&recording(BUILDS)]);
     // Three calls of tools, the beginning, and the messages of no call.
-    assert_eq!(page.matches("<details>").count(), 5, "{page}");
+    assert_eq!(page.matches("<details").count(), 5, "{page}");
+    // The first call of a tool is open, and lines above the calls sum them up.
+    let (_, open) = page.split_once("<details open>\n").unwrap();
+    assert!(open.starts_with("<summary><span>2</span>"), "{page}");
+    let summary = page.split_once("<p>outcomes: ").unwrap().1.split_once("</p>").unwrap().0;
+    assert!(summary.contains("result 2, tool error 1"), "{summary}");
+    assert!(page.contains("<p>of the server&#39;s messages "), "{page}");
     assert!(page.contains("<b>build · tools/call</b><span>0.500 s</span><span>result</span><span>1 from the server, 1 to the client</span>"), "{page}");
     assert!(page.contains("<span class=\"bad\">tool error</span>"), "{page}");
     assert_eq!(page.matches("&lt;b&gt;compiling&lt;/b&gt;").count(), 2, "{page}");
