@@ -330,10 +330,11 @@ impl DoctorReport {
             let (grade, besides) = self.graded(after);
             let _ = write!(to, "; through Milepost it {grade}{besides}");
             let shows_any = |of: &Examined| ShownReports::of(of).shown > 0;
+            let lacks = ShownReports::of(&self.before).words().is_some();
             if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
                 let _ = write!(to, ", and the content of some findings does not arrive");
-            } else if !shows_any(&self.before) && shows_any(after) {
-                let _ = write!(to, ", and shows reports");
+            } else if lacks && !shows_any(&self.before) && shows_any(after) {
+                let _ = write!(to, ", and shows them");
             }
         }
         let _ = writeln!(to, ".");
