@@ -68,15 +68,19 @@ impl ShownReports {
 
     /// What is not shown, as the end of a sentence about a client; `None` if every report is shown.
     pub fn words(self) -> Option<String> {
-        let Self { shown, sent, needs_get } = self;
+        let Self { shown, sent, .. } = self;
         let count = match shown {
             _ if shown >= sent => return None,
             0 => "nothing".to_owned(),
             some => some.to_string(),
         };
         let reports = if sent == 1 { "report" } else { "reports" };
-        let unless = if needs_get { " unless it opens a GET stream" } else { "" };
-        Some(format!("shows {count} of {sent} {reports}{unless}"))
+        Some(format!("shows {count} of {sent} {reports}"))
+    }
+
+    /// The clients that show more, as the end of the same sentence.
+    pub const fn exception(self) -> &'static str {
+        if self.needs_get { " unless it opens a GET stream" } else { "" }
     }
 }
 
@@ -135,13 +139,7 @@ mod tests {
             ),
             // A message of a method that tells nothing is no report.
             (0, 0, &[(Rule::MethodOther, 4)], Grade::Fine, None),
-            (
-                5,
-                5,
-                &[(Rule::OnGet, 5)],
-                Grade::ShowsLess,
-                Some("shows nothing of 5 reports unless it opens a GET stream"),
-            ),
+            (5, 5, &[(Rule::OnGet, 5)], Grade::ShowsLess, Some("shows nothing of 5 reports")),
             (3, 3, &[(Rule::FigureRepeats, 1)], Grade::MayBreak, None),
             (0, 0, &[(Rule::NoAnswer, 1)], Grade::MayBreak, None),
             (
@@ -157,6 +155,9 @@ mod tests {
             let said = ShownReports::of(&examined).words();
             assert_eq!(said.as_deref(), words, "{findings:?}");
         }
+        let on_get = ShownReports::of(&session(5, 5, &[(Rule::OnGet, 5)]));
+        assert_eq!(on_get.exception(), " unless it opens a GET stream");
+        assert_eq!(ShownReports::of(&session(0, 5, &[(Rule::Method, 5)])).exception(), "");
     }
 
     #[test]

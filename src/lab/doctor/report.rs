@@ -342,7 +342,8 @@ impl DoctorReport {
 
     /// The grade of a session as the predicate of a sentence, and what is to be added to that sentence.
     fn graded(&self, of: &Examined) -> (String, String) {
-        let less = ShownReports::of(of).words();
+        let reports = ShownReports::of(of);
+        let (less, unless) = (reports.words(), reports.exception());
         match (Grade::of(of), less) {
             (Grade::Fine, _) if of.has_risk() => {
                 (self.colors.doubtful("is fine"), ", but for a risk".to_owned())
@@ -350,10 +351,10 @@ impl DoctorReport {
             (Grade::Fine, _) => (self.colors.good("is fine"), String::new()),
             (Grade::ShowsLess, less) => {
                 let less = less.unwrap_or_else(|| "does not show some messages".to_owned());
-                (self.colors.doubtful(&less), String::new())
+                (self.colors.doubtful(&less), unless.to_owned())
             }
             (Grade::MayBreak, less) => {
-                let less = less.map(|less| format!(", and {less}")).unwrap_or_default();
+                let less = less.map(|less| format!(", and {less}{unless}")).unwrap_or_default();
                 (self.colors.bad("may break"), less)
             }
         }
