@@ -34,7 +34,7 @@ pub struct DoctorArgs {
     /// Make no further call, with another token, where a call stays silent or fails
     #[arg(long, requires = "call")]
     once: bool,
-    /// Call the tool without a question; otherwise a terminal asks about tools without `readOnlyHint`
+    /// Do not ask on the terminal before calls of a tool that has no `readOnlyHint`
     #[arg(long, requires = "call")]
     yes: bool,
     /// Examine the server of a route of this file, without and with the settings of the route
