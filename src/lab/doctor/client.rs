@@ -451,3 +451,19 @@ fn tools_that_read(page: &Value) -> impl Iterator<Item = String> {
     let reads = tools.filter(|tool| tool["annotations"]["readOnlyHint"] == true);
     reads.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_only_reads_by_its_own_account() {
+        let page = json!({ "tools": [
+            { "name": "reads", "annotations": { "readOnlyHint": true } },
+            { "name": "writes", "annotations": { "readOnlyHint": false } },
+            { "name": "odd", "annotations": { "readOnlyHint": "true" } },
+            { "name": "plain" },
+        ] });
+        assert_eq!(tools_that_read(&page).collect::<Vec<_>>(), ["reads"]);
+    }
+}

@@ -235,3 +235,24 @@ impl Examiner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_of_the_whole_time() {
+        let chosen = |count: usize| -> Vec<usize> {
+            let message = Message::parse(Bytes::from_static(b"{}"));
+            let one = |call| UnknownNotification { message: message.clone(), call, is_over: false };
+            let seen: Vec<UnknownNotification> = (0..count).map(one).collect();
+            samples(&seen).into_iter().map(|(_, call)| call).collect()
+        };
+        for count in [0, 1, 2, SAMPLES_MAX] {
+            assert_eq!(chosen(count), (0..count).collect::<Vec<_>>());
+        }
+        let many = chosen(1000);
+        assert_eq!((many.len(), many.first(), many.last()), (SAMPLES_MAX, Some(&0), Some(&999)));
+        assert!(many.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}
