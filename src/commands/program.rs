@@ -369,7 +369,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// `milepost doctor`: 0 if a plain client would be safe, 1 if not, 2 if there is no result.
+/// `milepost doctor`: 0 if a plain client is fine with the server, 1 if not, 2 if there is no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let by_suite = args.suite;
     let options = match args.resolve() {
@@ -378,7 +378,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
         Err(error) => return report(&error, 2),
     };
     match doctor::run(options).await {
-        Ok(outcome) if outcome.is_safe => print(&outcome.text),
+        Ok(outcome) if outcome.is_fine => print(&outcome.text),
         Ok(outcome) => {
             print(&outcome.text);
             ExitCode::from(1)

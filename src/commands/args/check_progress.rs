@@ -171,6 +171,7 @@ impl CheckProgressArgs {
                 concurrent: !self.once,
                 without_token: !self.once,
                 once: self.once,
+                yes: true,
             });
             let session = SessionArgs {
                 through: false,

@@ -34,6 +34,9 @@ pub struct DoctorArgs {
     /// Make no further call, with another token, where a call stays silent or fails
     #[arg(long, requires = "call")]
     once: bool,
+    /// Do not ask on the terminal before calls of a tool that has no `readOnlyHint`
+    #[arg(long, requires = "call")]
+    yes: bool,
     /// Examine the server of a route of this file, without and with the settings of the route
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     config: Option<PathBuf>,
@@ -81,6 +84,7 @@ impl DoctorArgs {
             concurrent: self.concurrent,
             without_token: self.without_token,
             once: self.once,
+            yes: self.yes,
         });
         Ok(Options { server, call, session: self.session, configured })
     }

@@ -32,8 +32,6 @@ pub(super) struct CallPlan {
     pub(super) arguments: Map<String, Value>,
     /// Calls at once.
     pub(super) at_once: usize,
-    /// One more, later, without a token.
-    pub(super) without_token: bool,
     /// The token of the calls.
     pub(super) given: GivenToken,
 }
@@ -60,13 +58,8 @@ impl DoctorClient {
         for at in 0..wanted.at_once {
             ids.push(self.begin(wanted, wanted.token(at)).await?);
         }
-        let mut came = self.wait(&ids, self.timeout).await;
+        let came = self.wait(&ids, self.timeout).await;
         self.drain(after).await;
-        if wanted.without_token && came.is_ok() {
-            let id = self.begin(wanted, None).await?;
-            came = self.wait(&[id], self.timeout).await;
-            self.drain(after).await;
-        }
         came
     }
 

@@ -64,6 +64,8 @@ pub(in crate::lab) struct DoctorClient {
     has_endpoint: bool,
     /// The revision that stands in each request (2026-07-28).
     modern: Option<&'static str>,
+    /// The tools that only read, by their own account (`readOnlyHint`).
+    read_only: BTreeSet<String>,
     last_errors: Vec<String>,
     /// Whether the client opens a GET stream.
     pub(super) listens: bool,
@@ -87,6 +89,7 @@ impl DoctorClient {
             closed: false,
             has_endpoint: false,
             modern: None,
+            read_only: BTreeSet::new(),
             last_errors: Vec::new(),
             listens: true,
         }
@@ -408,12 +411,18 @@ impl DoctorClient {
             }
             let page = self.request(TOOLS_LIST, params).await?;
             names.extend(tool_names(&page));
+            self.read_only.extend(tools_that_read(&page));
             cursor = page["nextCursor"].clone();
             if !cursor.is_string() {
                 break;
             }
         }
         Ok(names)
+    }
+
+    /// Whether a listed tool only reads, by its own account.
+    pub(super) fn only_reads(&self, tool: &str) -> bool {
+        self.read_only.contains(tool)
     }
 
     /// The names of the tools at the address where hand-written servers have them.
@@ -434,4 +443,27 @@ impl DoctorClient {
 fn tool_names(page: &Value) -> impl Iterator<Item = String> {
     let tools = page["tools"].as_array().into_iter().flatten();
     tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
+}
+
+/// The names of the tools whose annotations say that the tool changes nothing.
+fn tools_that_read(page: &Value) -> impl Iterator<Item = String> {
+    let tools = page["tools"].as_array().into_iter().flatten();
+    let reads = tools.filter(|tool| tool["annotations"]["readOnlyHint"] == true);
+    reads.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_only_reads_by_its_own_account() {
+        let page = json!({ "tools": [
+            { "name": "reads", "annotations": { "readOnlyHint": true } },
+            { "name": "writes", "annotations": { "readOnlyHint": false } },
+            { "name": "odd", "annotations": { "readOnlyHint": "true" } },
+            { "name": "plain" },
+        ] });
+        assert_eq!(tools_that_read(&page).collect::<Vec<_>>(), ["reads"]);
+    }
 }

@@ -232,11 +232,15 @@ impl Examiner {
             if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
-                self.texts.log.add_value(&params["data"]);
+                // Some servers put the words beside `data`, which they leave out.
+                self.texts.log.add_value(params.get("data").unwrap_or(params));
             }
         } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
-            if let Some(at) = named.or_else(|| self.implied_call(place.stream)) {
+            let implied = || self.implied_call(place.stream);
+            // Of several calls that are open any may be meant: the message counts all the same.
+            let open = || self.calls.iter().rposition(|call| call.ended.is_none());
+            if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
                 self.unknown.add(method, message, at, is_over);
             }

@@ -126,14 +126,11 @@ pub struct Examined {
     pub overtaken: usize,
     /// The pointers of dialects that found nothing behind the proxy.
     pub missed: Vec<PointerMiss>,
+    /// Log messages whose words tell how far a call is.
+    pub logged: usize,
 }
 
 impl Examined {
-    /// Whether a plain client is safe: nothing that was seen hurts any client for certain.
-    pub fn is_safe(&self) -> bool {
-        self.findings.iter().all(|finding| finding.rule.weight() != Weight::Fault)
-    }
-
     /// Whether something that was seen may hurt a client now and then.
     pub fn has_risk(&self) -> bool {
         self.findings.iter().any(|finding| finding.rule.weight() == Weight::Risk)
@@ -169,18 +166,6 @@ impl Examined {
         }
         let has_content = finding.rule.is_about_content() && !finding.content.is_empty();
         has_content.then(|| finding.content.arrives_in(&self.told))
-    }
-
-    /// The number of messages that tell how far a call is, where a plain client shows none of them.
-    pub fn unshown(&self) -> usize {
-        if self.calls.iter().any(|call| call.usable > 0) {
-            return 0;
-        }
-        let tells = |finding: &&Finding| match finding.rule {
-            Rule::MethodOther => finding.draft.is_some(),
-            rule => matches!(rule, Rule::AsideProgress | Rule::StdoutProgress),
-        };
-        self.findings.iter().filter(tells).map(|finding| finding.count).sum()
     }
 
     /// The number of messages that break a rule.

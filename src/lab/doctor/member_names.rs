@@ -13,9 +13,16 @@ pub(super) fn is_handle(name: &str) -> bool {
 
 /// Whether a member of this name may hold a value of progress, known or not.
 pub(super) fn may_be_value(name: &str) -> bool {
+    !measures_other(name) && !TOTALS.contains(&&*plain(name))
+}
+
+/// Whether the numbers of a member of this name are neither a value of progress nor a total: names of calls, times,
+/// sequence numbers.
+pub(super) fn measures_other(name: &str) -> bool {
     let name = plain(name);
-    let lists: [&[&str]; 3] = [&HANDLES, &TOTALS, &NO_VALUES];
-    !lists.iter().any(|names| names.contains(&&*name))
+    let lists: [&[&str]; 2] = [&HANDLES, &NO_VALUES];
+    lists.iter().any(|names| names.contains(&&*name))
+        || TIMES.iter().any(|part| name.contains(part))
 }
 
 /// Names of members that name a call; the value of such a member
@@ -123,6 +130,15 @@ pub(super) const NO_VALUES: [&str; 19] = [
     "remaining",
     "left",
     "code",
+];
+
+/// Parts of names of members that hold a time: `elapsedSeconds`, `startTimestamp`.
+const TIMES: [&str; 3] = ["elapsed", "timestamp", "duration"];
+
+/// Names of members whose single words are not for people.
+pub(super) const NO_WORDS: [&str; 11] = [
+    "kind", "type", "event", "level", "severity", "logger", "source", "tool", "toolname", "unit",
+    "color",
 ];
 
 /// Names of members that hold words for people, the surest first.

@@ -13,14 +13,17 @@ mod clue;
 pub mod content;
 pub mod cure;
 pub mod draft;
+mod error;
 pub mod examine;
 pub mod findings;
+pub mod grade;
 pub mod habits;
 mod legible;
 pub(in crate::lab) mod link;
 mod member_names;
 mod negotiate;
 pub mod playground;
+mod real_calls;
 mod refused_call;
 mod replaced;
 mod report;
@@ -33,6 +36,7 @@ pub mod traffic;
 pub(in crate::lab) mod trouble;
 pub(in crate::lab) mod web;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use added::AddedProgress;
@@ -43,30 +47,33 @@ use client_choice::ClientChoice;
 use cure::{Behind, Cure, CureTerms};
 use examine::examine_through;
 use findings::{Examined, Terms};
+use grade::Grade;
 use link::Link;
 use negotiate::{ServerFacts, SessionStart};
+use real_calls::{CallLimit, RealCalls};
 use revisions::until_signals;
 use rules::Rule;
 use serde_json::{Map, Value};
-use step_line::StepLine;
+use step_line::{StepLine, TICK};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use traffic::TransportKind;
 use trouble::Trouble;
 use url::Url;
 use web::Web;
 
-use crate::config::routes::{Route, Routes, RoutesError};
+use crate::config::routes::{Route, Routes};
 use crate::config::values::{DEFAULT_DIALECTS, nearest, positive_time};
-use crate::gateway::listen::StartError;
 use crate::lab::color::ColorChoice;
 use crate::lab::known_names::KnownNames;
 use crate::observe::error_chain::error_chain;
 use crate::progress::clients::CLIENTS;
 use crate::progress::dialect;
 use crate::protocol::mcp::Revision;
-use crate::transport::child::{Program, SpawnError};
+use crate::transport::child::Program;
 use crate::transport::mcp_http::raw_client::RawHttpClient;
-use crate::transport::mcp_http::target::TargetError;
+
+pub use error::DoctorError;
 
 /// The time that `doctor` reads on after the answer to a call, for late progress and second answers.
 const AFTER: Duration = Duration::from_secs(2);
@@ -181,6 +188,17 @@ pub struct RequestedCall {
     pub without_token: bool,
     /// Make no call to try what a silent or a refused call needs.
     pub once: bool,
+    /// Do not ask the user before the first call.
+    pub yes: bool,
+}
+
+impl RequestedCall {
+    /// The most calls in this number of sessions, with this number of further calls that `once` forbids.
+    fn limit(&self, sessions: usize, further: usize) -> CallLimit {
+        let in_session = 1 + usize::from(self.concurrent) + usize::from(self.without_token);
+        let once = in_session * sessions;
+        CallLimit { at_most: once + if self.once { 0 } else { further }, once }
+    }
 }
 
 /// The result of a run.
@@ -188,47 +206,8 @@ pub struct RequestedCall {
 pub struct DoctorResult {
     /// The report.
     pub text: String,
-    /// Whether a plain client would be safe.
-    pub is_safe: bool,
-}
-
-/// The reason why there is no report on a server.
-#[derive(Debug, thiserror::Error)]
-pub enum DoctorError {
-    /// The server does not start.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// The address or the certificates cannot be used.
-    #[error(transparent)]
-    Site(#[from] TargetError),
-    /// The server is not an MCP server, or is not reachable.
-    #[error("cannot use the server: {0}")]
-    Server(String),
-    /// The server has no such tool.
-    #[error("the server has no tool {asked:?}; {known}")]
-    NoTool {
-        /// The requested tool.
-        asked: String,
-        /// The tools of the server.
-        known: String,
-    },
-    /// The server does not speak the revision.
-    #[error(
-        "the server does not speak {0}; without --revision Milepost uses the newest revision of the server"
-    )]
-    Revision(&'static str),
-    /// The proxy does not start.
-    #[error("the proxy does not start")]
-    Proxy(#[from] StartError),
-    /// The suggested file is none.
-    #[error("the suggested lines cannot be used")]
-    Lines(#[from] RoutesError),
-    /// The proxy's address is none.
-    #[error("the proxy has no address")]
-    Address(#[from] url::ParseError),
-    /// A signal came.
-    #[error("interrupted")]
-    Interrupted,
+    /// Whether a plain client is fine with the server: nothing breaks, and it shows every report.
+    pub is_fine: bool,
 }
 
 /// Examines a server and returns the report. At the end, also after a signal, ends the server with
@@ -239,11 +218,13 @@ pub enum DoctorError {
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     let (tell, stop) = watch::channel(false);
     let json = options.session.json;
-    let doctor = Inspection::new(options, stop);
+    let sessions = 1 + usize::from(options.session.through || options.configured.is_some());
+    let limit = options.call.as_ref().map(|ask| ask.limit(sessions, refused_call::TRIES));
+    let doctor = Inspection::new(options, limit.unwrap_or_default(), stop);
     let report = until_signals(&tell, doctor.inspect()).await?;
     Ok(DoctorResult {
         text: if json { report.json() } else { report.text() },
-        is_safe: report.before.is_safe(),
+        is_fine: Grade::of(&report.before) == Grade::Fine,
     })
 }
 
@@ -265,15 +246,20 @@ struct Inspection {
     /// Whether a signal has asked `doctor` to stop.
     stop: watch::Receiver<bool>,
     step: StepLine,
+    calls: RealCalls,
 }
 
 impl Inspection {
-    fn new(options: Options, stop: watch::Receiver<bool>) -> Self {
+    fn new(options: Options, limit: CallLimit, stop: watch::Receiver<bool>) -> Self {
         let client = options.session.client.as_deref().map(ClientChoice::new);
-        Self { options, client, stop, step: StepLine::of_stderr() }
+        let (tool, yes) =
+            options.call.as_ref().map(|ask| (&*ask.tool, ask.yes)).unwrap_or_default();
+        let calls = RealCalls::new(tool, limit, yes);
+        Self { options, client, stop, step: StepLine::of_stderr(), calls }
     }
 
     async fn inspect(&self) -> Result<report::DoctorReport, DoctorError> {
+        self.calls.announce();
         let mut known = self.negotiate().await?;
         let beginning = self.beginning(&known)?;
         let link = self.link(&known)?;
@@ -327,6 +313,7 @@ impl Inspection {
             known,
             revision: beginning.revision(),
             called: self.options.call.is_some(),
+            made: self.calls.made(),
             configured: configured
                 .map(|route| (route.routes.path().display().to_string(), route.path.clone())),
             client: self.client.clone(),
@@ -337,12 +324,17 @@ impl Inspection {
         }
     }
 
-    /// Runs `doing` unless `doctor` is to stop, so that started servers can be ended in good order.
+    /// Runs `doing` unless `doctor` is to stop, so that started servers can be ended in good order. Shows meanwhile
+    /// how long the step has lasted.
     async fn unless_stopped<T>(&self, doing: impl Future<Output = T>) -> Result<T, DoctorError> {
         let mut stop = self.stop.clone();
-        tokio::select! {
-            done = doing => Ok(done),
-            _ = stop.wait_for(|stop| *stop) => Err(DoctorError::Interrupted),
+        let mut doing = pin!(doing);
+        loop {
+            tokio::select! {
+                done = &mut doing => return Ok(done),
+                _ = stop.wait_for(|stop| *stop) => return Err(DoctorError::Interrupted),
+                () = sleep(TICK) => self.step.tick(),
+            }
         }
     }
 
@@ -423,24 +415,34 @@ impl Inspection {
             SessionStart::None => client.tools_elsewhere().await.unwrap_or_default(),
             _ => match client.tools().await {
                 Ok(tools) => tools,
-                // A server need not have tools.
+                // `tools/list` may fail: the tools capability is optional.
                 Err(Trouble::Refused { .. }) => Vec::new(),
                 Err(other) => return Err(trouble(other)),
             },
         };
         let Some(ask) = &self.options.call else { return Ok(None) };
-        self.step.show(&format!("calling {}", findings::shown(ask.tool.as_bytes())));
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
-        let wanted = CallPlan {
-            tool: ask.tool.clone(),
-            arguments: ask.arguments.clone(),
-            at_once: if ask.concurrent && given == GivenToken::InMeta { 2 } else { 1 },
-            without_token: ask.without_token && given == GivenToken::InMeta,
-            given,
-        };
-        Ok(client.call(&wanted, AFTER).await.err())
+        if self.calls.has_to_ask(client.only_reads(&ask.tool)) {
+            self.step.clear();
+            if !self.calls.ask().await {
+                return Err(DoctorError::NotAgreed);
+            }
+        }
+        let at_once = if ask.concurrent && given == GivenToken::InMeta { 2 } else { 1 };
+        let (tool, arguments) = (ask.tool.clone(), ask.arguments.clone());
+        let wanted = CallPlan { tool, arguments, at_once, given };
+        self.step.show(&self.calls.begin(at_once));
+        if let Err(trouble) = client.call(&wanted, AFTER).await {
+            return Ok(Some(trouble));
+        }
+        if ask.without_token && given == GivenToken::InMeta {
+            let bare = CallPlan { at_once: 1, given: GivenToken::None, ..wanted };
+            self.step.show(&self.calls.begin(1));
+            return Ok(client.call(&bare, AFTER).await.err());
+        }
+        Ok(None)
     }
 }
 

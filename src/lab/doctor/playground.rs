@@ -145,13 +145,7 @@ impl Game {
         if !self.tools.contains(&tool) {
             return Err(super::no_tool(&tool, &self.tools).into());
         }
-        let plan = CallPlan {
-            tool,
-            arguments,
-            at_once: 1,
-            without_token: false,
-            given: GivenToken::InMeta,
-        };
+        let plan = CallPlan { tool, arguments, at_once: 1, given: GivenToken::InMeta };
         self.began = Instant::now();
         let (began, colors) = (self.began, self.colors);
         let calling = self.client.call(&plan, AFTER);

@@ -14,6 +14,9 @@ const OTHERS: [(GivenToken, &str, &str); 2] = [
     (GivenToken::None, "none", "without a token"),
 ];
 
+/// The most calls that are made for one that is refused.
+pub(super) const TRIES: usize = OTHERS.len();
+
 impl Inspection {
     /// Whether a call has failed in a way that may be due to its token: with an error, or with the server's end.
     pub(super) fn is_refused(&self, before: &Examined) -> bool {
@@ -46,7 +49,7 @@ impl Inspection {
         for (given, name, words) in OTHERS {
             let terms = SessionTerms { wire, given, ..SessionTerms::default() };
             let link = self.link(known)?;
-            self.step.show(&format!("calling again, {words}"));
+            self.step.show(&format!("a new session, for a call {words}"));
             let tried = self.session(link, beginning, &terms, &mut known.clone()).await;
             let tried = match tried {
                 Ok(tried) => tried,

@@ -9,13 +9,14 @@ use serde_json::{Map, Value, json};
 use super::client_choice::ClientChoice;
 use super::cure::Cure;
 use super::findings::{Answer, Examined, Finding, ObservedCall, shown};
+use super::grade::{Grade, ShownReports};
 use super::negotiate::{RevisionSupport, ServerFacts};
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
 use crate::lab::color::Palette;
 
 /// The form of the report for machines. It changes when a member changes its meaning or goes.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// Tools that are named in the report for people.
 const TOOLS_SHOWN: usize = 20;
@@ -30,6 +31,8 @@ pub(super) struct DoctorReport {
     pub(super) revision: Option<&'static str>,
     /// A tool was called.
     pub(super) called: bool,
+    /// Number of calls that were made in all sessions.
+    pub(super) made: usize,
     /// The route of a file that is examined, and the name of the file.
     pub(super) configured: Option<(String, String)>,
     pub(super) client: Option<ClientChoice>,
@@ -115,6 +118,7 @@ impl DoctorReport {
                 call.reports,
             );
         }
+        let _ = writeln!(to, "  real calls in all: {}", self.made);
     }
 
     fn findings(&self, to: &mut String) {
@@ -313,34 +317,47 @@ impl DoctorReport {
     }
 
     fn verdict(&self, to: &mut String) {
-        let words = |of: &Examined| match (of.is_safe(), of.has_risk()) {
-            (true, false) => self.colors.good("safe"),
-            (true, true) => self.colors.doubtful("safe, but for a risk,"),
-            (false, _) => self.colors.bad("not safe"),
-        };
         let has_failed = |call: &ObservedCall| call.refusal.is_some();
         let far = match (self.called, self.before.calls.iter().all(has_failed)) {
             (false, _) => ", as far as this goes without a call,",
             (true, true) => ", as far as a call that fails tells,",
             (true, false) => "",
         };
-        let _ = write!(to, "\nA plain client is{far} {} with this server", words(&self.before));
-        let unshown = self.before.unshown();
-        if unshown > 0 {
-            let joint = if self.before.is_safe() { "but" } else { "and" };
-            let what = "messages that tell how far the call is";
-            let _ = write!(to, ", {joint} shows nothing of {unshown} {what}");
-        }
+        let (grade, besides) = self.graded(&self.before);
+        let joint = if Grade::of(&self.before) == Grade::ShowsLess { "of" } else { "with" };
+        let _ = write!(to, "\nA plain client{far} {grade} {joint} this server{besides}");
         if let Some(Ok(after)) = &self.after {
-            let joint = if unshown > 0 { ";" } else { ", and" };
-            let _ = write!(to, "{joint} {} through Milepost", words(after));
+            let (grade, besides) = self.graded(after);
+            let _ = write!(to, "; through Milepost it {grade}{besides}");
+            let shows_any = |of: &Examined| ShownReports::of(of).shown > 0;
+            let lacks = ShownReports::of(&self.before).words().is_some();
             if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
-                let _ = write!(to, ", where the content of some findings does not arrive");
-            } else if unshown > 0 && after.calls.iter().any(|call| call.usable > 0) {
-                let _ = write!(to, ", where it shows them");
+                let _ = write!(to, ", and the content of some findings does not arrive");
+            } else if lacks && !shows_any(&self.before) && shows_any(after) {
+                let _ = write!(to, ", and shows them");
             }
         }
         let _ = writeln!(to, ".");
+    }
+
+    /// The grade of a session as the predicate of a sentence, and what is to be added to that sentence.
+    fn graded(&self, of: &Examined) -> (String, String) {
+        let reports = ShownReports::of(of);
+        let (less, unless) = (reports.words(), reports.exception());
+        match (Grade::of(of), less) {
+            (Grade::Fine, _) if of.has_risk() => {
+                (self.colors.doubtful("is fine"), ", but for a risk".to_owned())
+            }
+            (Grade::Fine, _) => (self.colors.good("is fine"), String::new()),
+            (Grade::ShowsLess, less) => {
+                let less = less.unwrap_or_else(|| "does not show some messages".to_owned());
+                (self.colors.doubtful(&less), unless.to_owned())
+            }
+            (Grade::MayBreak, less) => {
+                let less = less.map(|less| format!(", and {less}{unless}")).unwrap_or_default();
+                (self.colors.bad("may break"), less)
+            }
+        }
     }
 
     fn findings_json(&self, examined: &Examined) -> Value {
@@ -378,7 +395,9 @@ impl DoctorReport {
             "revisions": revisions.collect::<Vec<_>>(),
             "tools": self.known.tools,
             "revision": self.revision,
-            "safe": self.before.is_safe(),
+            "grade": Grade::of(&self.before).name(),
+            "reports": reports(&self.before),
+            "callsMade": self.made,
             "calls": calls(&self.before),
             "findings": self.findings_json(&self.before),
             "cure": {
@@ -389,7 +408,8 @@ impl DoctorReport {
             },
             "through": self.after.as_ref().map(|after| match after {
                 Ok(after) => json!({
-                    "safe": after.is_safe(),
+                    "grade": Grade::of(after).name(),
+                    "reports": reports(after),
                     "calls": calls(after),
                     "findings": self.findings_json(after),
                     "content": self.content(after),
@@ -427,6 +447,11 @@ fn indented(to: &mut String, lines: &str) {
 /// Every rule that either has broken.
 fn rules(before: &Examined, after: &Examined) -> BTreeSet<Rule> {
     before.findings.iter().chain(&after.findings).map(|finding| finding.rule).collect()
+}
+
+fn reports(examined: &Examined) -> Value {
+    let ShownReports { shown, sent, .. } = ShownReports::of(examined);
+    json!({ "sent": sent, "shown": shown })
 }
 
 fn calls(examined: &Examined) -> Value {

@@ -35,7 +35,10 @@ pub struct RevisionSessions {
 /// If the server cannot be used, or not with these options.
 pub async fn in_each_revision(options: Options) -> Result<RevisionSessions, DoctorError> {
     let (tell, stop) = watch::channel(false);
-    let inspection = Inspection::new(options, stop);
+    let revisions = options.session.revision.map_or(Revision::ALL.len(), |_| 1);
+    // A silent call is made once more in each revision.
+    let limit = options.call.as_ref().map(|ask| ask.limit(revisions, revisions));
+    let inspection = Inspection::new(options, limit.unwrap_or_default(), stop);
     until_signals(&tell, inspection.sessions()).await
 }
 
@@ -66,6 +69,7 @@ pub(in crate::lab) async fn until_signals<T>(
 
 impl Inspection {
     async fn sessions(&self) -> Result<RevisionSessions, DoctorError> {
+        self.calls.announce();
         let mut known = self.negotiate().await?;
         let spoken = known.revisions.iter().filter(|(_, spoken)| *spoken == RevisionSupport::Yes);
         let mut starts: Vec<SessionStart> = spoken.map(|(date, _)| start(date)).collect();

@@ -323,6 +323,11 @@ impl Rule {
         }
     }
 
+    /// Whether clients only do not show the messages: nothing breaks.
+    pub const fn only_hides(self) -> bool {
+        matches!(self, Self::Method | Self::MethodOff | Self::MethodUnknown | Self::OnGet)
+    }
+
     /// Whether the finding is about many notifications together. Repaired and thinned notifications look
     /// otherwise.
     pub const fn is_about_habits(self) -> bool {

@@ -34,7 +34,7 @@ impl Inspection {
         let given = GivenToken::InArguments;
         let terms = SessionTerms { wire, given, ..SessionTerms::default() };
         let link = self.link(known)?;
-        self.step.show("calling again, with the token in the arguments");
+        self.step.show("a new session, for a call with its token in the arguments");
         let tried = self.session(link, beginning, &terms, &mut known.clone()).await;
         let tried = match tried {
             Ok(tried) => tried,

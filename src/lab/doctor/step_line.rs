@@ -1,30 +1,81 @@
-//! The line that tells in a terminal what `doctor` does at the moment.
+//! The line that tells in a terminal what `doctor` does at the moment, and for how long.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Characters of a step that are shown: a line that wraps cannot be written over.
+const STEP_MAX: usize = 64;
+
+/// The time between two writings of the line.
+pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// A line on standard error that is written over by the next one; nothing where no terminal is.
 #[derive(Debug)]
 pub(super) struct StepLine {
     is_shown: bool,
+    /// What is done, and since when.
+    current: Mutex<Option<(String, Instant)>>,
 }
 
 impl StepLine {
     pub(super) fn of_stderr() -> Self {
-        Self { is_shown: io::stderr().is_terminal() }
+        Self { is_shown: io::stderr().is_terminal(), current: Mutex::default() }
     }
 
     /// Shows what is done from now on.
     pub(super) fn show(&self, what: &str) {
+        let what = what.chars().take(STEP_MAX).collect();
+        self.set(Some((what, Instant::now())));
+        self.tick();
+    }
+
+    /// Removes the line, for other text in its place.
+    pub(super) fn clear(&self) {
+        self.set(None);
+        self.write("");
+    }
+
+    /// Writes the line again, with the time since the step began.
+    pub(super) fn tick(&self) {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((what, since)) = &*current {
+            self.write(&line(what, since.elapsed()));
+        }
+    }
+
+    fn set(&self, step: Option<(String, Instant)>) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
+    fn write(&self, text: &str) {
         if self.is_shown {
-            let _ = write!(io::stderr(), "\r\u{1b}[2K{what} ...");
+            let _ = write!(io::stderr(), "\r\u{1b}[2K{text}");
         }
     }
 }
 
 impl Drop for StepLine {
     fn drop(&mut self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\u{1b}[2K");
-        }
+        self.write("");
+    }
+}
+
+/// A step with the whole seconds that it has lasted, from the first one on.
+fn line(what: &str, lasted: Duration) -> String {
+    match lasted.as_secs() {
+        0 => format!("{what} ..."),
+        seconds => format!("{what} ... {seconds} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_lasts_shows_its_seconds() {
+        assert_eq!(line("calling t", Duration::from_millis(999)), "calling t ...");
+        assert_eq!(line("calling t", Duration::from_millis(12_400)), "calling t ... 12 s");
     }
 }

@@ -1,17 +1,19 @@
 //! Drafts of settings for a server whose messages are not known: a `[[dialect]]` from its messages, and
 //! a pattern for `extract` from its words. A draft is tried with `--through`.
 
+mod guess;
 mod places;
 pub mod template;
 
 use bytes::Bytes;
+use guess::has_words;
 use places::{MemberPlace, places};
 use serde_json::Value;
 
 use super::findings::ObservedCall;
 use super::habits::Habits;
 use super::member_names::{
-    FINALS, HANDLES, NO_VALUES, OVER, PERCENTS, STATES, TOTALS, VALUES, WORDS, may_be_value,
+    FINALS, HANDLES, NO_VALUES, OVER, PERCENTS, STATES, TOTALS, VALUES, WORDS,
 };
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::Key;
@@ -19,11 +21,8 @@ use crate::protocol::jsonrpc::Key;
 /// Messages of one method that a draft is made from.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Messages from which on a member is guessed by its changes.
-const GUESS_MIN: usize = 3;
-
-/// The least number that is taken for a time or a size rather than for a value of progress.
-const TIME_MIN: f64 = 1e7;
+/// Messages in which a value or a text that never changes tells nothing.
+const STILL_MIN: usize = 3;
 
 /// A drafted dialect.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,6 +43,8 @@ pub struct Draft {
     is_id_guessed: bool,
     /// The value was found by its movement, under a name that no list knows.
     is_value_guessed: bool,
+    /// The total was found beside the value, under a name that no list knows.
+    is_total_guessed: bool,
     /// The words were found by their changes, under a name that no list knows.
     are_words_guessed: bool,
 }
@@ -61,17 +62,18 @@ impl Draft {
         let owners: Vec<Option<u64>> =
             samples.iter().map(|(_, call)| calls.get(*call).map(|call| call.id)).collect();
         draft.find_id_by_value(&places, &owners);
-        draft.find_value(&places, params.len());
+        let of: Vec<usize> = samples.iter().map(|(_, call)| *call).collect();
+        draft.find_value(&places, &of);
         draft.find_last(&places, params.len());
         draft.find_words(&places);
         draft
     }
 
-    /// Whether the messages tell how far a call is: they hold a value, or name a call and say words.
-    /// A value under a name that no list knows may be something else.
+    /// Whether the messages tell how far a call is: they hold a value, or name a call and say something.
+    /// A value under a name that no list knows may be something else, unless it has a total.
     pub fn is_progress(&self) -> bool {
-        (self.progress.is_some() && !self.is_value_guessed)
-            || (self.names_call && self.message.is_some())
+        let is_sure = !self.is_value_guessed || self.total.is_some();
+        (self.progress.is_some() && is_sure) || (self.names_call && self.says_something())
     }
 
     /// Whether there is anything to tell a client.
@@ -137,40 +139,55 @@ impl Draft {
         }
     }
 
-    fn find_value(&mut self, places: &[MemberPlace], samples: usize) {
-        let ranked = places.iter().filter(|place| !self.is_taken(place));
-        let best = ranked
+    /// Finds the value by its name, or as a number that rises within a call, and its total. `calls` has the call of
+    /// each message.
+    fn find_value(&mut self, places: &[MemberPlace], calls: &[usize]) {
+        let free: Vec<&MemberPlace> = places.iter().filter(|place| !self.is_taken(place)).collect();
+        let named = free
+            .iter()
             .filter_map(|place| {
-                let total = total_of(place, places);
+                let total = named_total_of(place, &free);
                 let rank = rank_of_value(place, total.is_some())?;
-                Some((rank, place, total))
+                Some((rank, *place, total))
             })
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
-        let guess = || {
-            let mut rising = places.iter().filter(|place| !self.is_taken(place));
-            rising.find(|place| rises_always(place, samples))
-        };
-        let (place, total) = match best {
-            Some((_, place, total)) => (place, total),
-            None => match guess() {
-                Some(place) => {
-                    self.is_value_guessed = true;
-                    (place, None)
-                }
-                None => return,
-            },
-        };
-        let is_percent = PERCENTS.contains(&&*place.name);
-        self.progress = Some(place.pointer.clone());
-        if is_percent {
-            self.scale = Some("percent");
-        } else if let Some(total) = total {
-            self.total = Some(total.pointer.clone());
-        } else {
-            let mut habits = Habits::default();
-            place.numbers().into_iter().for_each(|value| habits.see_value(value, false));
-            self.scale = habits.scale();
+        if let Some((_, place, total)) = named {
+            self.progress = Some(place.pointer.clone());
+            self.find_total(place, total, &free, calls);
+        } else if let Some(guess) = guess::rising(&free, calls) {
+            self.is_value_guessed = true;
+            self.progress = Some(guess.place.pointer.clone());
+            self.set_total(guess.total);
+            self.scale = guess.scale;
         }
+    }
+
+    /// Sets the total of a value that was found by its name, or what the value counts.
+    fn find_total(
+        &mut self,
+        value: &MemberPlace,
+        named: Option<&MemberPlace>,
+        free: &[&MemberPlace],
+        calls: &[usize],
+    ) {
+        if PERCENTS.contains(&&*value.name) {
+            self.scale = Some("percent");
+            return;
+        }
+        let mut habits = Habits::default();
+        value.numbers().into_iter().for_each(|value| habits.see_value(value, false));
+        let scale = habits.scale();
+        // Parts of one have no other total.
+        let guess = || guess::total_beside(value, free, calls).filter(|_| scale.is_none());
+        match named.or_else(guess) {
+            Some(total) => self.set_total(Some(total)),
+            None => self.scale = scale,
+        }
+    }
+
+    fn set_total(&mut self, total: Option<&MemberPlace>) {
+        self.is_total_guessed = total.is_some_and(|place| !TOTALS.contains(&&*place.name));
+        self.total = total.map(|place| place.pointer.clone());
     }
 
     fn find_last(&mut self, places: &[MemberPlace], samples: usize) {
@@ -196,24 +213,26 @@ impl Draft {
         self.last = states.filter_map(end).next();
     }
 
+    /// Finds the words by their name, or as text that changes. Named words that never change tell less than other text
+    /// that does.
     fn find_words(&mut self, places: &[MemberPlace]) {
-        let ranked = places.iter().filter(|place| !self.is_taken(place));
-        let best = ranked
-            .filter_map(|place| Some((rank_of_words(place)?, place)))
+        let free: Vec<&MemberPlace> = places.iter().filter(|place| !self.is_taken(place)).collect();
+        let named = free
+            .iter()
+            .filter_map(|place| Some((rank_of_words(place)?, *place)))
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
-        let changing = || {
-            let mut others = places.iter().filter(|place| !self.is_taken(place));
-            others.find(|place| changes_as_words(place))
-        };
-        let best = match best {
-            Some((_, place)) => Some(place),
+        let named = named.map(|(_, place)| place);
+        let is_still =
+            |place: &&MemberPlace| place.values.len() >= STILL_MIN && place.is_constant();
+        let found = match named.filter(|place| !is_still(place)) {
+            Some(place) => Some(place),
             None => {
-                let guess = changing();
+                let guess = guess::changing(&free);
                 self.are_words_guessed = guess.is_some();
-                guess
+                guess.or(named)
             }
         };
-        if let Some(place) = best {
+        if let Some(place) = found {
             self.message = Some(place.pointer.clone());
             let words = place.values.iter().filter_map(|(_, value)| value.as_str());
             self.words = words.map(str::to_owned).collect();
@@ -240,7 +259,8 @@ impl Draft {
             if let Some(pointer) = pointer {
                 let remark = match key {
                     "request_id" if self.is_id_guessed => "  # by its value: is this the id?",
-                    "progress" if self.is_value_guessed => "  # a guess: this number always rises",
+                    "progress" if self.is_value_guessed => "  # a guess: this number rises",
+                    "total" if self.is_total_guessed => "  # a guess: this number stays the same",
                     "message" if self.are_words_guessed => "  # a guess: this text changes",
                     _ => "",
                 };
@@ -251,31 +271,14 @@ impl Draft {
             table += &format!("final = {{ pointer = {}, equals = {value} }}\n", quoted(pointer));
         }
         if let Some(scale) = self.scale {
-            table += &format!("scale = {}\n", quoted(scale));
+            let remark = if self.is_value_guessed { "  # a guess" } else { "" };
+            table += &format!("scale = {}{remark}\n", quoted(scale));
         }
         table
     }
 }
 
-/// Whether a place of any name holds a number in each of several messages, which always rises.
-fn rises_always(place: &MemberPlace, samples: usize) -> bool {
-    let numbers = place.numbers();
-    may_be_value(&place.name)
-        && numbers.len() >= GUESS_MIN
-        && numbers.len() == samples
-        && numbers.iter().all(|number| (0.0..TIME_MIN).contains(number))
-        && numbers.windows(2).all(|pair| pair[0] < pair[1])
-}
-
-/// Whether a place of any name holds text that changes.
-fn changes_as_words(place: &MemberPlace) -> bool {
-    !HANDLES.contains(&&*place.name)
-        && place.values.len() >= GUESS_MIN
-        && !place.is_constant()
-        && place.all(|value| value.as_str().is_some_and(has_words))
-}
-
-/// How sure a place holds the value; `None`: the place holds none.
+/// How sure a place of a known name holds the value; `None`: the place holds none, or its name is not known.
 fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
     let numbers = place.numbers();
     let in_words = || {
@@ -298,8 +301,12 @@ fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
         (false, Some(0..=2)) => 28,
         (false, Some(at)) if at < 15 => 22,
         (false, Some(_)) => 12,
-        (false, None) => 0,
+        (false, None) => return None,
     };
+    // Another number may tell more.
+    if !moves && numbers.len() >= STILL_MIN {
+        return None;
+    }
     let movement = match (numbers.len(), rises && moves) {
         (1, _) => 0,
         (_, true) => 10,
@@ -307,7 +314,7 @@ fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
         (_, false) if moves => -8,
         (_, false) => -15,
     };
-    // A number without a known name counts something only if it rises towards a total.
+    // A number of a name that means many things counts something only if it rises towards a total.
     let is_sure = by_name >= 20 || (has_total && rises && moves && numbers.len() > 2);
     let rank = by_name
         + movement
@@ -316,51 +323,33 @@ fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
     (is_sure && rank >= 10).then_some(rank)
 }
 
-/// The place of the total of a value: a member beside it that is never less.
-fn total_of<'a>(value: &MemberPlace, places: &'a [MemberPlace]) -> Option<&'a MemberPlace> {
+/// The place of the total of a value: a member beside it that is named for a total and is never less.
+fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option<&'a MemberPlace> {
     let numbers = value.numbers();
     let fits = |place: &&MemberPlace| {
         let totals = place.numbers();
         let least = totals.iter().copied().fold(f64::INFINITY, f64::min);
-        place.parent == value.parent
+        TOTALS.contains(&&*place.name)
+            && place.parent == value.parent
             && place.pointer != value.pointer
             && !totals.is_empty()
             && totals.len() == place.values.len()
             && least > 0.0
             && numbers.iter().all(|value| *value <= least)
     };
-    let is_named = |place: &&MemberPlace| TOTALS.contains(&&*place.name);
-    let named = places.iter().find(|place| is_named(place) && fits(place));
-    let is_known = VALUES.contains(&&*value.name) || PERCENTS.contains(&&*value.name);
-    named.or_else(|| {
-        let is_unknown = |place: &&MemberPlace| {
-            let is_other = NO_VALUES.contains(&&*place.name) || VALUES.contains(&&*place.name);
-            !is_other && place.is_constant() && place.values.len() > 2
-        };
-        places.iter().filter(|_| !is_known).find(|place| is_unknown(place) && fits(place))
-    })
+    places.iter().copied().find(fits)
 }
 
-/// How sure a place holds words for people; `None`: the place holds none.
+/// How sure a place of a known name holds words for people; `None`: the place holds none, or its name is not known.
 fn rank_of_words(place: &MemberPlace) -> Option<i32> {
     let texts: Vec<&str> = place.values.iter().filter_map(|(_, value)| value.as_str()).collect();
     if texts.len() != place.values.len() || !texts.iter().any(|text| has_words(text)) {
         return None;
     }
-    let position = WORDS.iter().position(|name| place.name == *name);
-    let by_name = position.map_or(0, |at| 40 - i32::try_from(at).unwrap_or(0));
+    let position = WORDS.iter().position(|name| place.name == *name)?;
+    let by_name = 40 - i32::try_from(position).unwrap_or(0);
     let has_sentences = texts.iter().any(|text| text.trim().contains(' '));
-    if position.is_none() && !has_sentences {
-        return None;
-    }
     Some(by_name + i32::from(has_sentences) * 10 + i32::from(!place.is_constant()) * 5)
-}
-
-/// Whether text may be words: it has letters, and is no name made by a machine.
-fn has_words(text: &str) -> bool {
-    let letters = text.chars().filter(|sign| sign.is_alphabetic()).count();
-    let digits = text.chars().filter(char::is_ascii_digit).count();
-    letters > digits
 }
 
 /// Whether a value is this id of a call, in any spelling.
@@ -472,9 +461,6 @@ mod tests {
             &[json!({ "id": 2, "note": "reading files" })],
             "request_id = \"/id\" message = \"/note\"",
         );
-        // Unnamed, but it rises towards a total.
-        let one = |n: u32| json!({ "a": n, "b": 40 });
-        check(&[one(1), one(2), one(30)], "progress = \"/a\" total = \"/b\"");
         check(&[json!({ "a": 1, "b": 40 })], "");
         // A percentage has no total beside it.
         check(
@@ -482,5 +468,180 @@ mod tests {
             "progress = \"/percent\" scale = \"percent\"",
         );
         check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
+    }
+
+    /// The table that is drafted from JSON objects on one line.
+    #[track_caller]
+    fn check_line(params: &str, expected: &str) {
+        let values = serde_json::Deserializer::from_str(params).into_iter();
+        let params: Vec<Value> = values.map(Result::unwrap).collect();
+        assert_eq!(drafted(&params), expected, "{params:?}");
+    }
+
+    #[test]
+    fn a_number_that_rises_is_the_value_under_any_name() {
+        let rising =
+            |pointer: &str| format!("progress = \"{pointer}\"  # a guess: this number rises");
+        let scaled = |pointer: &str, scale: &str| {
+            format!("{} scale = \"{scale}\"  # a guess", rising(pointer))
+        };
+        let of = |pointer: &str, total: &str| {
+            format!(
+                "{} total = \"{total}\"  # a guess: this number stays the same",
+                rising(pointer)
+            )
+        };
+        for (params, expected) in [
+            // 0 to 1, to 100, towards a number that stays the same, and a mere counter.
+            (r#"{"how_far":0.2} {"how_far":0.4} {"how_far":0.8}"#, scaled("/how_far", "unit")),
+            (r#"{"ratio":0.2} {"ratio":0.4} {"ratio":0.7}"#, scaled("/ratio", "unit")),
+            (r#"{"how_far":5} {"how_far":47} {"how_far":100}"#, scaled("/how_far", "percent")),
+            (r#"{"how_far":20} {"how_far":50} {"how_far":80}"#, scaled("/how_far", "percent")),
+            (r#"{"how_far":"4"} {"how_far":"51"} {"how_far":"96"}"#, scaled("/how_far", "percent")),
+            (
+                r#"{"seen":3,"plan":40} {"seen":9,"plan":40} {"seen":21,"plan":40}"#,
+                of("/seen", "/plan"),
+            ),
+            (r#"{"at":3,"limit":9} {"at":6,"limit":9} {"at":9,"limit":9}"#, of("/at", "/limit")),
+            (r#"{"lines":10} {"lines":25} {"lines":77}"#, rising("/lines")),
+            (r#"{"rows":10} {"rows":25} {"rows":250}"#, rising("/rows")),
+            // Text with a number is a value too.
+            (r#"{"far":"20%"} {"far":"45%"} {"far":"70%"}"#, rising("/far")),
+            // Nested, in a list, and as JSON in a string.
+            (
+                r#"{"a":{"b":{"far":0.1}}} {"a":{"b":{"far":0.3}}} {"a":{"b":{"far":0.9}}}"#,
+                scaled("/a/b/far", "unit"),
+            ),
+            (
+                r#"{"a":[{"far":3}]} {"a":[{"far":30}]} {"a":[{"far":99}]}"#,
+                scaled("/a/0/far", "percent"),
+            ),
+            (
+                r#"{"s":"{\"far\":0.1}"} {"s":"{\"far\":0.3}"} {"s":"{\"far\":0.9}"}"#,
+                scaled("/s#/far", "unit"),
+            ),
+            (r#"{"done/of":0.1} {"done/of":0.3} {"done/of":0.9}"#, scaled("/done~1of", "unit")),
+            // It may stay for a while, and the first and the last message may lack it.
+            (r#"{"far":0.2} {"far":0.2} {"far":0.4} {"far":0.9}"#, scaled("/far", "unit")),
+            (
+                r#"{"hi":true} {"far":0.1} {"far":0.5} {"far":0.9} {"bye":true}"#,
+                scaled("/far", "unit"),
+            ),
+            // Parts of one tell more than a counter, and a counter more than the number of the message.
+            (r#"{"b":10,"far":0.1} {"b":25,"far":0.3} {"b":77,"far":0.9}"#, scaled("/far", "unit")),
+            (r#"{"no":1,"lines":10} {"no":2,"lines":25} {"no":3,"lines":77}"#, rising("/lines")),
+            (r#"{"no":1} {"no":2} {"no":3}"#, rising("/no")),
+            // A known name that stays the same tells less than another number.
+            (
+                r#"{"step":7,"far":0.1} {"step":7,"far":0.3} {"step":7,"far":0.9}"#,
+                scaled("/far", "unit"),
+            ),
+            // Bytes are many; a time beside a counter is no total.
+            (
+                r#"{"got":90,"size":50000000} {"got":20000000,"size":50000000} {"got":50000000,"size":50000000}"#,
+                format!("{} total = \"/size\"", rising("/got")),
+            ),
+            (
+                r#"{"lines":10,"start":1764371000} {"lines":25,"start":1764371000} {"lines":77,"start":1764371000}"#,
+                rising("/lines"),
+            ),
+        ] {
+            check_line(params, &expected);
+        }
+    }
+
+    #[test]
+    fn a_number_of_a_known_name_is_no_guess() {
+        for (params, expected) in [
+            (r#"{"pct":10} {"pct":40} {"pct":90}"#, r#"progress = "/pct" scale = "percent""#),
+            (
+                r#"{"done":1,"of":9} {"done":4,"of":9} {"done":9,"of":9}"#,
+                r#"progress = "/done" total = "/of""#,
+            ),
+            (
+                r#"{"fraction":0.1} {"fraction":0.4} {"fraction":0.9}"#,
+                r#"progress = "/fraction" scale = "unit""#,
+            ),
+            // Only its total is a guess.
+            (
+                r#"{"done":1,"cap":9} {"done":4,"cap":9} {"done":9,"cap":9}"#,
+                r#"progress = "/done" total = "/cap"  # a guess: this number stays the same"#,
+            ),
+        ] {
+            check_line(params, expected);
+        }
+    }
+
+    #[test]
+    fn a_number_that_does_not_rise_or_measures_something_else_is_no_value() {
+        for params in [
+            r#"{"far":3} {"far":1} {"far":8}"#,
+            r#"{"far":3} {"far":8}"#,
+            r#"{"far":3} {"far":3} {"far":3} {"far":4}"#,
+            r#"{"far":-3} {"far":1} {"far":8}"#,
+            r#"{"far":3} {"far":4} {"far":null} {"far":false} {"far":9}"#,
+            r#"{"elapsed_s":1.5} {"elapsed_s":2.5} {"elapsed_s":4.5}"#,
+            r#"{"clock":1764371000} {"clock":1764371004} {"clock":1764371009}"#,
+            r#"{"job_id":3} {"job_id":4} {"job_id":9}"#,
+            r#"{"hash":"a1b2"} {"hash":"a1b3"} {"hash":"a1b4"}"#,
+        ] {
+            check_line(params, "");
+        }
+    }
+
+    #[test]
+    fn text_that_changes_is_the_words_under_any_name() {
+        let changing =
+            |pointer: &str| format!("message = \"{pointer}\"  # a guess: this text changes");
+        for (params, expected) in [
+            (r#"{"txt":"mixing"} {"txt":"pouring"} {"txt":"baking"}"#, changing("/txt")),
+            (
+                r#"{"a":{"say":"mixing"}} {"a":{"say":"pouring"}} {"a":{"say":"baking"}}"#,
+                changing("/a/say"),
+            ),
+            (
+                r#"{"caption":"the oven is warm"} {"caption":"the oven is hot"}"#,
+                changing("/caption"),
+            ),
+            (r#"{"caption":"the oven is warm"}"#, changing("/caption")),
+            // Sentences are for people rather than names.
+            (
+                r#"{"file":"a","say":"reads a"} {"file":"b","say":"reads b"} {"file":"c","say":"reads c"}"#,
+                changing("/say"),
+            ),
+            // A known name goes first, unless its text never changes.
+            (
+                r#"{"text":"mixing","txt":"a b"} {"text":"baking","txt":"c d"} {"text":"done","txt":"e f"}"#,
+                "message = \"/text\"".to_owned(),
+            ),
+            (
+                r#"{"status":"on","txt":"mixing"} {"status":"on","txt":"pouring"} {"status":"on","txt":"baking"}"#,
+                changing("/txt"),
+            ),
+            (
+                r#"{"status":"on"} {"status":"on"} {"status":"on"}"#,
+                "message = \"/status\"".to_owned(),
+            ),
+            // Neither for people, nor changing.
+            (r#"{"kind":"begin"} {"kind":"report"} {"kind":"other"}"#, String::new()),
+            (r#"{"txt":"mixing"} {"txt":"mixing"} {"txt":"mixing"}"#, String::new()),
+            (r#"{"txt":"mixing"} {"txt":"baking"}"#, String::new()),
+        ] {
+            check_line(params, &expected);
+        }
+    }
+
+    #[test]
+    fn a_number_rises_within_each_call_and_may_begin_again_in_the_next() {
+        let sample = |far: f64, call: usize| -> (Bytes, usize) {
+            (json!({ "method": "m", "params": { "far": far } }).to_string().into(), call)
+        };
+        let calls = [2, 3].map(|id| ObservedCall { id, ..ObservedCall::default() });
+        let samples = [(0.1, 0), (0.5, 0), (0.9, 0), (0.1, 1), (0.5, 1)];
+        let samples = samples.map(|(far, call)| sample(far, call));
+        let draft = Draft::new(&samples, &calls);
+        assert!(draft.table("own", "m").contains("progress = \"/params/far\"  # a guess"));
+        // A number alone may be anything, under a method that does not name the call.
+        assert!(draft.has_value() && !draft.is_progress());
     }
 }

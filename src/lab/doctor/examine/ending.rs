@@ -23,12 +23,13 @@ impl Examiner {
         self.judge_overheard();
         self.judge_unknown();
         self.judge_texts();
+        let logged = self.logged_figures();
         let (told, uses_get) = (self.told, self.uses_get);
         let findings = self.found.into_values().collect();
         let overtaken = self.added.overtaken();
         let calls = self.calls;
         let missed = Vec::new();
-        Examined { findings, calls, told, has_ended: false, uses_get, overtaken, missed }
+        Examined { findings, calls, told, has_ended: false, uses_get, overtaken, missed, logged }
     }
 
     fn judge_times(&mut self, call: &ObservedCall) {

@@ -13,6 +13,7 @@ use crate::lab::doctor::draft::{Draft, SAMPLES_MAX};
 use crate::lab::doctor::findings::{Finding, shown};
 use crate::lab::doctor::member_names::is_handle;
 use crate::lab::doctor::rules::Rule;
+use crate::progress::extract::{Extract, PRESETS};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::SUBSCRIPTIONS;
 
@@ -50,6 +51,15 @@ struct UnknownNotification {
     call: usize,
     /// The call has been answered.
     is_over: bool,
+}
+
+/// Some of many messages, of the whole time: the first, the last, and others between them at equal distances.
+fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
+    let count = seen.len().min(SAMPLES_MAX);
+    let last = seen.len().saturating_sub(1);
+    let place = |at: usize| at * last / count.saturating_sub(1).max(1);
+    let chosen = (0..count).filter_map(|at| seen.get(place(at)));
+    chosen.map(|one| (one.message.raw().clone(), one.call)).collect()
 }
 
 impl UnknownMethods {
@@ -133,10 +143,7 @@ impl Examiner {
         let is_told = self.calls.iter().any(|call| call.reports > 0);
         let mut others = Vec::new();
         for (method, seen) in std::mem::take(&mut self.unknown).0 {
-            let samples = seen.iter().take(SAMPLES_MAX);
-            let samples: Vec<(Bytes, usize)> =
-                samples.map(|one| (one.message.raw().clone(), one.call)).collect();
-            let draft = Draft::new(&samples, &self.calls);
+            let draft = Draft::new(&samples(&seen), &self.calls);
             let is_progress = draft.is_progress() || method.to_lowercase().contains("progress");
             let rule = match is_progress && !is_told {
                 true => Rule::MethodUnknown,
@@ -171,6 +178,19 @@ impl Examiner {
             draft.words.iter().for_each(|words| finding.content.add_text(words));
             finding.draft = Some(draft).filter(Draft::says_something);
         }
+    }
+
+    /// The number of log messages whose words tell how far a call is, in a known form or in the one that was drafted.
+    pub(super) fn logged_figures(&self) -> usize {
+        let Some(logs) = self.found.get(&(Rule::LogProgress, None)) else { return 0 };
+        let drafted = self.found.keys().filter(|(rule, _)| *rule == Rule::FigureInWords);
+        let patterns = drafted.filter_map(|(_, pattern)| pattern.as_deref());
+        let known = Extract::read(std::iter::once(PRESETS).chain(patterns));
+        let known = known.unwrap_or_else(|_| Extract::presets());
+        let texts = &self.texts.log.0;
+        let telling = texts.iter().filter(|text| known.figure(text).is_some()).count();
+        // Only the first texts are kept.
+        if telling == texts.len() && telling > 0 { logs.count } else { telling }
     }
 
     /// Judges text: where progress is told, text is only text.
@@ -213,5 +233,26 @@ impl Examiner {
                 self.found.remove(&(stream.text(), None));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_of_the_whole_time() {
+        let chosen = |count: usize| -> Vec<usize> {
+            let message = Message::parse(Bytes::from_static(b"{}"));
+            let one = |call| UnknownNotification { message: message.clone(), call, is_over: false };
+            let seen: Vec<UnknownNotification> = (0..count).map(one).collect();
+            samples(&seen).into_iter().map(|(_, call)| call).collect()
+        };
+        for count in [0, 1, 2, SAMPLES_MAX] {
+            assert_eq!(chosen(count), (0..count).collect::<Vec<_>>());
+        }
+        let many = chosen(1000);
+        assert_eq!((many.len(), many.first(), many.last()), (SAMPLES_MAX, Some(&0), Some(&999)));
+        assert!(many.windows(2).all(|pair| pair[0] < pair[1]));
     }
 }

@@ -7,6 +7,7 @@ use milepost::lab::doctor::added::AddedProgress;
 use milepost::lab::doctor::cure::{Behind, CureTerms, cure};
 use milepost::lab::doctor::examine::{examine, examine_through};
 use milepost::lab::doctor::findings::{Answer, Examined, Terms};
+use milepost::lab::doctor::grade::{Grade, ShownReports};
 use milepost::lab::doctor::rules::Rule;
 use milepost::lab::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream, TransportKind};
 use milepost::protocol::jsonrpc::Message;
@@ -108,7 +109,7 @@ fn a_compliant_call_has_no_findings() {
     assert_eq!((call.usable, call.reports, call.answer), (3, 3, Answer::Result));
     assert_eq!(call.first_byte, Some(Duration::from_millis(100)));
     assert_eq!(call.silence, Duration::from_millis(200));
-    assert!(examined.is_safe());
+    assert_eq!(Grade::of(&examined), Grade::Fine);
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn around_the_answer() {
     let lines =
         |gap: &str| [format!("0 {CALL}"), format!("100 {progress}"), format!("{gap} {RESULT}")];
     let glued = check(&lines("="), &[(Rule::Glued, 1)]);
-    assert!(glued.is_safe() && glued.has_risk());
+    assert!(Grade::of(&glued) == Grade::Fine && glued.has_risk());
     check(&lines("115"), &[(Rule::Glued, 1)]);
     check(&lines("120"), &[]);
     let late = [format!("0 {CALL}"), format!("50 {RESULT}"), format!("60 {progress}")];
@@ -278,10 +279,11 @@ fn streams_and_events() {
 fn noise_and_other_text() {
     check(&["5 n hello".to_owned()], &[(Rule::Noise, 1)]);
     during(&["e 45% done", "e nothing of interest"], &[(Rule::AsideProgress, 1)]);
-    assert!(during(&["e reading", "e -----"], &[(Rule::AsideText, 1)]).is_safe());
+    let text = during(&["e reading", "e -----"], &[(Rule::AsideText, 1)]);
+    assert_eq!(Grade::of(&text), Grade::Fine);
     let log = r#"< {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}"#;
     let found = during(&[log], &[(Rule::LogProgress, 1)]);
-    assert!(found.is_safe());
+    assert_eq!(Grade::of(&found), Grade::Fine);
     let lines = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines.unwrap();
     assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
     // Nobody waits for anything then.
@@ -352,11 +354,48 @@ fn members_that_no_list_knows_are_guessed() {
     let said = [mix(2, "mixing"), mix(4, "pouring"), mix(6, "baking")];
     let said: Vec<&str> = said.iter().map(String::as_str).collect();
     let found = during(&said, &[(Rule::MethodOther, 3)]);
-    assert!(found.is_safe());
-    assert_eq!(found.unshown(), 3);
+    assert_eq!(Grade::of(&found), Grade::ShowsLess);
+    let shown = ShownReports::of(&found);
+    assert_eq!((shown.shown, shown.sent), (0, 3));
     let wanted = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines.unwrap();
     assert!(wanted.contains("progress = \"/params/how_far\"  # a guess"), "{wanted}");
     assert!(wanted.contains("message = \"/params/txt\"  # a guess"), "{wanted}");
+}
+
+#[test]
+fn no_server_is_fine_whose_reports_are_not_shown() {
+    let own = |method: &str, params: &str| format!("< {}", notification(method, params));
+    let log = |params: &str| own("notifications/message", params);
+    let mixed = |far: &str| own("acme/mix", &format!(r#"{{"how_far":{far}}}"#));
+    let tools = own("tools/progress", r#"{"id":2,"content":[]}"#);
+    let file = |number: u32| log(&format!(r#"{{"data":"Indexing file {number} of 7"}}"#));
+    let bare = log(r#"{"level":"info","message":"Indexing file 3 of 7"}"#);
+    let told = progress(r#""progressToken":7001,"progress":1,"total":2"#);
+    let foreign = progress(r#""progressToken":"7001","progress":1,"total":2"#);
+    let (less, fine, breaks) = (Grade::ShowsLess, Grade::Fine, Grade::MayBreak);
+    for (said, grade, shown, sent) in [
+        (vec![mixed("0.2"), mixed("0.4"), mixed("0.9")], less, 0, 3),
+        (vec![mixed("0.9"), mixed("0.4"), mixed("0.2")], fine, 0, 0),
+        (vec![tools.clone(), tools.clone()], less, 0, 2),
+        (vec![tools.clone(), told.clone()], less, 1, 2),
+        (vec![file(1), file(2), log(r#"{"data":"hello"}"#)], less, 0, 2),
+        (vec![bare], less, 0, 1),
+        (vec![log(r#"{"data":"hello"}"#)], fine, 0, 0),
+        (vec!["e 45% done".to_owned()], less, 0, 1),
+        (vec!["e reading".to_owned()], fine, 0, 0),
+        (vec![told.clone(), file(1)], fine, 1, 1),
+        (vec![foreign], breaks, 0, 1),
+        (vec![told], fine, 1, 1),
+        (vec![], fine, 0, 0),
+    ] {
+        let mut lines = vec![format!("0 {CALL}")];
+        lines.extend(said.iter().zip(1..).map(|(said, at)| format!("{} {said}", at * 100)));
+        lines.push(format!("{} {RESULT}", (said.len() + 1) * 100));
+        let examined = seen(TransportKind::Stdio, &lines);
+        let reports = ShownReports::of(&examined);
+        let found = (Grade::of(&examined), reports.shown, reports.sent);
+        assert_eq!(found, (grade, shown, sent), "{said:?}");
+    }
 }
 
 #[test]

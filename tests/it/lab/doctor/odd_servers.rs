@@ -5,10 +5,14 @@
 //! as it came, `$t` the token (empty without one).
 
 use std::path::Path;
+use std::process::Stdio;
 use std::{fs, thread};
+
+use serde_json::Value;
 
 use super::servers_without_example::{HANDSHAKE, shell};
 use super::{WITHHELD, doctor, golden, seen};
+use crate::support::milepost;
 
 /// What a server does to the messages of a client.
 struct OddServer {
@@ -301,4 +305,42 @@ fn colours_are_there_where_they_are_asked_for() {
     };
     assert!(report("always").contains("\u{1b}["));
     assert!(!report("auto").contains('\u{1b}'));
+}
+
+/// Looks at a server that writes a line into the file `$CALLS` for each call. Returns standard error, the number of
+/// calls in the report, and the number of lines.
+fn counted(server: &OddServer, options: &[&str]) -> (String, u64, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, calls) = (folder.path().join("server"), folder.path().join("calls"));
+    fs::write(&program, script(server)).unwrap();
+    let mut doctor = milepost();
+    doctor.args(["doctor", "--call", "t", "--json", "--revision", "2025-06-18"]).args(options);
+    doctor.args(["--", "sh"]).arg(&program).env("CALLS", &calls).stdin(Stdio::null());
+    let output = doctor.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lines = fs::read_to_string(&calls).unwrap().lines().count();
+    (String::from_utf8(output.stderr).unwrap(), report["callsMade"].as_u64().unwrap(), lines)
+}
+
+#[test]
+fn the_calls_of_a_tool_are_announced_and_counted() {
+    let silent = calls("silent-tool", r#"echo >> "$CALLS""#);
+    let refuses =
+        acts("refusing-tool", r#"*tools/call*) echo >> "$CALLS"; refuse -32000 "no such file";;"#);
+    let cases: [(&OddServer, &[&str], &str, usize); 5] = [
+        (&silent, &["--once"], "once", 1),
+        (&silent, &[], "up to 3 times (with --once: 1)", 2),
+        (&silent, &["--through"], "up to 4 times (with --once: 2)", 3),
+        (&refuses, &["--through"], "up to 4 times (with --once: 2)", 4),
+        (&silent, &["--once", "--concurrent", "--without-token"], "up to 3 times", 3),
+    ];
+    thread::scope(|scope| {
+        for (server, options, times, made) in cases {
+            scope.spawn(move || {
+                let (errors, told, lines) = counted(server, options);
+                let announced = format!("milepost: calls t {times}; each is a real call\n");
+                assert_eq!((&*errors, told, lines), (&*announced, made as u64, made));
+            });
+        }
+    });
 }

@@ -61,7 +61,7 @@ fn http_and_sse() {
         found.contains(&("figure-repeats", 4)) && found.contains(&("figure-falls", 1)),
         "{report}"
     );
-    assert_eq!(report["through"]["safe"], true, "{report}");
+    assert_eq!(report["through"]["grade"], "fine", "{report}");
     assert_eq!(report["cure"]["lines"], Value::Null);
 }
 
@@ -76,7 +76,7 @@ fn a_server_that_speaks_only_2026_07_28() {
     let (code, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
     assert_eq!((code, &report["revision"]), (1, &Value::from("2026-07-28")), "{report}");
     assert_eq!(rules(&report), [("total", 1)]);
-    assert_eq!(report["through"]["safe"], true, "{report}");
+    assert_eq!(report["through"]["grade"], "fine", "{report}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_dialect_that_is_off_is_set() {
     let lines = report["cure"]["lines"].as_str().unwrap();
     assert!(lines.contains("\npreset = \"codex\"\n"), "{lines}");
     assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
-    assert_eq!(report["through"]["safe"], true, "{report}");
+    assert_eq!(report["through"]["grade"], "fine", "{report}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_route_is_examined_as_it_is_configured() {
     // An error of Milepost's is no answer.
     let (_, replaced) = examine(&format!("call_timeout = \"300ms\"\n{dialect}"));
     assert_eq!(rules(&replaced["through"]), [("answer-replaced", 1)], "{replaced}");
-    assert_eq!(replaced["through"]["safe"], false, "{replaced}");
+    assert_eq!(replaced["through"]["grade"], "may break", "{replaced}");
     let (_, missed) = examine(&dialect.replace("/params/end", "/params/ende"));
     let expected =
         "the dialect \"farm\": `total` (/params/ende) found nothing in any of 3 messages";

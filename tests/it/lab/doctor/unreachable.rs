@@ -38,12 +38,11 @@ fn page(answer: &'static str) -> String {
 fn an_unknown_tool_has_a_neighbour() {
     let silent = example("silent");
     let said = refused(&["--call", "slep", "--", &silent]);
-    assert_eq!(said, "milepost: the server has no tool \"slep\"; did you mean \"sleep\"?\n");
+    let expected = "milepost: the server has no tool \"slep\"; did you mean \"sleep\"?\n";
+    assert!(said.ends_with(expected), "{said}");
     let said = refused(&["--call", "zzz", "--", &silent]);
-    assert_eq!(
-        said,
-        "milepost: the server has no tool \"zzz\"; its tools are sleep, echo, burst\n"
-    );
+    let expected = "milepost: the server has no tool \"zzz\"; its tools are sleep, echo, burst\n";
+    assert!(said.ends_with(expected), "{said}");
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn a_server_that_dies_in_a_call_has_no_answer() {
     assert_eq!(report["calls"][0]["answer"], "none");
     let example = report["findings"][0]["example"].as_str().unwrap();
     assert!(example.contains("the server ended (exit code 4)"), "{example}");
-    assert_eq!(report["form"], 1);
+    assert_eq!(report["form"], 2);
     // What it has started has gone with it.
     let left: u32 = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     until("nothing of it runs", || !runs(left));

@@ -1,0 +1,170 @@
+//! The grade of a server: what a plain client makes of its calls.
+
+use super::findings::{Examined, Finding};
+use super::rules::{Rule, Weight};
+
+/// What a plain client makes of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grade {
+    /// No fault was seen, and the client shows every report.
+    Fine,
+    /// Nothing breaks, and the client does not show some reports.
+    ShowsLess,
+    /// Something that was seen may break a client: its call, its connection or its reading of a message.
+    MayBreak,
+}
+
+impl Grade {
+    /// The grade of a session.
+    pub fn of(examined: &Examined) -> Self {
+        let faults =
+            || examined.findings.iter().filter(|finding| finding.rule.weight() == Weight::Fault);
+        if faults().any(|finding| !finding.rule.only_hides()) {
+            Self::MayBreak
+        } else if faults().next().is_some() || ShownReports::of(examined).words().is_some() {
+            Self::ShowsLess
+        } else {
+            Self::Fine
+        }
+    }
+
+    /// The name, for machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::ShowsLess => "shows less",
+            Self::MayBreak => "may break",
+        }
+    }
+}
+
+/// The messages that tell how far a call is, and those of them that a plain client shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShownReports {
+    /// Reports that a plain client shows.
+    pub shown: usize,
+    /// All reports of the server, whatever their form.
+    pub sent: usize,
+    /// A client that opens a GET stream shows more of them.
+    needs_get: bool,
+}
+
+impl ShownReports {
+    /// The reports of a session. Calls without a token ask for no report.
+    pub fn of(examined: &Examined) -> Self {
+        let calls = || examined.calls.iter().filter(|call| call.token.is_some());
+        let usable: usize = calls().map(|call| call.usable).sum();
+        let claimed: usize = calls().map(|call| call.reports).sum();
+        let elsewhere =
+            examined.findings.iter().map(|one| told_elsewhere(one, examined)).sum::<usize>();
+        // Of two calls at once, a report that names none may be of either, and is counted for neither.
+        let methods = [Rule::Method, Rule::MethodOff, Rule::MethodUnknown];
+        let hidden: usize = methods.into_iter().map(|rule| examined.count(rule)).sum();
+        let asked = hidden.saturating_sub(examined.count(Rule::Unasked));
+        let sent = (claimed + elsewhere).max(usable + asked);
+        let on_get = examined.count(Rule::OnGet);
+        Self { shown: usable.saturating_sub(on_get), sent, needs_get: on_get > 0 }
+    }
+
+    /// What is not shown, as the end of a sentence about a client; `None` if every report is shown.
+    pub fn words(self) -> Option<String> {
+        let Self { shown, sent, .. } = self;
+        let count = match shown {
+            _ if shown >= sent => return None,
+            0 => "nothing".to_owned(),
+            some => some.to_string(),
+        };
+        let reports = if sent == 1 { "report" } else { "reports" };
+        Some(format!("shows {count} of {sent} {reports}"))
+    }
+
+    /// The clients that show more, as the end of the same sentence.
+    pub const fn exception(self) -> &'static str {
+        if self.needs_get { " unless it opens a GET stream" } else { "" }
+    }
+}
+
+/// The messages of a finding that tell how far a call is in a place where no client looks for progress.
+fn told_elsewhere(finding: &Finding, examined: &Examined) -> usize {
+    match finding.rule {
+        Rule::MethodOther if finding.draft.is_some() => finding.count,
+        Rule::AsideProgress | Rule::StdoutProgress | Rule::TokenInArguments => finding.count,
+        Rule::LogProgress => examined.logged,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::lab::doctor::findings::ObservedCall;
+
+    /// A session with a call that had this many usable reports of this many, and these findings.
+    fn session(usable: usize, reports: usize, findings: &[(Rule, usize)]) -> Examined {
+        let token = Some(json!(7001));
+        let call = ObservedCall { token, usable, reports, ..ObservedCall::default() };
+        let finding = |(rule, count): &(Rule, usize)| Finding {
+            count: *count,
+            ..Finding::of(*rule, String::new())
+        };
+        let findings = findings.iter().map(finding).collect();
+        Examined { findings, calls: vec![call], ..Examined::default() }
+    }
+
+    #[test]
+    fn a_grade_tells_what_breaks_before_what_is_not_shown() {
+        for (usable, reports, findings, grade, words) in [
+            (3, 3, &[][..], Grade::Fine, None),
+            (0, 0, &[], Grade::Fine, None),
+            (3, 3, &[(Rule::Glued, 1)], Grade::Fine, None),
+            (3, 3, &[(Rule::NoTotal, 1), (Rule::AsideText, 9)], Grade::Fine, None),
+            (0, 5, &[(Rule::Method, 5)], Grade::ShowsLess, Some("shows nothing of 5 reports")),
+            (0, 1, &[(Rule::MethodOff, 1)], Grade::ShowsLess, Some("shows nothing of 1 report")),
+            (3, 8, &[(Rule::MethodUnknown, 5)], Grade::ShowsLess, Some("shows 3 of 8 reports")),
+            (
+                0,
+                0,
+                &[(Rule::AsideProgress, 4)],
+                Grade::ShowsLess,
+                Some("shows nothing of 4 reports"),
+            ),
+            (
+                0,
+                0,
+                &[(Rule::TokenInArguments, 9)],
+                Grade::ShowsLess,
+                Some("shows nothing of 9 reports"),
+            ),
+            // A message of a method that tells nothing is no report.
+            (0, 0, &[(Rule::MethodOther, 4)], Grade::Fine, None),
+            (5, 5, &[(Rule::OnGet, 5)], Grade::ShowsLess, Some("shows nothing of 5 reports")),
+            (3, 3, &[(Rule::FigureRepeats, 1)], Grade::MayBreak, None),
+            (0, 0, &[(Rule::NoAnswer, 1)], Grade::MayBreak, None),
+            (
+                0,
+                6,
+                &[(Rule::Method, 6), (Rule::Noise, 2)],
+                Grade::MayBreak,
+                Some("shows nothing of 6 reports"),
+            ),
+        ] {
+            let examined = session(usable, reports, findings);
+            assert_eq!(Grade::of(&examined), grade, "{findings:?}");
+            let said = ShownReports::of(&examined).words();
+            assert_eq!(said.as_deref(), words, "{findings:?}");
+        }
+        let on_get = ShownReports::of(&session(5, 5, &[(Rule::OnGet, 5)]));
+        assert_eq!(on_get.exception(), " unless it opens a GET stream");
+        assert_eq!(ShownReports::of(&session(0, 5, &[(Rule::Method, 5)])).exception(), "");
+    }
+
+    #[test]
+    fn a_call_without_a_token_asks_for_no_report() {
+        let mut examined = session(0, 5, &[(Rule::Method, 10), (Rule::Unasked, 5)]);
+        let bare = ObservedCall { reports: 5, ..ObservedCall::default() };
+        examined.calls.push(bare);
+        assert_eq!(ShownReports::of(&examined).sent, 5);
+    }
+}
