@@ -27,6 +27,8 @@ use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
 
+pub(in crate::lab) use unknown::is_of_specification;
+
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
 /// they lost 2 of 100 at 20 ms.
 pub const GLUED: Duration = Duration::from_millis(20);
@@ -234,7 +236,7 @@ impl Examiner {
                 self.add_finding(Rule::LogProgress, message);
                 self.texts.log.add_value(&params["data"]);
             }
-        } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
+        } else if !is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             if let Some(at) = named.or_else(|| self.implied_call(place.stream)) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());

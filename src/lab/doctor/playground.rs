@@ -1,7 +1,6 @@
 //! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and
 //! what the client gets, for those who have no client at hand.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use super::link::Link;
 use super::trouble::Trouble;
 use crate::config::routes::WrappedServer;
 use crate::lab::color::Palette;
+use crate::lab::sides::{ADDED, SideRow, side_line};
 use crate::observe::events::{
     EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope,
 };
@@ -228,18 +228,13 @@ enum SideKind {
 
 impl SideMessage {
     fn show(&self, began: Instant, colors: Palette, out: &mut dyn Write) -> io::Result<()> {
-        let at = self.at.saturating_duration_since(began).as_secs_f64();
-        let mut line = format!("{at:8.2} s  ");
-        let _ = match &self.kind {
-            SideKind::Server(text) => write!(line, "server sends  {}", shown(text)),
-            SideKind::Client(text) => {
-                write!(line, "{}  {}", colors.good("client gets "), shown(text))
-            }
-            SideKind::Decided(verdict) => {
-                write!(line, "              {}", colors.dim(&verdict_text(*verdict)))
-            }
-            SideKind::Added => write!(line, "              {}", colors.dim("added by Milepost")),
+        let (row, text) = match &self.kind {
+            SideKind::Server(text) => (SideRow::Sent, shown(text)),
+            SideKind::Client(text) => (SideRow::Got, shown(text)),
+            SideKind::Decided(verdict) => (SideRow::Remark, verdict_text(*verdict)),
+            SideKind::Added => (SideRow::Remark, ADDED.to_owned()),
         };
+        let line = side_line(self.at.saturating_duration_since(began), row, &text, colors);
         writeln!(out, "{line}")
     }
 }

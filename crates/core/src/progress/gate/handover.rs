@@ -46,7 +46,9 @@ impl Gate {
                 let is_here = |id: &CallId| {
                     let call = ledger.get(*id);
                     call.is_some_and(|call| {
-                        on.is_none_or(|on| call.stream == on || call.resumption == Resumption::Left(on))
+                        on.is_none_or(|on| {
+                            call.stream == on || call.resumption == Resumption::Left(on)
+                        })
                     })
                 };
                 calls.iter().copied().find(is_here)
