@@ -38,7 +38,7 @@ pub struct ReplayArgs {
     /// Print the recording as a transcript for tests, with the present output
     #[arg(long)]
     pub as_test: bool,
-    /// Show both sides of the calls, and play again whenever the recording or the route file is saved, until Ctrl-C
+    /// Show both sides of each call, again whenever the recording or the route file is saved
     #[arg(long, conflicts_with = "as_test")]
     pub watch: bool,
     /// With --watch: print the lines of the recording and the differences instead

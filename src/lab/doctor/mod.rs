@@ -17,6 +17,7 @@ pub mod examine;
 pub mod findings;
 pub mod habits;
 mod legible;
+mod line_editor;
 pub(in crate::lab) mod link;
 mod member_names;
 mod negotiate;
