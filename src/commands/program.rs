@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use console::Term;
 use tokio::runtime::Builder;
 use tracing::Level;
 
@@ -28,7 +29,7 @@ use crate::lab::check_progress::{self, CheckProgressOptions, scenarios};
 use crate::lab::doctor::playground;
 use crate::lab::export::{self, ExportError};
 use crate::lab::reference::seen::SeenNotes;
-use crate::lab::replay::SavedFiles;
+use crate::lab::replay::{ReplayForm, SavedFiles};
 use crate::lab::{demo, diff, doctor, mock, reference, replay};
 use crate::observe::calls::{Table, Watch};
 use crate::observe::durations::{DurationStore, state_dir, state_dir_warning};
@@ -162,8 +163,16 @@ fn failing(printed: ExitCode) -> ExitCode {
 /// `milepost replay`; with `--watch` again after each save, until Ctrl-C.
 async fn replay(args: &ReplayArgs) -> ExitCode {
     let mut watch = SavedFiles::new(args.files());
+    let (mut before, screen) = (None, Term::stdout());
     loop {
-        let code = match replay::run(&args.file, args.as_test, |recorded| args.settings(recorded)) {
+        let form = args.form(before);
+        let played = replay::run(&args.file, form, |recorded| args.settings(recorded));
+        if matches!(form, ReplayForm::Table { .. }) && screen.is_term() {
+            // Ignore the error: the output of the table fails too.
+            let _ = screen.clear_screen();
+        }
+        before = played.as_ref().ok().and_then(|played| played.reports).or(before);
+        let code = match played {
             Ok(played) if played.is_equal => print(&played.text),
             Ok(played) => failing(print(&played.text)),
             Err(error) => report(&error, 2),

@@ -12,3 +12,4 @@ pub mod mock;
 pub mod recordings;
 pub mod reference;
 pub mod replay;
+mod sides;

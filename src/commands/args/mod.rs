@@ -155,6 +155,7 @@ pub enum Command {
     /// Call tools of a server, and see what the server sends and what a client gets
     #[command(after_help = "Examples:\n  milepost try --call build -- node server.js\n  \
         milepost try --config proxy.toml --route /reports\n\n\
+        In a terminal the arrows bring earlier lines back, TAB completes the name of a tool, Ctrl-D ends.\n\n\
         Each call is a real call, with all its effects. The exit code is 0 if every call is answered, 1 if \
         not, 2 if nothing can be called.")]
     Try(Box<TryArgs>),

@@ -7,6 +7,8 @@ use clap::Args;
 use super::WrapError;
 use super::policy::PolicyArgs;
 use crate::config::routes::Routes;
+use crate::lab::color::ColorChoice;
+use crate::lab::replay::{ReplayForm, ShownReports};
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
@@ -36,14 +38,28 @@ pub struct ReplayArgs {
     /// Print the recording as a transcript for tests, with the present output
     #[arg(long)]
     pub as_test: bool,
-    /// Play again whenever the recording or the route file is saved, until Ctrl-C
+    /// Show both sides of each call, again whenever the recording or the route file is saved
     #[arg(long, conflicts_with = "as_test")]
     pub watch: bool,
+    /// With --watch: print the lines of the recording and the differences instead
+    #[arg(long, requires = "watch")]
+    pub raw: bool,
     #[command(flatten)]
     policy: PolicyArgs,
 }
 
 impl ReplayArgs {
+    /// The form of the result; `before`: the reports of the play before.
+    pub fn form(&self, before: Option<ShownReports>) -> ReplayForm {
+        match () {
+            () if self.as_test => ReplayForm::Test,
+            () if self.watch && !self.raw => {
+                ReplayForm::Table { before, colors: ColorChoice::default().palette() }
+            }
+            () => ReplayForm::Lines,
+        }
+    }
+
     /// The files that a replay depends on.
     pub fn files(&self) -> Vec<PathBuf> {
         std::iter::once(self.file.clone()).chain(self.policy.config.clone()).collect()

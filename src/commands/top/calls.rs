@@ -1,5 +1,6 @@
 //! The calls of all processes, as `milepost top` knows them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,9 @@ const CALLS_MAX: usize = 2000;
 
 /// The time for which the calls of a process stay in sight that has ended.
 const STAYS: Duration = Duration::from_secs(60);
+
+/// The silence of a server after which a call counts as silent.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 /// A call, as `/calls` tells of it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -85,7 +89,70 @@ pub(super) enum ProcessNews {
     Ended(Option<String>),
 }
 
-/// What is shown of the calls.
+/// The calls in trouble that the table is narrowed to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallTrouble {
+    /// All calls.
+    #[default]
+    Any,
+    /// Calls that have failed.
+    Failed,
+    /// Calls in flight whose server is silent.
+    Silent,
+}
+
+impl CallTrouble {
+    /// The next one in a circle.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Any => Self::Failed,
+            Self::Failed => Self::Silent,
+            Self::Silent => Self::Any,
+        }
+    }
+}
+
+/// The order of the calls.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallOrder {
+    /// Calls in flight in the order of their beginning, then ended ones, the last first.
+    #[default]
+    Usual,
+    /// The longest first.
+    Time,
+    /// The alphabet of the tools.
+    Tool,
+    /// The alphabet of the servers.
+    Server,
+    /// The one with the most changes first.
+    Changes,
+}
+
+impl CallOrder {
+    /// The next one in a circle.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Usual => Self::Time,
+            Self::Time => Self::Tool,
+            Self::Tool => Self::Server,
+            Self::Server => Self::Changes,
+            Self::Changes => Self::Usual,
+        }
+    }
+
+    /// The name of the order; `None` for the usual one.
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Usual => None,
+            Self::Time => Some("time"),
+            Self::Tool => Some("tool"),
+            Self::Server => Some("server"),
+            Self::Changes => Some("changes"),
+        }
+    }
+}
+
+/// What is shown of the calls, and in which order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct CallFilter {
     /// Words in lower case; each must be in the line of a call.
@@ -94,6 +161,18 @@ pub(super) struct CallFilter {
     pub(super) every_method: bool,
     /// Only calls in flight.
     pub(super) only_open: bool,
+    /// Only calls in this trouble.
+    pub(super) trouble: CallTrouble,
+    /// The order.
+    pub(super) order: CallOrder,
+}
+
+impl CallFilter {
+    /// Shows all calls of tools again. The order stays, and the choice of other requests too.
+    pub(super) fn clear(&mut self) {
+        let (every_method, order) = (self.every_method, self.order);
+        *self = Self { every_method, order, ..Self::default() };
+    }
 }
 
 /// All processes.
@@ -122,6 +201,11 @@ impl TopCall {
             text = format!("{}, …", words.join(", "));
         }
         text
+    }
+
+    /// The number of the changes.
+    fn change_count(&self) -> u64 {
+        self.repaired.values().chain(self.withheld.values()).sum::<u64>() + self.beats
     }
 
     fn change_words(&self) -> Vec<String> {
@@ -179,6 +263,17 @@ impl TopRow {
         Duration::from_millis(end.saturating_sub(self.call.opened))
     }
 
+    /// The time since the last message of the server.
+    pub(super) fn silence(&self) -> Duration {
+        let spoke = self.call.spoke.unwrap_or(self.call.opened);
+        Duration::from_millis(self.now.saturating_sub(spoke))
+    }
+
+    /// Whether the call is in flight and its server is silent.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_open() && self.silence() >= SILENT_AFTER
+    }
+
     /// The outcome in words.
     pub(super) fn outcome(&self) -> &str {
         match &self.call.outcome {
@@ -197,6 +292,14 @@ impl TopRow {
     fn passes(&self, filter: &CallFilter) -> bool {
         let call = &self.call;
         if !filter.every_method && call.tool.is_none() || filter.only_open && !self.is_open() {
+            return false;
+        }
+        let is_in_trouble = match filter.trouble {
+            CallTrouble::Any => true,
+            CallTrouble::Failed => self.has_failed(),
+            CallTrouble::Silent => self.is_silent(),
+        };
+        if !is_in_trouble {
             return false;
         }
         let text = [
@@ -260,8 +363,7 @@ impl TopCalls {
         troubles.next_back()
     }
 
-    /// The calls that pass the filter: those in flight in the order of their beginning, then ended ones, the
-    /// last first.
+    /// The calls that pass the filter, in its order.
     pub(super) fn rows(&self, filter: &CallFilter, at: Instant) -> Vec<TopRow> {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
         let mut rows: Vec<TopRow> = rows.collect();
@@ -272,6 +374,14 @@ impl TopCalls {
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
             (!row.is_open(), order, row.key.clone())
         });
+        // Stable: equal calls stay in the usual order.
+        match filter.order {
+            CallOrder::Usual => {}
+            CallOrder::Time => rows.sort_by_key(|row| Reverse(row.took())),
+            CallOrder::Tool => rows.sort_by(|one, two| one.call.label().cmp(two.call.label())),
+            CallOrder::Server => rows.sort_by(|one, two| one.place.cmp(&two.place)),
+            CallOrder::Changes => rows.sort_by_key(|row| Reverse(row.call.change_count())),
+        }
         rows
     }
 
@@ -419,6 +529,34 @@ mod tests {
         }
         let all = CallFilter::default();
         assert_eq!(labels(&calls, &all, now), ["wrap git 12 t", "wrap git 34 t", "wrap x t"]);
+    }
+
+    #[test]
+    fn calls_are_sorted_and_narrowed_to_those_in_trouble() {
+        let now = Instant::now();
+        let mut calls = TopCalls::default();
+        calls.take("a", ProcessNews::Begun("serve 127.0.0.1:1".to_owned()), now);
+        let text = r#"[
+            {"n":1,"route":"/b","tool":"quick","opened":39000,"spoke":39500,"beats":1},
+            {"n":2,"route":"/a","tool":"silent","opened":20000,"spoke":25000},
+            {"n":3,"route":"/c","tool":"bad","opened":1000,"ended":3000,"outcome":"tool error",
+             "repaired":{"lift":2}},
+            {"n":4,"route":"/a","tool":"good","opened":4000,"ended":34000,"outcome":"result"}]"#;
+        calls.take("a", event("calls", text), now);
+        calls.take("a", event("now", "40000"), now);
+        let tools = |order, trouble| {
+            let filter = CallFilter { order, trouble, ..CallFilter::default() };
+            let rows = calls.rows(&filter, now).into_iter();
+            rows.map(|row| row.call.label().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let sorted = |order| tools(order, CallTrouble::Any);
+        assert_eq!(sorted(CallOrder::Usual), "silent quick good bad");
+        assert_eq!(sorted(CallOrder::Time), "good silent bad quick");
+        assert_eq!(sorted(CallOrder::Tool), "bad good quick silent");
+        assert_eq!(sorted(CallOrder::Server), "silent good quick bad");
+        assert_eq!(sorted(CallOrder::Changes), "bad quick silent good");
+        assert_eq!(tools(CallOrder::Usual, CallTrouble::Failed), "bad");
+        assert_eq!(tools(CallOrder::Usual, CallTrouble::Silent), "silent");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use console::Style;
 
-use super::calls::TopRow;
+use super::calls::{CallTrouble, TopRow};
 use super::lines::{TopLine, TopSpan};
 use super::screen::{OpenedCall, TopScreen, TopView};
 use super::style::Styles;
@@ -28,9 +28,6 @@ const GAP: usize = 2;
 /// Columns of the help.
 const HELP: usize = 92;
 
-/// The silence of a server that is a warning.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
-
 /// The silence of a server that is told of a call without words.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
@@ -38,12 +35,14 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 const WORDS_MIN: usize = 20;
 
 /// The keys, for `?`.
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 14] = [
     ("j k ↓ ↑", "the next call, the one before"),
     ("g G", "the first, the last"),
     ("Enter", "the messages of a call, side by side"),
-    ("Esc", "back; in the table: no filter"),
+    ("Esc", "back; in the table: all calls again"),
     ("/", "only calls with these words: tool, server, client, message, outcome, changes"),
+    ("f", "only calls that have failed; again: only silent calls; again: all"),
+    ("s", "sorts by time, tool, server, changes, and as before"),
     ("t", "also requests that call no tool"),
     ("o", "only calls in flight"),
     ("p", "pause: nothing moves until p"),
@@ -117,15 +116,25 @@ fn draw_head(screen: &TopScreen, styles: &Styles, now: Instant) -> TopLine {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),
     };
+    let troubled = |is: fn(&TopRow) -> bool, name: &str| {
+        let count = rows.iter().filter(|row| is(row)).count();
+        let text = if count > 0 { format!(" ({count} {name})") } else { String::new() };
+        TopSpan::new(text, &styles.bad)
+    };
     let mut spans = vec![
         TopSpan::new("milepost top", &styles.bold),
         TopSpan::plain(format!(
-            "  {}, {}, {} ended",
+            "  {}, {}",
             count(servers, "process", "processes"),
             count(open, "call in flight", "calls in flight"),
-            rows.len() - open,
         )),
+        troubled(TopRow::is_silent, "silent"),
+        TopSpan::plain(format!(", {} ended", rows.len() - open)),
+        troubled(TopRow::has_failed, "failed"),
     ];
+    if let Some(order) = screen.filter.order.name() {
+        spans.push(TopSpan::new(format!("  sorted by {order}"), &styles.dim));
+    }
     if let Some((_, since)) = &screen.paused {
         let ago = spell(now.saturating_duration_since(*since));
         spans.push(TopSpan::new(format!("  PAUSED {ago} ago, p goes on"), &styles.bad));
@@ -196,13 +205,12 @@ fn side_by_side(cells: Vec<TopLine>, widths: &[usize]) -> TopLine {
 
 /// The text in the place of a table without rows.
 fn nothing(screen: &TopScreen) -> String {
-    let is_filtered = !screen.filter.words.is_empty() || screen.filter.only_open;
-    match (screen.calls.running().is_empty(), is_filtered) {
+    match (screen.calls.running().is_empty(), !filters(screen).is_empty()) {
         (true, _) => "\n\nNothing runs that shows its calls.\n\n\
             Start a client whose servers run behind `milepost wrap`, or `milepost serve` with an [admin] table.\n\
             They appear here at once."
             .to_owned(),
-        (false, true) => "\n\nNo call is let through by the filter. Esc clears it.".to_owned(),
+        (false, true) => "\n\nNo call passes the filter. Esc clears it.".to_owned(),
         (false, false) => "\n\nNo tool was called yet. t shows other requests too.".to_owned(),
     }
 }
@@ -252,19 +260,36 @@ fn progress(row: &TopRow, styles: &Styles) -> TopLine {
 fn words(row: &TopRow, styles: &Styles) -> TopLine {
     let mut spans = Vec::new();
     let call = &row.call;
-    let quiet = row.now.saturating_sub(call.spoke.unwrap_or(call.opened));
-    let quiet = Duration::from_millis(quiet);
-    let told_after = if call.message.is_some() { SILENT_AFTER } else { QUIET_AFTER };
-    if row.is_open() && quiet >= told_after {
-        let style = if quiet >= SILENT_AFTER { &styles.bad } else { &styles.dim };
+    let quiet = row.silence();
+    let is_told = row.is_open() && call.message.is_none() && quiet >= QUIET_AFTER;
+    if row.is_silent() || is_told {
+        let style = if row.is_silent() { &styles.bad } else { &styles.dim };
         spans.push(TopSpan::new(format!("silent {}  ", spell(quiet)), style));
     }
     spans.push(TopSpan::plain(one_line(call.message.as_deref().unwrap_or_default())));
     TopLine::from(spans)
 }
 
+/// The filters of the table, in words.
+fn filters(screen: &TopScreen) -> Vec<String> {
+    let mut words = Vec::new();
+    if !screen.typed.trim().is_empty() {
+        words.push(format!("/{}", one_line(&screen.typed)));
+    }
+    match screen.filter.trouble {
+        CallTrouble::Any => {}
+        CallTrouble::Failed => words.push("only failed".to_owned()),
+        CallTrouble::Silent => words.push("only silent".to_owned()),
+    }
+    if screen.filter.only_open {
+        words.push("only in flight".to_owned());
+    }
+    words
+}
+
 fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
-    match (screen.is_typing, screen.typed.is_empty()) {
+    let filters = filters(screen).join(", ");
+    match (screen.is_typing, filters.is_empty()) {
         (true, _) => TopLine::from(vec![
             TopSpan::new("/", &styles.bold),
             TopSpan::plain(one_line(&screen.typed)),
@@ -272,11 +297,11 @@ fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
             TopSpan::new("  Enter keeps, Esc clears", &styles.dim),
         ]),
         (false, false) => TopLine::from(vec![
-            TopSpan::new(format!("/{}", one_line(&screen.typed)), &styles.bold),
-            TopSpan::new("  Esc clears  Enter open  p pause  ? help  q quit", &styles.dim),
+            TopSpan::new(filters, &styles.bold),
+            TopSpan::new("  Esc clears  Enter open  s sort  p pause  ? help  q quit", &styles.dim),
         ]),
         (false, true) => TopLine::new(
-            "Enter open  / filter  t all requests  o in flight  p pause  ? help  q quit",
+            "Enter open  / words  f failed, silent  o in flight  t all requests  s sort  p pause  ? help  q quit",
             &styles.dim,
         ),
     }

@@ -155,7 +155,16 @@ impl TopScreen {
             }
             Key::Escape => {
                 self.typed.clear();
-                return self.refilter();
+                self.filter.clear();
+                return;
+            }
+            Key::Char('s') => {
+                self.filter.order = self.filter.order.next();
+                return;
+            }
+            Key::Char('f') => {
+                self.filter.trouble = self.filter.trouble.next();
+                return;
             }
             Key::Char('t') => {
                 self.filter.every_method = !self.filter.every_method;

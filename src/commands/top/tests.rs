@@ -93,7 +93,10 @@ fn a_narrow_table_leaves_changes_out_and_cuts_no_number() {
 fn the_table_shows_calls_in_flight_first_with_their_progress() {
     let mut drawn = Drawn::new(140, 12);
     let lines = drawn.lines();
-    assert_eq!(lines[0], "milepost top  1 process, 2 calls in flight, 1 ended");
+    assert_eq!(
+        lines[0],
+        "milepost top  1 process, 2 calls in flight (1 silent), 1 ended (1 failed)"
+    );
     assert!(lines[2].contains("build") && lines[2].contains("█░"), "{}", lines[2]);
     assert!(lines[2].contains("35 %, 14 of 40") && lines[2].contains("Claude Code 2.1"));
     assert!(lines[2].contains("repaired ×2") && lines[2].ends_with("20 s"), "{}", lines[2]);
@@ -120,9 +123,49 @@ fn a_filter_is_typed_kept_and_cleared() {
     drawn.press("\u{1b}");
     drawn.shows("build");
     drawn.press("/nothing at all\n");
-    drawn.shows("No call is let through by the filter");
+    drawn.shows("No call passes the filter");
     drawn.press("\u{1b}o");
     drawn.hides("report");
+    drawn.shows("only in flight  Esc clears");
+    drawn.press("\u{1b}");
+    drawn.shows("report");
+}
+
+#[test]
+fn calls_in_trouble_are_found_with_one_key() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.press("f");
+    drawn.shows("report");
+    drawn.hides("build");
+    drawn.shows("only failed  Esc clears");
+    drawn.press("f");
+    drawn.shows("index");
+    drawn.hides("report");
+    drawn.shows("only silent  Esc clears");
+    drawn.press("f");
+    drawn.shows("build");
+    drawn.hides("only");
+}
+
+#[test]
+fn a_key_sorts_the_calls_and_the_head_names_the_order() {
+    let mut drawn = Drawn::new(120, 12);
+    let tools = |drawn: &mut Drawn| {
+        let tool = |line: &String| line.split_whitespace().nth(1).unwrap_or_default().to_owned();
+        drawn.lines()[2..5].iter().map(tool).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(tools(&mut drawn), "build index report");
+    drawn.press("s");
+    drawn.shows("1 ended (1 failed)  sorted by time");
+    assert_eq!(tools(&mut drawn), "build index report");
+    drawn.press("sss");
+    drawn.shows("sorted by changes");
+    drawn.press("s");
+    drawn.hides("sorted by");
+    // The chosen call stays chosen, wherever it is.
+    drawn.press("G");
+    drawn.press("ss");
+    assert_eq!(drawn.screen.chosen, Some(("/run/a".to_owned(), 4)));
 }
 
 #[test]

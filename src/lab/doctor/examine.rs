@@ -27,6 +27,8 @@ use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
 
+pub(in crate::lab) use unknown::is_of_specification;
+
 /// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
 /// they lost 2 of 100 at 20 ms.
 pub const GLUED: Duration = Duration::from_millis(20);
@@ -235,7 +237,7 @@ impl Examiner {
                 // Some servers put the words beside `data`, which they leave out.
                 self.texts.log.add_value(params.get("data").unwrap_or(params));
             }
-        } else if !unknown::is_of_specification(&method) && !self.calls.is_empty() {
+        } else if !is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             let implied = || self.implied_call(place.stream);
             // Of several calls that are open any may be meant: the message counts all the same.

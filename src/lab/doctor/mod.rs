@@ -19,6 +19,7 @@ pub mod findings;
 pub mod grade;
 pub mod habits;
 mod legible;
+mod line_editor;
 pub(in crate::lab) mod link;
 mod member_names;
 mod negotiate;

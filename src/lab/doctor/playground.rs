@@ -1,23 +1,23 @@
 //! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and
 //! what the client gets, for those who have no client at hand.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::sync::mpsc;
 
 use super::DoctorError;
 use super::call::{CallPlan, GivenToken};
 use super::client::DoctorClient;
 use super::findings::shown;
+use super::line_editor::LineEditor;
 use super::link::Link;
 use super::trouble::Trouble;
 use crate::config::routes::WrappedServer;
 use crate::lab::color::Palette;
+use crate::lab::sides::{ADDED, SideRow, side_line};
 use crate::observe::events::{
     EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope,
 };
@@ -127,9 +127,9 @@ impl Game {
             writeln!(out, "`--call NAME --args JSON` calls one; in a terminal you are asked.")?;
             return Ok(true);
         }
-        let mut answers = BufReader::new(tokio::io::stdin()).lines();
+        let mut typed = LineEditor::default();
         let mut is_answered = true;
-        while let Some((tool, arguments)) = ask(&self.tools, &mut answers, out).await? {
+        while let Some((tool, arguments)) = ask(&self.tools, &mut typed, out).await? {
             is_answered &= self.call(tool, arguments, out).await?;
         }
         Ok(is_answered)
@@ -167,31 +167,44 @@ impl Game {
     }
 }
 
+/// The lines that the user types.
+trait TypedLines {
+    /// The next line, whose first word may be one of `words`; `None` at the end of the input.
+    async fn line(&mut self, prompt: &str, words: &[String]) -> io::Result<Option<String>>;
+}
+
+impl TypedLines for LineEditor {
+    async fn line(&mut self, prompt: &str, words: &[String]) -> io::Result<Option<String>> {
+        self.ask(prompt, words).await
+    }
+}
+
 /// Asks for a tool of these and its arguments; `None` at the end of the input or for an empty line. What is not
 /// understood is asked again. A line may hold both: `NAME JSON`.
-async fn ask<R: AsyncBufRead + Unpin>(
+async fn ask(
     tools: &[String],
-    answers: &mut Lines<R>,
+    typed: &mut impl TypedLines,
     out: &mut dyn Write,
 ) -> Result<Option<(String, Map<String, Value>)>, io::Error> {
     loop {
-        write!(out, "\nTool, and its arguments as JSON if it has any (empty: end): ")?;
+        writeln!(out)?;
         out.flush()?;
-        let Some(line) = answers.next_line().await? else { return Ok(None) };
+        let prompt = "Tool, and its arguments as JSON if it has any (empty: end): ";
+        let Some(line) = typed.line(prompt, tools).await? else { return Ok(None) };
         let line = line.trim();
         if line.is_empty() {
             return Ok(None);
         }
-        let (tool, typed) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (tool, text) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if !tools.iter().any(|known| known == tool) {
             writeln!(out, "{}", super::no_tool(tool, tools))?;
             continue;
         }
-        let mut text = typed.trim().to_owned();
+        let mut text = text.trim().to_owned();
         if text.is_empty() {
-            write!(out, "Arguments as JSON [{{}}]: ")?;
             out.flush()?;
-            let Some(line) = answers.next_line().await? else { return Ok(None) };
+            let line = typed.line("Arguments as JSON [{}]: ", &[]).await?;
+            let Some(line) = line else { return Ok(None) };
             line.trim().clone_into(&mut text);
         }
         match serde_json::from_str(if text.is_empty() { "{}" } else { &text }) {
@@ -222,18 +235,13 @@ enum SideKind {
 
 impl SideMessage {
     fn show(&self, began: Instant, colors: Palette, out: &mut dyn Write) -> io::Result<()> {
-        let at = self.at.saturating_duration_since(began).as_secs_f64();
-        let mut line = format!("{at:8.2} s  ");
-        let _ = match &self.kind {
-            SideKind::Server(text) => write!(line, "server sends  {}", shown(text)),
-            SideKind::Client(text) => {
-                write!(line, "{}  {}", colors.good("client gets "), shown(text))
-            }
-            SideKind::Decided(verdict) => {
-                write!(line, "              {}", colors.dim(&verdict_text(*verdict)))
-            }
-            SideKind::Added => write!(line, "              {}", colors.dim("added by Milepost")),
+        let (row, text) = match &self.kind {
+            SideKind::Server(text) => (SideRow::Sent, shown(text)),
+            SideKind::Client(text) => (SideRow::Got, shown(text)),
+            SideKind::Decided(verdict) => (SideRow::Remark, verdict_text(*verdict)),
+            SideKind::Added => (SideRow::Remark, ADDED.to_owned()),
         };
+        let line = side_line(self.at.saturating_duration_since(began), row, &text, colors);
         writeln!(out, "{line}")
     }
 }
@@ -283,14 +291,22 @@ impl Observer for SideObserver {
 mod tests {
     use super::*;
 
+    struct Script(Vec<&'static str>);
+
+    impl TypedLines for Script {
+        async fn line(&mut self, _: &str, _: &[String]) -> io::Result<Option<String>> {
+            Ok((!self.0.is_empty()).then(|| self.0.remove(0).to_owned()))
+        }
+    }
+
     #[tokio::test]
     async fn a_slip_is_asked_again_and_a_line_may_hold_the_arguments() {
         let typed =
-            "silnt\nreport {\"steps\":3}\nsilent\n\nreport\n[1]\nreport {\nreport\n{\"a\":1}\n\n";
-        let mut answers = typed.as_bytes().lines();
+            "silnt\nreport {\"steps\":3}\nsilent\n\nreport\n[1]\nreport {\nreport\n{\"a\":1}\n";
+        let mut typed = Script(typed.lines().collect());
         let tools = ["report".to_owned(), "silent".to_owned()];
         let (mut out, mut calls) = (Vec::new(), Vec::new());
-        while let Some((tool, arguments)) = ask(&tools, &mut answers, &mut out).await.unwrap() {
+        while let Some((tool, arguments)) = ask(&tools, &mut typed, &mut out).await.unwrap() {
             calls.push(format!("{tool} {}", Value::from(arguments)));
         }
         assert_eq!(calls, ["report {\"steps\":3}", "silent {}", "report {\"a\":1}"]);

@@ -51,6 +51,17 @@ pub(in crate::lab) enum CallNews {
     Ended(CallId, Outcome),
 }
 
+/// A line of the output.
+#[derive(Debug, Clone)]
+pub(in crate::lab) struct PlayedLine {
+    /// The line, in the form of a recording.
+    pub(in crate::lab) text: String,
+    /// The time of the filter, from the start of the recording on.
+    pub(in crate::lab) at: Duration,
+    /// Whether the line is a heartbeat.
+    pub(in crate::lab) is_beat: bool,
+}
+
 /// A filter, its clients, and a clock that moves only on command.
 pub(in crate::lab) struct Player {
     filter: Filter,
@@ -78,7 +89,7 @@ pub(in crate::lab) struct Player {
     /// Streams whose client has not read its messages yet.
     unwritten: BTreeSet<StreamId>,
     waits: BTreeSet<StreamId>,
-    out: Vec<String>,
+    out: Vec<PlayedLine>,
     messages: u64,
     /// The verdicts on server messages, by number.
     pub(in crate::lab) verdicts: BTreeMap<u64, Verdict>,
@@ -135,8 +146,14 @@ impl Player {
     }
 
     /// Takes the output since the last call.
-    pub(in crate::lab) fn take(&mut self) -> Vec<String> {
+    pub(in crate::lab) fn take(&mut self) -> Vec<PlayedLine> {
         std::mem::take(&mut self.out)
+    }
+
+    /// Adds a line to the output.
+    fn put(&mut self, text: String) {
+        let at = self.now.saturating_duration_since(self.start);
+        self.out.push(PlayedLine { text, at, is_beat: false });
     }
 
     /// Takes the news of calls since the last call of this function.
@@ -219,16 +236,16 @@ impl Player {
             (Input::ClientMessage(stream, message), InputResult::ToServer(sent)) => {
                 let sent = sent.to_bytes();
                 if sent.is_empty() {
-                    self.out.push("^ nothing".to_owned());
+                    self.put("^ nothing".to_owned());
                 } else if sent != *message.raw() {
-                    self.out.push(format!("^ {}", escape(&sent)));
+                    self.put(format!("^ {}", escape(&sent)));
                 }
                 self.asked = Some((stream, message));
             }
             (Input::ServerMessage(origin, message), output) => {
                 if let InputResult::Server(Disposition::NotAMessage(noise)) = output {
                     let text = noise.strip_suffix(b"\n").unwrap_or(&noise);
-                    self.out.push(format!("e {}", escape(text)));
+                    self.put(format!("e {}", escape(text)));
                 }
                 self.last_message = Some((origin, message));
             }
@@ -317,7 +334,9 @@ impl Player {
             let before = self.out.len();
             self.drain();
             if self.out.len() > before && self.now > begin {
-                self.out.insert(before, format!("@ {:?}", self.now - begin));
+                let text = format!("@ {:?}", self.now - begin);
+                let at = self.now.saturating_duration_since(self.start);
+                self.out.insert(before, PlayedLine { text, at, is_beat: false });
             }
         }
         (self.now, self.clock) = (end, end);
@@ -329,7 +348,7 @@ impl Player {
     pub(in crate::lab) fn write_recorded(&mut self, at: LineStream) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
-            return self.out.push(text);
+            return self.put(text);
         }
         match at {
             LineStream::Stream(stream) => self.poll_stream(StreamId(stream), SLACK),
@@ -359,7 +378,9 @@ impl Player {
     /// Writes all messages that are due, one after the other. Returns whether there was any.
     pub(in crate::lab) fn drain(&mut self) -> bool {
         let mut any = false;
-        self.out.extend(self.passes.take());
+        if let Some(text) = self.passes.take() {
+            self.put(text);
+        }
         let streams: Vec<StreamId> = self.streams.iter().copied().collect();
         for stream in streams {
             while self.poll(stream) {
@@ -384,7 +405,7 @@ impl Player {
         if any {
             self.unwritten.insert(stream);
             let text = escape(pieces.strip_suffix(b"\n").unwrap_or(&pieces));
-            self.out.push(match stream {
+            self.put(match stream {
                 SOLE_STREAM => format!("= {text}"),
                 StreamId(number) => format!("={number} {text}"),
             });
@@ -404,16 +425,21 @@ impl Player {
                     if let Verdict::Withheld(reason) = verdict
                         && reason != Reason::Noise
                     {
-                        self.out.push(format!("x {}", reason.name()));
+                        self.put(format!("x {}", reason.name()));
                     }
                 }
                 FilterEvent::Call(call) => {
                     self.learned.learn(&call);
                     self.news.push(CallNews::Ended(call.call, call.outcome));
-                    self.out.push(format!("~ {}", summary(&call)));
+                    self.put(format!("~ {}", summary(&call)));
                 }
                 FilterEvent::Heartbeat(call) => {
                     self.beats += 1;
+                    // A heartbeat is decided when it is written: it is the last message to a client.
+                    let mut written = self.out.iter_mut().rev();
+                    if let Some(line) = written.find(|line| line.text.starts_with('=')) {
+                        line.is_beat = true;
+                    }
                     self.news.push(CallNews::Beat(call));
                 }
                 FilterEvent::Opened(call) => {
@@ -422,16 +448,16 @@ impl Player {
                 FilterEvent::TakenOver(call) => {
                     self.news.extend(self.played(call).map(CallNews::TakenOver));
                 }
-                FilterEvent::Late(news) => self.out.push(format!("~ late {}", news.event.name())),
-                FilterEvent::Task(news) => self.out.push(format!("~ task {}", news.event.name())),
+                FilterEvent::Late(news) => self.put(format!("~ late {}", news.event.name())),
+                FilterEvent::Task(news) => self.put(format!("~ task {}", news.event.name())),
                 FilterEvent::Refused(_) | FilterEvent::UnansweringError(_) => {}
             }
         }
         while let Some(payload) = self.filter.poll_to_server() {
-            self.out.push(format!("^ {}", escape(&payload.to_bytes())));
+            self.put(format!("^ {}", escape(&payload.to_bytes())));
         }
         while let Some(released) = self.filter.poll_released() {
-            self.out.push(format!("^ {}", escape(&released.payload.to_bytes())));
+            self.put(format!("^ {}", escape(&released.payload.to_bytes())));
             self.asked = Some((released.stream, released.message));
         }
     }

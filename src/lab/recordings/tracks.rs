@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Recorded;
-use super::player::Player;
+use super::player::{PlayedLine, Player};
 use crate::observe::transcript::{LineStream, TranscriptLine};
 use crate::progress::input::Input;
 use crate::progress::{Policy, StreamId};
@@ -16,12 +16,14 @@ use crate::relay::SOLE_STREAM;
 pub(in crate::lab) struct ReplayStep {
     /// The part of the file.
     pub(in crate::lab) part: u64,
+    /// The time of the input, from the start of the recording on.
+    pub(in crate::lab) at: Duration,
     /// The line of the input.
     pub(in crate::lab) line: String,
     /// The server's messages in it.
     pub(in crate::lab) numbers: Range<u64>,
     /// The lines of the output.
-    pub(in crate::lab) out: Vec<String>,
+    pub(in crate::lab) out: Vec<PlayedLine>,
 }
 
 /// One filter of the conversation.
@@ -45,7 +47,7 @@ impl Track {
     /// Adds new output to the last step, or to a new step.
     fn take(&mut self, steps: &mut Vec<ReplayStep>, step: Option<ReplayStep>) {
         let out = self.player.take();
-        self.actual.extend(out.iter().cloned());
+        self.actual.extend(out.iter().map(|line| line.text.clone()));
         if let Some(step) = step {
             self.step = Some(steps.len());
             steps.push(step);
@@ -167,7 +169,7 @@ pub(in crate::lab) fn play(
             },
         }
         see(*number, line, player, numbers.clone());
-        let part = line.part;
+        let (part, at) = (line.part, player.time());
         if is_out {
             track.expected.push((*number, line_text(line)));
         }
@@ -175,9 +177,9 @@ pub(in crate::lab) fn play(
             Some(_) if is_out => None,
             None if is_out => {
                 let line = "# before anything was said".to_owned();
-                Some(ReplayStep { part, line, numbers, out: Vec::new() })
+                Some(ReplayStep { part, at, line, numbers, out: Vec::new() })
             }
-            _ => Some(ReplayStep { part, line: line_text(line), numbers, out: Vec::new() }),
+            _ => Some(ReplayStep { part, at, line: line_text(line), numbers, out: Vec::new() }),
         };
         track.take(&mut steps, step);
         tracks.extend(from.map(|(number, _, track)| (number, track)));

@@ -2,6 +2,7 @@
 //! its reason, and compares the output with the recording.
 
 mod saved_files;
+mod table;
 
 use std::error::Error;
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::values::exact_time;
+use crate::lab::color::Palette;
 use crate::lab::recordings::differences::unnumbered;
 use crate::lab::recordings::player::Player;
 use crate::lab::recordings::tracks::{ReplayStep, Track, Tracks, input_of, line_text};
@@ -22,6 +24,7 @@ use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
 
 pub use saved_files::SavedFiles;
+pub use table::ShownReports;
 
 /// Differences that are shown.
 const SHOWN: usize = 3;
@@ -37,23 +40,40 @@ pub enum ReplayError {
     Settings(Box<dyn Error + Send + Sync>),
 }
 
+/// The form of a replay's result.
+#[derive(Debug, Clone, Copy)]
+pub enum ReplayForm {
+    /// Each line with its verdict, and the differences from the recording.
+    Lines,
+    /// A transcript for tests.
+    Test,
+    /// The table of `milepost try`, and the number of reports that the client is shown.
+    Table {
+        /// The reports of the play before; `None`: those of a play with the settings of the recording.
+        before: Option<ShownReports>,
+        /// The colours of the table.
+        colors: Palette,
+    },
+}
+
 /// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
-    /// Each message with its verdict, or a transcript for tests.
+    /// The result in its form.
     pub text: String,
-    /// Whether the output equals the recording.
+    /// Whether the output equals the recording. A table and a transcript for tests are not compared.
     pub is_equal: bool,
+    /// The reports that a table shows.
+    pub reports: Option<ShownReports>,
 }
 
-/// Plays a file with the settings that `settings_of` makes of the recorded ones. `as_test`: the result is a transcript for
-/// tests.
+/// Plays a file with the settings that `settings_of` makes of the recorded ones.
 ///
 /// # Errors
 /// If the file cannot be read or is no recording, or the settings cannot be used.
 pub fn run<E: Error + Send + Sync + 'static>(
     file: &Path,
-    as_test: bool,
+    form: ReplayForm,
     settings_of: impl FnOnce(Policy) -> Result<Policy, E>,
 ) -> Result<Played, ReplayError> {
     let text = recordings::read(file)?;
@@ -62,15 +82,22 @@ pub fn run<E: Error + Send + Sync + 'static>(
     let policy = recorded.policy().map_err(wrong)?;
     let of_file = settings::write(&policy).words;
     let policy = settings_of(policy).map_err(|error| ReplayError::Settings(error.into()))?;
-    let eager = settings::write(&policy).words != of_file;
-    if as_test {
-        let written = settings::write(&policy);
-        let words = Some(written.words).filter(|words| !words.is_empty());
-        let words: Vec<String> = words.into_iter().chain(["summaries".to_owned()]).collect();
-        let text = transcript(&recorded, policy, &words).map_err(wrong)?;
-        return Ok(Played { text, is_equal: true });
+    let written = settings::write(&policy);
+    let eager = written.words != of_file;
+    match form {
+        ReplayForm::Test => {
+            let words = Some(written.words).filter(|words| !words.is_empty());
+            let words: Vec<String> = words.into_iter().chain(["summaries".to_owned()]).collect();
+            let text = transcript(&recorded, policy, &words).map_err(wrong)?;
+            Ok(Played { text, is_equal: true, reports: None })
+        }
+        ReplayForm::Table { before, colors } => {
+            // Settings without words in the file, such as dialects of a route file, may differ too.
+            let eager = eager || !written.missing.is_empty();
+            tabulate(&recorded, (policy, eager), before, colors).map_err(wrong)
+        }
+        ReplayForm::Lines => compare(&recorded, (policy, eager), file).map_err(wrong),
     }
-    compare(&recorded, (policy, eager), file).map_err(wrong)
 }
 
 fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
@@ -90,6 +117,53 @@ fn compare(
     (policy, eager): (Policy, bool),
     path: &Path,
 ) -> Result<Played, (usize, String)> {
+    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, eager)?;
+    let mut text = String::new();
+    for step in &steps {
+        let Some(track) = tracks.get(&step.part) else { continue };
+        let part = of_part(step.part);
+        let said = format!("{part}{}", step.line);
+        words::show(&mut text, &said, step.numbers.clone(), &track.player.verdicts);
+        put(&mut text, step.out.iter().map(|out| format!("{part}{}", out.text)));
+    }
+    remarks(&mut text, recorded, &tracks, &finds);
+    let is_equal = differences(&mut text, &tracks, path);
+    Ok(Played { text, is_equal, reports: None })
+}
+
+/// The table of a replay, with the counts of its reports.
+fn tabulate(
+    recorded: &Recorded<'_>,
+    (policy, eager): (Policy, bool),
+    before: Option<ShownReports>,
+    colors: Palette,
+) -> Result<Played, (usize, String)> {
+    let before = match before {
+        Some(before) => before,
+        None => {
+            let as_recorded = play(recorded, recorded.policy()?, false)?;
+            table::write(&as_recorded.tracks, &as_recorded.steps, colors).1
+        }
+    };
+    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, eager)?;
+    let (mut text, reports) = table::write(&tracks, &steps, colors);
+    remarks(&mut text, recorded, &tracks, &finds);
+    put(&mut text, [colors.heading(&reports.text(Some(before)))]);
+    Ok(Played { text, is_equal: true, reports: Some(reports) })
+}
+
+/// A conversation that was played.
+struct ReplayedConversation {
+    tracks: Tracks,
+    steps: Vec<ReplayStep>,
+    finds: PointerFinds,
+}
+
+fn play(
+    recorded: &Recorded<'_>,
+    policy: Policy,
+    eager: bool,
+) -> Result<ReplayedConversation, (usize, String)> {
     let policy = Arc::new(policy);
     let mut finds = PointerFinds::default();
     let (tracks, steps) = tracks::play(recorded, (&policy, eager), |_, line, _, _| {
@@ -99,36 +173,19 @@ fn compare(
             finds.see(&policy, &Message::parse(text.into_owned().into()));
         }
     })?;
-    Ok(shown(recorded, &tracks, &steps, (path, &finds)))
+    Ok(ReplayedConversation { tracks, steps, finds })
 }
 
-/// The summary of a replay.
-fn shown(
-    recorded: &Recorded<'_>,
-    tracks: &Tracks,
-    steps: &[ReplayStep],
-    (path, finds): (&Path, &PointerFinds),
-) -> Played {
-    let mut text = String::new();
-    for step in steps {
-        let Some(track) = tracks.get(&step.part) else { continue };
-        let part = of_part(step.part);
-        let said = format!("{part}{}", step.line);
-        words::show(&mut text, &said, step.numbers.clone(), &track.player.verdicts);
-        put(&mut text, step.out.iter().map(|out| format!("{part}{out}")));
-    }
-    text += "\n";
-    for remark in &recorded.remarks {
-        let _ = writeln!(text, "{remark}");
-    }
-    put(&mut text, finds.missed().iter().map(ToString::to_string));
+/// Writes what limits the result, the pointers that found nothing, and the numbers of messages.
+fn remarks(text: &mut String, recorded: &Recorded<'_>, tracks: &Tracks, finds: &PointerFinds) {
+    text.push('\n');
+    put(text, &recorded.remarks);
+    put(text, finds.missed().iter().map(ToString::to_string));
     let players = || tracks.values().map(|track| &track.player);
     let passed = players().map(Player::time).max().unwrap_or_default();
     let verdicts = || players().flat_map(|player| player.verdicts.values());
     let beats = players().map(|player| player.beats).sum();
     let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
-    let is_equal = differences(&mut text, tracks, path);
-    Played { text, is_equal }
 }
 
 /// Writes the differences between the output and the recording; true if there are none.
@@ -215,7 +272,8 @@ fn transcript(
             }
             _ => {}
         }
-        put(&mut text, in_order(player.take(), line.sign == b'>'));
+        let out = player.take().into_iter().map(|line| line.text).collect();
+        put(&mut text, in_order(out, line.sign == b'>'));
     }
     Ok(text)
 }

@@ -58,11 +58,12 @@ fn recordings() {
             let Command::Replay(args) = command(&["replay", file.to_str().unwrap()]) else {
                 unreachable!()
             };
-            let text = match replay::run(&args.file, args.as_test, |policy| args.settings(policy)) {
-                Ok(played) if played.is_equal => "as it was recorded".to_owned(),
-                Ok(played) => played.text.lines().last().unwrap_or_default().to_owned(),
-                Err(error) => said(&error),
-            };
+            let text =
+                match replay::run(&args.file, args.form(None), |policy| args.settings(policy)) {
+                    Ok(played) if played.is_equal => "as it was recorded".to_owned(),
+                    Ok(played) => played.text.lines().last().unwrap_or_default().to_owned(),
+                    Err(error) => said(&error),
+                };
             without(folder.path(), &text)
         })
         .collect();

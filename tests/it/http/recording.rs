@@ -31,8 +31,8 @@ fn play(recording: &Path, file: Option<&Path>) -> (String, bool) {
     let cli = Cli::parse_from(arguments);
     let Command::Replay(args) = cli.command else { panic!("what is that?") };
     let settings = |recorded| args.settings(recorded);
-    let played =
-        replay::run(&args.file, args.as_test, settings).unwrap_or_else(|error| panic!("{error}"));
+    let played = replay::run(&args.file, args.form(None), settings)
+        .unwrap_or_else(|error| panic!("{error}"));
     (played.text, played.is_equal)
 }
 

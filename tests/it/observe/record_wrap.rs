@@ -252,12 +252,52 @@ fn a_replay_plays_again_after_each_save_and_names_pointers_that_find_nothing() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line == expected));
-    assert!(lines.any(|line| line.starts_with("it came out")));
+    let mut play = || {
+        let mut play = String::new();
+        for line in lines.by_ref() {
+            play += &line;
+            play.push('\n');
+            if line.contains("shown to the client") {
+                return play;
+            }
+        }
+        panic!("no summary: {play}")
+    };
+    let first = play();
+    assert!(first.contains(&format!("\n{expected}\n")), "{first}");
+    // With the settings of the recording the client gets no progress of this message.
+    assert!(first.ends_with(" of 1 report shown to the client, was 0\n"), "{first}");
     save_dialect(&routes, "/params/at");
-    let again: Vec<String> =
-        lines.by_ref().take_while(|line| !line.starts_with("it came out")).collect();
-    assert!(!again.is_empty() && !again.iter().any(|line| line == expected), "{again:?}");
+    let again = play();
+    assert!(!again.contains(expected), "{again}");
+    let begin = "    0.00 s  client sends  {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"";
+    assert!(again.starts_with(begin), "{again}");
+    let sent = again.find("    0.30 s  server sends  {\"jsonrpc\"").unwrap();
+    let verdict = again.find("    0.30 s                repaired: dialect").unwrap();
+    let got = again.find(" s  client gets   {\"jsonrpc\"").unwrap();
+    assert!(sent < verdict && verdict < got, "{again}");
+    assert!(again.contains("\n1 of 1 report shown to the client, was "), "{again}");
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn the_raw_form_of_a_watched_replay_has_the_lines_of_the_recording() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("a.transcript");
+    fs::write(&file, "> {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
+    let mut child = milepost()
+        .args(["replay", "--watch", "--raw"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().starts_with("> {"));
+    assert!(lines.any(|line| line == "it came out as it was recorded"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (_, code, _) = replay(&["--raw"], &file);
+    assert_eq!(code, Some(2));
 }

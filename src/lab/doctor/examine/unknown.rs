@@ -37,7 +37,7 @@ const KNOWN: [&str; 9] = [
 const WORDS: [&str; 4] = ["msg", "message", "text", "event"];
 
 /// Whether the specification knows a method of notifications.
-pub(super) fn is_of_specification(method: &str) -> bool {
+pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
     KNOWN.contains(&method) || method.starts_with(SUBSCRIPTIONS)
 }
 
