@@ -172,7 +172,7 @@ impl LineEditor {
         let agreed = others.iter().fold(first.as_str(), |agreed, word| {
             let both = agreed.char_indices().zip(word.chars());
             let mut differ = both.skip_while(|((_, one), other)| one == other);
-            let end = differ.next().map_or(agreed.len().min(word.len()), |((at, _), _)| at);
+            let end = differ.next().map_or_else(|| agreed.len().min(word.len()), |((at, _), _)| at);
             agreed.get(..end).unwrap_or_default()
         });
         if agreed.len() > self.text.len() {
