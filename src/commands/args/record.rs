@@ -8,7 +8,7 @@ use super::WrapError;
 use super::policy::PolicyArgs;
 use crate::config::routes::Routes;
 use crate::lab::color::ColorChoice;
-use crate::lab::replay::{ReplayForm, ShownReports};
+use crate::lab::replay::{ReplayForm, ReportCount};
 use crate::observe::record::Recording;
 use crate::progress::Policy;
 
@@ -50,7 +50,7 @@ pub struct ReplayArgs {
 
 impl ReplayArgs {
     /// The form of the result; `before`: the reports of the play before.
-    pub fn form(&self, before: Option<ShownReports>) -> ReplayForm {
+    pub fn form(&self, before: Option<ReportCount>) -> ReplayForm {
         match () {
             () if self.as_test => ReplayForm::Test,
             () if self.watch && !self.raw => {

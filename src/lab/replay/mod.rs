@@ -24,7 +24,7 @@ use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
 
 pub use saved_files::SavedFiles;
-pub use table::ShownReports;
+pub use table::ReportCount;
 
 /// Differences that are shown.
 const SHOWN: usize = 3;
@@ -50,7 +50,7 @@ pub enum ReplayForm {
     /// The table of `milepost try`, and the number of reports that the client is shown.
     Table {
         /// The reports of the play before; `None`: those of a play with the settings of the recording.
-        before: Option<ShownReports>,
+        before: Option<ReportCount>,
         /// The colours of the table.
         colors: Palette,
     },
@@ -64,7 +64,7 @@ pub struct Played {
     /// Whether the output equals the recording. A table and a transcript for tests are not compared.
     pub is_equal: bool,
     /// The reports that a table shows.
-    pub reports: Option<ShownReports>,
+    pub reports: Option<ReportCount>,
 }
 
 /// Plays a file with the settings that `settings_of` makes of the recorded ones.
@@ -135,7 +135,7 @@ fn compare(
 fn tabulate(
     recorded: &Recorded<'_>,
     (policy, eager): (Policy, bool),
-    before: Option<ShownReports>,
+    before: Option<ReportCount>,
     colors: Palette,
 ) -> Result<Played, (usize, String)> {
     let before = match before {

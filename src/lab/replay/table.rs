@@ -17,7 +17,7 @@ use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
 
 /// The reports of a server in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShownReports {
+pub struct ReportCount {
     /// Notifications of progress, and notifications that the specification does not know.
     reports: u64,
     /// The reports of which the client got a notification of progress.
@@ -26,7 +26,7 @@ pub struct ShownReports {
     got: u64,
 }
 
-impl ShownReports {
+impl ReportCount {
     /// The summary in words; `before`: the reports of an earlier play, for comparison.
     pub(super) fn text(self, before: Option<Self>) -> String {
         let Self { reports, shown, .. } = self;
@@ -46,7 +46,7 @@ impl ShownReports {
     }
 }
 
-impl AddAssign for ShownReports {
+impl AddAssign for ReportCount {
     fn add_assign(&mut self, other: Self) {
         self.reports += other.reports;
         self.shown += other.shown;
@@ -60,10 +60,10 @@ pub(super) fn write(
     tracks: &Tracks,
     steps: &[ReplayStep],
     colors: Palette,
-) -> (String, ShownReports) {
+) -> (String, ReportCount) {
     let first = steps.iter().position(calls_a_tool).unwrap_or_default();
     let mut table = TableText { text: String::new(), colors };
-    let mut reports = ShownReports::default();
+    let mut reports = ReportCount::default();
     for step in steps.iter().skip(first) {
         let verdicts: Vec<Option<Verdict>> = match tracks.get(&step.part) {
             Some(track) => step
@@ -138,7 +138,7 @@ impl TableText {
 
 /// Counts the reports in a message of the server, and the notifications that the client got after the message. A
 /// report may wait, so only the sums over a conversation are exact.
-fn count(step: &ReplayStep, verdicts: &[Option<Verdict>]) -> ShownReports {
+fn count(step: &ReplayStep, verdicts: &[Option<Verdict>]) -> ReportCount {
     let said = step.line.strip_prefix('<').and_then(|rest| message(rest.split_once(' ')?.1));
     let said = said.filter(|message| message.id().is_none());
     let method = said.as_ref().and_then(Message::method);
@@ -148,7 +148,7 @@ fn count(step: &ReplayStep, verdicts: &[Option<Verdict>]) -> ShownReports {
     let got = step.out.iter().filter(|line| !line.is_beat).filter_map(written);
     let got = got.filter_map(message).filter(|got| got.method().as_deref() == Some(PROGRESS));
     let got = got.count().try_into().unwrap_or(u64::MAX);
-    let mut reports = ShownReports { got, ..ShownReports::default() };
+    let mut reports = ReportCount { got, ..ReportCount::default() };
     for verdict in verdicts {
         let is_read = match verdict {
             Some(Verdict::Repaired(repairs)) => repairs.iter().any(|one| one == Repair::Dialect),
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_summary_compares_with_the_play_before() {
-        let reports = |reports, shown, got| ShownReports { reports, shown, got };
+        let reports = |reports, shown, got| ReportCount { reports, shown, got };
         let before = Some(reports(5, 2, 2));
         assert_eq!(reports(5, 4, 4).text(before), "4 of 5 reports shown to the client, was 2");
         assert_eq!(reports(1, 0, 0).text(None), "0 of 1 report shown to the client");

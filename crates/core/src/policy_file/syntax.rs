@@ -21,8 +21,14 @@ pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     }
     if what.starts_with("string values must be quoted") {
         let is_missing = rest.lines().next().is_none_or(|line| line.trim().is_empty());
-        let what =
-            if is_missing { "a value is missing" } else { "text must be in quotes: \"...\"" };
+        let is_in_list = || open_list(text.get(..at).unwrap_or(text)).is_some();
+        let what = match is_missing {
+            true => "a value is missing",
+            false if is_in_list() => {
+                "between two values of a list a comma is expected, and text must be in quotes: \"...\""
+            }
+            false => "text must be in quotes: \"...\"",
+        };
         return ConfigError { at, what: what.to_owned() };
     }
     if what.contains("array")
@@ -132,6 +138,7 @@ mod tests {
         ] {
             assert_eq!(told(text), right, "{text}");
         }
-        assert!(told("a = [1 2]\n").contains("comma"));
+        let told = told("a = [1 2]\n");
+        assert!(told.starts_with("1: between two values of a list a comma is expected"), "{told}");
     }
 }
