@@ -239,7 +239,7 @@ fn of_many_calls_the_failed_the_silent_and_the_longest_are_found_on_a_phone_too(
         let seen = look("many", &proxy, &[], || ());
         assert_eq!(seen["chips"], json!(["failed 22", "silent 3"]), "{seen:#}");
         assert_eq!((&seen["folded"], &seen["more"]), (&json!([20, 200]), &json!("Show all 67")));
-        let counts = ["unfolded", "silent", "failed", "all"].map(|what| &seen[what]);
+        let counts = ["unfolded", "silent", "failing", "all"].map(|what| &seen[what]);
         assert_eq!(
             counts,
             [[67, 200], [3, 0], [0, 22], [20, 200]].map(|count| json!(count)).each_ref()

@@ -329,7 +329,7 @@ const scenes = {
         await silent.click();
         seen.silent = await counts();
         await failed.click();
-        seen.failed = await counts();
+        seen.failing = await counts();
         await expectAccessible('many');
         await failed.click();
         seen.all = await counts();
