@@ -158,12 +158,13 @@ impl Builder {
             let bar = format!("{:<10}", "█".repeat(cells));
             let spent = begin.elapsed().as_secs_f64();
             let rate = if spent > 0.0 { step as f64 / spent } else { 0.0 };
-            eprint!(
+            let drawn = format!(
                 "\r{:3}%|{bar}| {step}/{steps} [00:{:02.0}, {rate:.2}it/s]",
                 step * 100 / steps,
                 spent,
             );
-            let _ = io::stderr().flush();
+            // One write, as tqdm does: a reader between two writes would take a part for the whole.
+            let _ = io::stderr().write_all(drawn.as_bytes());
             if step < steps {
                 call.wait(self.pace)?;
             }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{Future, Stream, StreamExt};
+use tokio::time::{Sleep, sleep_until};
 
 use crate::progress::{
     LargeRepairs, Origin, Payload, Repair, Repairs, SpooledAnswer, StreamId, Transmit, TransmitKind,
@@ -112,13 +113,14 @@ impl SpooledResponse {
 
     /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
-        let SpooledAnswer { stream, id, repairs } = answer;
+        let SpooledAnswer { stream, id, repairs, not_before } = answer;
         let SpooledBytes { spill, room } = self.kept;
         let rest = Some(spill.into_reader().boxed());
         let is_mended = !self.is_readable && repairs.allows(Repair::Unicode);
         let readable = is_mended.then(ReadablePieces::default);
         let scan = self.scan;
-        SpoolReader { stream, id, scan, repairs, readable, rest, begun: false, _room: room }
+        let pause = not_before.map(|at| Box::pin(sleep_until(at.into())));
+        SpoolReader { stream, id, scan, repairs, readable, pause, rest, begun: false, _room: room }
     }
 }
 
@@ -134,6 +136,8 @@ pub(crate) struct SpoolReader {
     repairs: LargeRepairs,
     /// Makes the characters readable, behind all other repairs: these know places in the text as it came.
     readable: Option<ReadablePieces>,
+    /// The time until the first piece may be written ([`SpooledAnswer::not_before`]).
+    pause: Option<Pin<Box<Sleep>>>,
     /// `None` behind the last piece.
     rest: Option<BoxStream<'static, io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
@@ -144,6 +148,10 @@ pub(crate) struct SpoolReader {
 impl SpoolReader {
     /// The next piece; `None` after the last. An error has been logged, and is the last.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
         loop {
             let Some(rest) = &mut self.rest else { return Poll::Ready(Ok(None)) };
             let piece = match ready!(Pin::new(rest).poll_next(cx)) {

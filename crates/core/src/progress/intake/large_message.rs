@@ -41,6 +41,9 @@ pub struct SpooledAnswer {
     pub id: Bytes,
     /// The repairs of its pieces, the client's own id among them.
     pub repairs: LargeRepairs,
+    /// The time before which no piece may be written, because progress of the request was written shortly before;
+    /// `None` if the first piece may be written at once.
+    pub not_before: Option<Instant>,
 }
 
 impl Intake {
@@ -204,6 +207,8 @@ impl Intake {
         let client_id = call.id.client.clone();
         let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
         let stream = self.gate.calls.open_or_session_stream(Some(call.stream));
+        // Before the call ends, because the guard is read from the call.
+        let not_before = self.gate.calls.guard_of(id).not_before(now);
         self.gate.end_call(now, id, Tombstone::Answered, Outcome::Result);
         let done: Repairs = needs.iter().filter(|repair| repairs.allows(*repair)).collect();
         let verdict = match stream {
@@ -211,7 +216,7 @@ impl Intake {
             Some(_) => Verdict::of(done),
         };
         self.gate.calls.record(number, Some(id), verdict);
-        stream.map(|stream| SpooledAnswer { stream, id: client_id, repairs })
+        stream.map(|stream| SpooledAnswer { stream, id: client_id, repairs, not_before })
     }
 
     /// Ends a large message whose end did not arrive. No client can read a broken answer: the

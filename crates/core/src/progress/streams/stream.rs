@@ -41,6 +41,15 @@ pub(crate) struct Guard {
     pub(crate) wait: Duration,
 }
 
+impl Guard {
+    /// The time before which an answer that does not wait in the queue may not be written; `None` is now.
+    pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
+        // A notification that is on its way counts as written now.
+        let last = if self.unwritten.is_some() { Some(now) } else { self.last };
+        last.map(|last| last + self.wait).filter(|at| *at > now)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     Whole(TransmitKind),

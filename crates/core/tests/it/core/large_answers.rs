@@ -250,3 +250,28 @@ fn the_calls_that_a_broken_array_answers_get_errors() {
         assert_eq!(told.matches(&error).count(), 1, "{told}");
     }
 }
+
+#[test]
+fn a_large_answer_keeps_its_distance_from_the_progress_before_it() {
+    let answer =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":["{}"]}}}}"#, "x".repeat(200));
+    for (head, length) in [(20, 50), (40, 7), (60, 200), (10, 1)] {
+        for gap in [0, 1, 49] {
+            let mut rig = Rig::new(Policy::default());
+            rig.client(call("1", "7").as_bytes());
+            rig.server(br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#);
+            rig.pass(Duration::from_millis(150));
+            assert_eq!(rig.told.len(), 1);
+            rig.pass(Duration::from_millis(gap));
+            let (first, rest) = answer.as_bytes().split_at(head);
+            rig.begin(first);
+            rest.chunks(length).for_each(|piece| rig.piece(piece));
+            rig.over();
+            assert_eq!(rig.told.len(), 1, "head {head}, {gap} ms");
+            rig.pass(Duration::from_millis(49 - gap));
+            assert_eq!(rig.told.len(), 1, "head {head}, {gap} ms");
+            rig.pass(Duration::from_millis(1));
+            assert!(rig.told.len() > 1, "head {head}, {gap} ms");
+        }
+    }
+}
