@@ -108,8 +108,13 @@ pub struct WriterEnd {
 impl WriterEnd {
     /// Waits until all events so far are written, but not for ever.
     pub fn wait(self) {
+        self.wait_for(PATIENCE);
+    }
+
+    /// Waits until all events so far are written, for at most this time.
+    pub fn wait_for(self, patience: Duration) {
         let _ = self.entries.send(RecordJob::Close);
-        if self.over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if self.over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the end of the recording is not written: the disk is too slow");
         }
         let left_out = self.shared.left_out.load(Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use clap::Parser;
 use milepost::commands::args::{Cli, Command};
@@ -57,7 +58,8 @@ impl Drop for Records {
         if thread::panicking() {
             return;
         }
-        self.ending.take().unwrap().wait();
+        // A busy machine may need longer for the largest recordings than a process waits at its end.
+        self.ending.take().unwrap().wait_for(Duration::from_secs(60));
         for entry in fs::read_dir(self.folder.path().join("records")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
