@@ -114,7 +114,7 @@ impl DiagnosticsSink {
         {
             self.read.reserve(ERRORS_READ);
             let read = ready!(pin!(from.read_buf(&mut self.read)).poll(cx));
-            // An error is an end, too: nothing more can be read.
+            // A reader that fails has ended as well: it returns no more text.
             if !matches!(read, Ok(1..)) {
                 self.from = None;
                 return Poll::Ready(Activity::Other);

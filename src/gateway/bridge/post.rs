@@ -320,7 +320,7 @@ impl PendingPost {
                 }
             };
             tokio::select! {
-                // An answer that is there comes before the timer, and needs no stream.
+                // If the answer has come by now, the client gets it as JSON, even if the timer has run out as well.
                 biased;
                 look = poll_fn(|cx| subscription.poll_first_response(cx)) => look,
                 () = upgrade => FirstResponse::Events,

@@ -51,7 +51,8 @@ impl Attempts {
         if let Some(attempt) = self.tried.iter_mut().find(|(tried, _)| *tried == address.ip()) {
             attempt.1 = Some(error.to_string());
         }
-        // An error of the server's goes before one of this machine's, whichever came first: it tells the author more.
+        // The error of a server replaces an error of this machine, whichever came first: it says more about the
+        // address that the operator has written.
         if self.error.as_ref().is_none_or(|known| is_of_own_side(known) && !is_of_own_side(&error))
         {
             self.error = Some(error);

@@ -235,7 +235,7 @@ pub(crate) enum Resumption {
     Left(StreamId),
     /// The answer has been written to a stream that the client has left. The client may have read
     /// it, or may wait for the server to repeat it: what the server repeats is still forwarded, and
-    /// Milepost adds nothing.
+    /// Milepost sends no heartbeat.
     AnsweredThere,
 }
 
