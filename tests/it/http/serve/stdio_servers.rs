@@ -1,7 +1,5 @@
 //! Stdio servers behind `milepost serve`: real children, their standard error, and what is left of them.
 
-use std::time::{Duration, Instant};
-
 use super::proxy::Start;
 use super::*;
 use crate::support::messages::modern;
@@ -230,16 +228,9 @@ fn the_second_call_of_a_session_costs_no_start() {
     let proxy = serving("heartbeat.enabled = false");
     let session = begin(&proxy);
     assert_eq!(json(&ask(&proxy, &session, &tool("fast", 1)).rest())["id"], 1);
-    let mut times: Vec<Duration> = (2..40)
-        .map(|id| {
-            let begun = Instant::now();
-            let answer = ask(&proxy, &session, &tool("fast", id)).rest();
-            assert_eq!(json(&answer)["id"], id);
-            begun.elapsed()
-        })
-        .collect();
-    times.sort();
+    for id in 2..40 {
+        let answer = ask(&proxy, &session, &tool("fast", id)).rest();
+        assert_eq!(json(&answer)["id"], id);
+    }
     assert_eq!(pids(&proxy, 1).len(), 1, "a call has started a server");
-    // A start takes tens of milliseconds; what a busy machine adds is no matter of ours.
-    assert!(times[0] < Duration::from_millis(10), "{times:?}");
 }
