@@ -142,7 +142,7 @@ impl SessionTokens {
 
     /// The calls of the filter are other ones now.
     pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
-        let tokens = filter.try_with(|filter| filter.calls().tokens()).unwrap_or_default();
+        let tokens = filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default();
         self.lease = self.scope.enter(tokens);
     }
 

@@ -448,7 +448,7 @@ impl FilterGuard {
 
     /// Whether an event waits.
     pub fn has_events(&self) -> bool {
-        !self.is_unobserved() || self.filter.calls().has_events()
+        !self.is_unobserved() || !self.filter.calls().events().is_empty()
     }
 
     /// Whether the filter works, and its events are its caller's alone.
@@ -481,14 +481,14 @@ impl FilterGuard {
         record
     }
 
-    /// [`Correlator::poll_verdicts`](crate::progress::Correlator::poll_verdicts). Where somebody observes there are none at once.
+    /// [`EventQueue::take_run`](crate::progress::EventQueue::take_run). Where somebody observes there are none at once.
     pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
-        if self.is_unobserved() { self.filter.calls_mut().poll_verdicts() } else { None }
+        if self.is_unobserved() { self.filter.calls_mut().events_mut().take_run() } else { None }
     }
 
-    /// [`Correlator::is_full`](crate::progress::Correlator::is_full).
+    /// [`ClientStreams::is_full`](crate::progress::ClientStreams::is_full).
     pub fn is_full(&self) -> bool {
-        let Some(failed) = &self.failed else { return self.filter.calls().is_full() };
+        let Some(failed) = &self.failed else { return self.filter.calls().streams().is_full() };
         failed.bytes() >= QUEUE_MAX
     }
 

@@ -50,7 +50,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Start(stream, piece, headers) => {
                     if let Some(headers) = &headers {
                         self.filter.try_with(|filter| {
-                            filter.calls_mut().set_origin(stream, headers.origin())
+                            filter.calls_mut().streams_mut().set_origin(stream, headers.origin())
                         });
                     }
                     let mut scan = Scan::default();
@@ -84,7 +84,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.read_stderr_lines();
         }
         if let Some(headers) = headers {
-            self.filter.try_with(|filter| filter.calls_mut().set_origin(stream, headers.origin()));
+            self.filter.try_with(|filter| {
+                filter.calls_mut().streams_mut().set_origin(stream, headers.origin())
+            });
         }
         let payload = self.filter.client_message(now(), stream, message);
         // The message may have opened a call: other sessions must know its token before the server reports on it.

@@ -175,7 +175,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         // raw bytes.
         let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
-        filter.calls_mut().note_changes();
+        filter.calls_mut().streams_mut().note_changes();
         Self {
             filter: FilterGuard::new(filter, policy, SOLE_STREAM),
             clients,
@@ -204,7 +204,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Shows the events of the filter to `emitter` from now on.
     pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.filter.set_emitter(emitter);
-        if self.filter.try_with(|filter| filter.calls().has_stream(SOLE_STREAM)) == Some(false) {
+        let is_open = |filter: &mut Filter| filter.calls().streams().has_stream(SOLE_STREAM);
+        if self.filter.try_with(is_open) == Some(false) {
             let strangers = self.clients.are_strangers();
             let begins = match strangers {
                 true => FilterScope::Shared(random_bytes().map(NameKey::new)),

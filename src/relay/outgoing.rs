@@ -38,9 +38,9 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         if self.clients.are_strangers() {
             // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
-            for stream in
-                self.filter.try_with(|filter| filter.calls().full_streams()).unwrap_or_default()
-            {
+            let full = self.filter.try_with(|filter| filter.calls().streams().full().collect());
+            let full: Vec<_> = full.unwrap_or_default();
+            for stream in full {
                 while let Some(transmit) = self.filter.poll_transmit(now, stream) {
                     self.clients.send(stream, transmit);
                 }
@@ -60,7 +60,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
         let tasks = self
             .filter
-            .try_with(|filter| (filter.detached().own_tasks(), filter.calls().tasks() > 0));
+            .try_with(|filter| (filter.detached().own_tasks(), filter.calls().open().tasks() > 0));
         let (own, is_open) = tasks.unwrap_or_default();
         self.clients.set_tasks(own + self.leg_tasks.open, is_open);
         let due = [self.deadlines.next(), self.next_expiry()].into_iter().flatten().min();
@@ -84,15 +84,15 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     /// A stream that is due or has changed. A thousand silent streams cost nothing.
     fn next_look(&mut self, now: Instant) -> Option<StreamId> {
-        let changed = |filter: &mut Filter| filter.calls_mut().next_changed();
+        let changed = |filter: &mut Filter| filter.calls_mut().streams_mut().next_changed();
         self.deadlines.take_due(now).or_else(|| self.filter.try_with(changed).flatten())
     }
 
     fn look_at(&mut self, stream: StreamId, now: Instant) {
         self.collect_for(stream, now);
         let settled = |filter: &mut Filter| {
-            filter.calls_mut().settle_changes(stream);
-            filter.calls().stream_due(stream)
+            filter.calls_mut().streams_mut().settle(stream);
+            filter.calls().streams().due(stream)
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);

@@ -97,7 +97,7 @@ impl Exchange {
         let beside = session.and_then(|session| session.filter_id);
         filter.set_emitter(audience.emitter(beside, Scope::Exchange, policy));
         filter.apply(now(), Input::Begin(begins));
-        filter.try_with(|filter| filter.calls_mut().set_origin(OWN, origin));
+        filter.try_with(|filter| filter.calls_mut().streams_mut().set_origin(OWN, origin));
         let member = session.map(|session| session.enter(message, policy));
         if let Some(SessionStream { client: Some(client), .. }) = &member {
             filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
@@ -110,8 +110,8 @@ impl Exchange {
         if message.is_none() {
             filter.apply(now(), Input::MarkIncomplete);
         }
-        let lease =
-            scope.enter(filter.try_with(|filter| filter.calls().tokens()).unwrap_or_default());
+        let lease = scope
+            .enter(filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default());
         Box::new(Self {
             filter,
             member,
@@ -202,7 +202,8 @@ impl Exchange {
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
         id.is_some_and(|id| {
-            self.filter.try_with(|filter| filter.calls().stream_of(&id)).flatten() == Some(OWN)
+            self.filter.try_with(|filter| filter.calls().open().stream_of(&id)).flatten()
+                == Some(OWN)
         })
     }
 
@@ -234,7 +235,8 @@ impl Exchange {
 
     /// Logs the events, and keeps the other fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision = self.filter.try_with(|filter| filter.calls().revision()).flatten();
+        let revision =
+            self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
         let (mut gave_up, mut timed_out) = (false, false);
         loop {
             if self.event_ids.waits_for_none() {
@@ -252,7 +254,7 @@ impl Exchange {
             }
         }
         if self.lease.is_some()
-            && self.filter.try_with(|filter| filter.calls().has_calls()) != Some(true)
+            && self.filter.try_with(|filter| !filter.calls().open().is_empty()) != Some(true)
         {
             self.lease = None;
         }
@@ -303,7 +305,8 @@ impl EventHandler for Exchange {
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         self.resumable |= !self.resumes_never && event.id().is_some_and(|id| !id.is_empty());
         if let (Some(id), Some(member)) = (event.id(), &self.member) {
-            let before = self.filter.try_with(|filter| filter.calls().value_on(OWN)).flatten();
+            let before =
+                self.filter.try_with(|filter| filter.calls().open().value_on(OWN)).flatten();
             member.note_id(id, before);
         }
         if self.observing {
@@ -317,7 +320,8 @@ impl EventHandler for Exchange {
             return;
         };
         self.is_heard = true;
-        let revision = self.filter.try_with(|filter| filter.calls().revision()).flatten();
+        let revision =
+            self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
         let member = self.member.as_ref();
         let is_mixed = |message: &Message| member.is_some_and(|member| member.shares(message));
         let (parts, message) = divided(message, revision, is_mixed);
@@ -374,9 +378,9 @@ impl EventHandler for Exchange {
             self.note(Some(out));
         }
         if let Some(member) = self.member.as_ref().filter(|_| self.resumable) {
-            member
-                .mailbox
-                .set_told(self.filter.try_with(|filter| filter.calls().value_on(OWN)).flatten());
+            member.mailbox.set_told(
+                self.filter.try_with(|filter| filter.calls().open().value_on(OWN)).flatten(),
+            );
         }
         if self.ends_with_answer {
             self.answered |= self.filter.try_with(|filter| filter.has_answered_all()) == Some(true);

@@ -60,8 +60,9 @@ impl EventHandler for Listening {
     fn event(&mut self, event: &SseEvent, out: &mut Batch) {
         if let Some(id) = event.id() {
             let (session, stream) = (&self.member.session, self.member.stream);
-            let sent_value = session
-                .with_filter(|filter| filter.try_with(|filter| filter.calls().value_on(stream)));
+            let sent_value = session.with_filter(|filter| {
+                filter.try_with(|filter| filter.calls().open().value_on(stream))
+            });
             self.member.note_id(id, sent_value.flatten());
         }
         let member = &self.member;

@@ -162,7 +162,7 @@ impl Session {
     }
 
     pub(crate) fn revision(&self) -> Option<Revision> {
-        self.lock().filter.try_with(|filter| filter.calls().revision()).flatten()
+        self.lock().filter.try_with(|filter| filter.calls().handshake().revision()).flatten()
     }
 
     /// Whether the server serves the session, and has not just refused this caller. A caller changes
@@ -290,7 +290,7 @@ impl Session {
         if !shared.repeats_unseen(on) {
             self.scope.mark(now(), &mut shared.filter, origin, message);
         }
-        let is_repeated = |filter: &mut Filter| filter.calls().is_answered(message);
+        let is_repeated = |filter: &mut Filter| filter.calls().open().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
             // The client resumes the stream to get what it has missed, whatever was written for it before.
             return ListenDelivery::Passes;
@@ -369,7 +369,8 @@ impl SessionState {
         let stream = StreamId(self.next);
         let mailbox = Arc::new(Mailbox::default());
         self.streams.insert(stream, Arc::clone(&mailbox));
-        let client = self.filter.try_with(|filter| filter.calls().client().cloned()).flatten();
+        let client =
+            self.filter.try_with(|filter| filter.calls().handshake().client().cloned()).flatten();
         SessionStream { session: Arc::clone(session), stream, kind, mailbox, client }
     }
 
@@ -377,7 +378,8 @@ impl SessionState {
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
         let id = crate::protocol::json::member(&message.params()?, "requestId");
         let id = Key::read(&id?)?;
-        let stream = self.filter.try_with(|filter| filter.calls().sole_stream_of(&id)).flatten()?;
+        let stream =
+            self.filter.try_with(|filter| filter.calls().open().sole_stream_of(&id)).flatten()?;
         self.streams.get(&stream).cloned()
     }
 
@@ -422,11 +424,12 @@ impl SessionState {
     }
 
     fn note(&mut self) {
-        let tasks = self.filter.try_with(|filter| filter.calls().tasks()).unwrap_or_default();
+        let tasks =
+            self.filter.try_with(|filter| filter.calls().open().tasks()).unwrap_or_default();
         if std::mem::replace(&mut self.tasks, tasks) > tasks {
             let Self { filter, streams, counts, .. } = self;
             for (id, mailbox) in streams {
-                if filter.try_with(|filter| filter.calls().has_tasks_on(*id)) == Some(false)
+                if filter.try_with(|filter| filter.calls().open().has_tasks_on(*id)) == Some(false)
                     && !mailbox.put(Mail::TasksOver)
                 {
                     tell_of_dropped_mail(counts, MAILBOX_LIMIT);
@@ -437,7 +440,7 @@ impl SessionState {
             let Self { filter, leases, .. } = self;
             leases.retain(|lease| {
                 let is_active = |filter: &mut Filter| {
-                    lease.tokens.iter().any(|token| filter.calls().has_token(token))
+                    lease.tokens.iter().any(|token| filter.calls().open().has_token(token))
                 };
                 filter.try_with(is_active) == Some(true)
             });

@@ -132,7 +132,9 @@ impl DirectSseStream {
     pub(crate) fn receive_one_way(&self, message: Option<&Message>, origin: &RequestOrigin) {
         let mut state = self.lock();
         state.settle();
-        state.filter.try_with(|filter| filter.calls_mut().set_origin(SOLE_STREAM, origin.clone()));
+        state.filter.try_with(|filter| {
+            filter.calls_mut().streams_mut().set_origin(SOLE_STREAM, origin.clone())
+        });
         match message {
             Some(message) if message.kind() != Kind::Noise => {
                 state.filter.client_message(now(), SOLE_STREAM, message);

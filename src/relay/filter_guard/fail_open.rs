@@ -41,7 +41,7 @@ impl FilterGuard {
     fn stream_of(&self, origin: Origin) -> StreamId {
         match origin {
             Origin::Shared => self.rest,
-            Origin::Stream(id) if self.filter.calls().has_stream(id) => id,
+            Origin::Stream(id) if self.filter.calls().streams().has_stream(id) => id,
             // The stream pairs with requests that are no longer known.
             Origin::Stream(_) => self.rest,
         }

@@ -160,12 +160,16 @@ impl Player {
                 let tokens = words[1..]
                     .iter()
                     .map(|word| Key::read(&Bytes::copy_from_slice(word.as_bytes())).unwrap());
-                self.filter.calls_mut().active_elsewhere(&tokens.collect::<Vec<Key>>());
+                let tokens = Input::MarkElsewhere(tokens.collect());
+                self.filter.handle(self.now(), &tokens);
             }
             "ends" => {
                 self.filter.handle(self.now(), &Input::EndResponse(id()));
             }
-            "principal" => self.filter.calls_mut().set_principal(id(), words[2].parse().unwrap()),
+            "principal" => {
+                let principal = Input::SetPrincipal(id(), words[2].parse().unwrap());
+                self.filter.handle(self.now(), &principal);
+            }
             "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.close_clients(self.now()),

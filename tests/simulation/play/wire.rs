@@ -251,7 +251,7 @@ impl Player {
             let text = format!("{} calls are open, not {open}", self.filter.open_calls());
             self.note(What::Odd(text));
         }
-        if !self.filter.calls().is_drained() || !self.partial.is_empty() {
+        if !self.filter.calls().streams().is_drained() || !self.partial.is_empty() {
             self.note(What::Odd("something waits to be written".to_owned()));
         }
         let task_ends = |number: usize| {

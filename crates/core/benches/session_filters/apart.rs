@@ -44,7 +44,7 @@ impl Shared {
     }
 
     fn note(&mut self) {
-        self.filter.run(|filter| filter.calls().tasks());
+        self.filter.run(|filter| filter.calls().open().tasks());
         self.filter.take_events();
     }
 }
@@ -52,17 +52,21 @@ impl Shared {
 impl Apart {
     /// The shadow of a request.
     fn enter(&self, at: Instant, message: &Message, members: &RequestMembers) -> OwnFilter {
-        let revision = |shared: &mut Shared| shared.filter.run(|filter| filter.calls().revision());
+        let revision =
+            |shared: &mut Shared| shared.filter.run(|filter| filter.calls().handshake().revision());
         let revision = self.shared.with(revision).flatten();
         let filter = Filter::of_request(Arc::clone(&self.policy));
         let mut filter = Guard::new(filter, &self.policy);
         filter.apply(at, Input::Begin(FilterScope::Request(revision)));
-        filter.run(|filter| filter.calls_mut().set_origin(OWN, RequestOrigin::default()));
+        filter.run(|filter| {
+            filter.calls_mut().streams_mut().set_origin(OWN, RequestOrigin::default())
+        });
         let (stream, client) = self.shared.with(|shared| {
             shared.filter.set_policy(&self.policy);
             shared.streams += 1;
             let stream = StreamId(shared.streams);
-            let client = shared.filter.run(|filter| filter.calls().client().cloned()).flatten();
+            let client =
+                shared.filter.run(|filter| filter.calls().handshake().client().cloned()).flatten();
             let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
             shared.filter.apply(at, opens);
             shared.filter.take(at, stream, message, Some(members));
@@ -106,7 +110,7 @@ impl Apart {
 }
 
 fn has_calls(filter: &mut Filter) -> bool {
-    filter.calls().has_calls()
+    !filter.calls().open().is_empty()
 }
 
 impl Session for Apart {

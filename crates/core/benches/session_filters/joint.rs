@@ -39,8 +39,8 @@ impl Shared {
     fn wake_others(&mut self, own: StreamId) {
         let Self { filter, woken, .. } = self;
         filter.run(|filter| {
-            filter.calls_mut().settle_changes(own);
-            while let Some(changed) = filter.calls_mut().next_changed() {
+            filter.calls_mut().streams_mut().settle(own);
+            while let Some(changed) = filter.calls_mut().streams_mut().next_changed() {
                 *woken += u64::from(changed != own);
             }
         });
@@ -57,7 +57,7 @@ impl Session for Joint {
 
     fn new(policy: &Arc<Policy>) -> Self {
         let mut filter = Guard::new(Filter::new(Arc::clone(policy)), policy);
-        filter.run(|filter| filter.calls_mut().note_changes());
+        filter.run(|filter| filter.calls_mut().streams_mut().note_changes());
         let shared = Shared { filter, streams: 0, woken: 0 };
         Self { shared: Lock::new(shared), policy: Arc::clone(policy) }
     }
@@ -65,7 +65,7 @@ impl Session for Joint {
     fn open(&self, at: Instant, message: &Message, members: &RequestMembers) -> Box<OwnStream> {
         // The gateway asks for the revision before it knows that there will be an exchange.
         self.shared.with(|shared| {
-            shared.filter.run(|filter| filter.calls().revision());
+            shared.filter.run(|filter| filter.calls().handshake().revision());
         });
         self.shared.with(|shared| {
             shared.filter.set_policy(&self.policy);
@@ -73,7 +73,9 @@ impl Session for Joint {
             let on = StreamId(shared.streams);
             let opens = Input::OpenStream(on, StreamKind::Exchange, StreamPacing::Immediate);
             shared.filter.apply(at, opens);
-            shared.filter.run(|filter| filter.calls_mut().set_origin(on, RequestOrigin::default()));
+            shared.filter.run(|filter| {
+                filter.calls_mut().streams_mut().set_origin(on, RequestOrigin::default())
+            });
             shared.filter.take(at, on, message, Some(members));
             shared.filter.note(has_calls_on(on));
             shared.wake_others(on);

@@ -109,7 +109,7 @@ impl Guard {
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        !self.recorded.is_empty() || self.filter.calls().has_events()
+        !self.recorded.is_empty() || !self.filter.calls().events().is_empty()
     }
 
     fn poll_event(&mut self) -> Option<FilterEvent> {
@@ -122,9 +122,9 @@ impl Guard {
 
     /// Takes what the gateway takes after a look at a stream: the verdicts, the events, and the messages for the server.
     pub(crate) fn note(&mut self, still_open: impl FnOnce(&mut Filter) -> bool) {
-        self.run(|filter| filter.calls().revision());
+        self.run(|filter| filter.calls().handshake().revision());
         loop {
-            while self.filter.calls_mut().poll_verdicts().is_some() {}
+            while self.filter.calls_mut().events_mut().take_run().is_some() {}
             if self.poll_event().is_none() {
                 break;
             }
@@ -174,7 +174,7 @@ impl Guard {
     /// message names.
     pub(crate) fn ordinary(&mut self, on: StreamId, event: &Event) -> Message {
         let message = event.message();
-        self.run(|filter| filter.calls().revision());
+        self.run(|filter| filter.calls().handshake().revision());
         self.name_tokens(on, &message);
         message
     }

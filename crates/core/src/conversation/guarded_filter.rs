@@ -186,7 +186,7 @@ impl GuardedFilter {
 
     /// Whether so many bytes wait for clients that the server should not be read.
     pub(crate) fn is_full(&self) -> bool {
-        let Some(failed) = &self.failed else { return self.filter.calls().is_full() };
+        let Some(failed) = &self.failed else { return self.filter.calls().streams().is_full() };
         failed.bytes() >= QUEUE_MAX
     }
 }

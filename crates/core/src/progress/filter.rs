@@ -35,21 +35,21 @@ impl Filter {
     /// The filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::of_lone_request(policy);
-        filter.calls_mut().topology = Topology::RequestOfSession;
+        filter.calls_mut().streams.topology = Topology::RequestOfSession;
         filter
     }
 
     /// The filter of one request without a session, or of several in one array.
     pub fn of_lone_request(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::new(policy);
-        filter.calls_mut().strays.expect_no_call();
+        filter.calls_mut().names.strays.expect_no_call();
         filter
     }
 
     /// The filter of a session's shared state.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::new(policy);
-        filter.calls_mut().topology = Topology::Session { has_requests: false };
+        filter.calls_mut().streams.topology = Topology::Session { has_requests: false };
         filter
     }
 
@@ -117,7 +117,7 @@ impl Filter {
 
     /// The next message of Milepost's own for the server.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
-        self.intake.gate.calls.to_server.pop_front()
+        self.intake.gate.calls.to_server.pop()
     }
 
     /// The next request that has waited and goes to the server now.
@@ -137,7 +137,7 @@ impl Filter {
 
     /// Adds a client stream. The first shared stream also carries messages of no request.
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: StreamPacing) {
-        self.intake.gate.calls.open_stream(id, kind, pacing);
+        self.intake.gate.calls.streams.open(id, kind, pacing);
     }
 
     /// Sets the policy of calls that open from now on.
@@ -159,7 +159,7 @@ impl Filter {
             if detached.held().is_some() {
                 detached.cancel_held_on(gate, now, id);
             }
-            for call in gate.calls.calls_on(id) {
+            for call in gate.calls.open.on_stream(id).to_vec() {
                 // A closed stream does not show whether the client's clock ran out or a person
                 // cancelled. Where late answers are on, the work goes on in both cases.
                 if detached.keep_late(gate, now, call, LateEvent::Kept) {
@@ -170,11 +170,11 @@ impl Filter {
             }
         }
         gate.settle_answered_where_left(now, id);
-        gate.calls.close_stream(id);
-        for task in gate.calls.calls_on(id) {
+        gate.calls.streams.close(id, &mut gate.calls.events);
+        for task in gate.calls.open.on_stream(id).to_vec() {
             gate.rebind_stream(Origin::Shared, task);
         }
-        if gate.calls.streams.is_empty() && !gate.calls.topology.keeps_shadows() {
+        if gate.calls.streams.is_empty() && !gate.calls.streams.topology.keeps_shadows() {
             self.leave_open_calls(now);
         }
     }
@@ -185,7 +185,7 @@ impl Filter {
         if detached.held().is_some() {
             detached.enter_held(gate, now);
         }
-        let open = gate.calls.iter().filter(|(_, call)| call.task.is_none());
+        let open = gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
         let open: Vec<CallId> = open.map(|(id, _)| id).collect();
         for id in open {
             gate.end_call(now, id, Tombstone::Answered, Outcome::ClientLeft);
@@ -206,19 +206,19 @@ impl Filter {
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
         detached.server_gone(gate, now, why);
-        let open: Vec<CallId> = gate.calls.iter().map(|(id, _)| id).collect();
+        let open: Vec<CallId> = gate.calls.open.iter().map(|(id, _)| id).collect();
         if gate.client_left {
             self.leave_open_calls(now);
         }
         let gate = &mut self.intake.gate;
         for id in open {
-            if gate.calls.get(id).is_some_and(|call| call.task.is_none()) {
+            if gate.calls.open.get(id).is_some_and(|call| call.task.is_none()) {
                 gate.answer_with_error(now, id, why, status, Outcome::ServerGone);
             } else {
                 gate.end_call(now, id, Tombstone::Answered, Outcome::ServerGone);
             }
         }
-        gate.calls.flush();
+        gate.calls.streams.flush();
     }
 
     /// Notes that the clients send nothing more and are about to leave. The clients still get the
@@ -245,15 +245,15 @@ impl Filter {
     /// Requests that are not answered yet.
     pub fn open_calls(&self) -> usize {
         let answering = self.intake.answering();
-        let open = self.intake.gate.calls.iter().filter(|(_, call)| call.task.is_none());
+        let open = self.intake.gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
         open.count() + self.intake.detached.held().map_or(0, |held| held.len()) + answering
     }
 
     /// Whether every request of the clients has been answered, and the answers have been written.
     pub fn has_answered_all(&self) -> bool {
-        !self.intake.gate.calls.is_incomplete()
+        !self.intake.gate.calls.open.is_incomplete()
             && self.open_calls() == 0
-            && self.intake.gate.calls.is_drained()
+            && self.intake.gate.calls.streams.is_drained()
     }
 
     /// After a panic inside: every message that was under way to a client, so that nothing but

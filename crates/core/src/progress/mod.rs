@@ -54,7 +54,8 @@ mod verdict;
 pub use arrived_message::ArrivedMessage;
 pub use correlate::correlator::Correlator;
 pub use correlate::given_names::NameKey;
-pub use correlate::ledger::CALLS_MAX;
+pub use correlate::handshake::Handshake;
+pub use correlate::open_calls::{CALLS_MAX, OpenCalls};
 pub use detached::DetachedWork;
 pub use detached::late::held::ReleasedRequest;
 pub use detached::store::{KeptBytes, Work, WorkStore};
@@ -62,7 +63,7 @@ pub use detached::tasks::date::rfc_3339;
 pub use detached::tasks::show::task_words;
 pub use dialect::report::MESSAGE_MAX;
 pub use event::late::{LateEvent, LateNews};
-pub use event::queue::VerdictRun;
+pub use event::queue::{EventQueue, VerdictRun};
 pub use event::request_origin::{ReplicaHop, RequestOrigin};
 pub use event::summary::{CallStats, OpenCall, Outcome, Summary};
 pub use event::task::{TaskEvent, TaskNews};
@@ -83,6 +84,7 @@ pub use policy::{
     AnswerRepairs, CallPolicy, Coalesce, Heartbeat, HeartbeatValue, Messages, Mode, OnFall, Pacing,
     Policy, Scale, StreamPacing, TokenIs, ValueFrom,
 };
+pub use streams::ClientStreams;
 pub use streams::stream::{QUEUE_MAX, StreamKind};
 pub use value::{Number, NumberView, ProgressValue, ProgressView};
 pub use verdict::{Reason, Repair, Repairs, Verdict};

@@ -21,7 +21,7 @@ impl Exchange {
         // Arrays and notifications in the place of an answer are nothing that can be repaired in pieces.
         let may_be_answer = head.is_empty() || matches!(scan.kind(), Kind::Response | Kind::Opaque);
         let needs_nothing = |filter: &mut crate::progress::Filter| {
-            !filter.calls().has_calls() || filter.intake().needs_no_repair(&scan, head)
+            filter.calls().open().is_empty() || filter.intake().needs_no_repair(&scan, head)
         };
         let is_readable = unicode::is_readable_so_far(head);
         self.observing

@@ -93,7 +93,8 @@ impl Exchange {
         self.collect(out);
         if is_stray(event) && self.filter.withhold_noise(now(), ORIGIN) {
             self.note(Some(out));
-            let revision = self.filter.try_with(|filter| filter.calls().revision()).flatten();
+            let revision =
+                self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
             out.raw(&Bytes::from_static(COMMENT));
             self.event_ids.keep_remaining_fields(event, revision, out);
         } else {

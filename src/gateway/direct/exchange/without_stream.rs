@@ -46,12 +46,12 @@ impl Exchange {
 
     /// When progress that waits may be written; `None` also if a request is over by then.
     fn progress_due(&mut self) -> Option<std::time::Instant> {
-        self.filter.try_with(|filter| filter.calls().progress_due()).flatten()
+        self.filter.try_with(|filter| filter.calls().open().progress_due()).flatten()
     }
 
     /// Whether the client can be told progress of a request.
     pub(crate) fn has_token(&mut self) -> bool {
-        self.filter.try_with(|filter| !filter.calls().tokens().is_empty()) == Some(true)
+        self.filter.try_with(|filter| !filter.calls().open().tokens().is_empty()) == Some(true)
     }
 
     /// Takes progress that came on another stream and writes it there: the client has no stream of the

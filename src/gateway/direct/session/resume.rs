@@ -84,7 +84,7 @@ impl SessionState {
     fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);
-        let value_on = |filter: &mut Filter| filter.calls().value_on(old);
+        let value_on = |filter: &mut Filter| filter.calls().open().value_on(old);
         let sent_value = behind.unwrap_or_else(|| {
             if is_listening {
                 self.filter.try_with(value_on).flatten()

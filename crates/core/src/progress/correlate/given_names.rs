@@ -5,8 +5,11 @@ use std::fmt;
 use std::hash::Hasher;
 use std::str::FromStr;
 
+use crate::progress::streams::ClientStreams;
+use crate::protocol::jsonrpc::Key;
+
 /// The largest name: servers in Java and C# may read 32 bits with a sign.
-pub(crate) const NAME_MAX: u64 = (1 << 31) - 1;
+const NAME_MAX: u64 = (1 << 31) - 1;
 
 /// The rounds of the permutation; four are enough for one that cannot be told from a random one.
 const ROUNDS: u32 = 8;
@@ -111,6 +114,50 @@ impl FromStr for NameKey {
     }
 }
 
+/// The names that Milepost gives to requests and tokens of one connection.
+#[derive(Debug)]
+pub(crate) struct GivenNames {
+    /// The secret of the names. Recordings of earlier versions have none: their names follow each other.
+    pub(crate) key: Option<NameKey>,
+    /// The server may have been given tokens that are strings.
+    pub(crate) are_strings: bool,
+}
+
+impl GivenNames {
+    /// Gives a name that is not taken, by the next numbers in the order of the streams.
+    pub(crate) fn give(&self, streams: &mut ClientStreams, is_taken: impl Fn(&Key) -> bool) -> Key {
+        loop {
+            let number = streams.next_order();
+            let name = match self.key {
+                Some(key) => key.name(number),
+                None if streams.topology.has_strangers() => number,
+                // Far from the ids of clients, which count from small numbers.
+                None => NAME_MAX - number % NAME_MAX,
+            };
+            let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
+            if !is_taken(&name) {
+                return name;
+            }
+        }
+    }
+
+    /// Whether `key` can only be a name given by Milepost, although no active request has it.
+    pub(crate) fn was_given(&self, key: &Key, streams: &ClientStreams) -> bool {
+        let number = match key {
+            Key::Integer(number) => u64::try_from(*number).ok(),
+            Key::Text(text) if self.are_strings => {
+                std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            }
+            _ => None,
+        };
+        // A number above `order` has not been given to any request yet.
+        streams.topology.has_strangers()
+            && number
+                .and_then(|name| self.key.map_or(Some(name), |key| key.number(name)))
+                .is_some_and(|number| (1..=streams.order).contains(&number))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +185,19 @@ mod tests {
         let close = (1..count).filter(|&n| near(one.name(n), one.name(n + 1))).count();
         let same = (1..count).filter(|&n| near(one.name(n), other.name(n))).count();
         assert!(close < 5 && same < 5, "{close} {same}");
+    }
+
+    #[test]
+    fn a_given_name_is_known_and_no_other() {
+        let given = GivenNames { key: Some(NameKey::new([7; 16])), are_strings: true };
+        let mut streams = ClientStreams::new(true);
+        let name = given.give(&mut streams, |_| false);
+        let other = given.give(&mut streams, |key| *key == name);
+        for known in [&name, &other, &Key::Text(name.to_string().into())] {
+            assert!(given.was_given(known, &streams), "{known}");
+        }
+        assert!(name != other && !given.was_given(&name, &ClientStreams::new(true)));
+        assert!(!given.was_given(&name, &ClientStreams::new(false)));
     }
 
     #[test]

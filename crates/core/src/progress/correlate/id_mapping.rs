@@ -6,95 +6,72 @@
 //! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that
 //! cannot be mapped never reaches the server, where its id could mean another client's request.
 
+use std::ops::Range;
+
+use bytes::Bytes;
+
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::correlator::Correlator;
-use crate::progress::correlate::given_names::NAME_MAX;
-use crate::progress::dialect::report::About;
-use crate::progress::event::{FilterEvent, RefusalRule};
-use crate::progress::ids::{MappedId, StreamId};
+use crate::progress::dialect::report::{About, Report};
+use crate::progress::ids::MappedId;
 use crate::progress::payload::{Payload, spliced, within};
-use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::progress::topology::Topology;
+use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::{json, mcp};
 
-impl Correlator {
-    /// Whether a client's cancellation of `id` may mean requests of several streams: the client does not
-    /// say which, and the cancellation of another conversation's request would leave that one unanswered.
-    pub(crate) fn may_mean_several(&self, stream: StreamId, id: &Key) -> bool {
-        if !self.topology.finds_answers_by_id() {
-            return false;
-        }
-        let ledger = &self.ledger;
-        let calls = ledger.by_client_id(stream, id);
-        let streams = calls.iter().filter_map(|call| Some(ledger.get(*call)?.stream));
-        let mut others = streams.skip_while(|on| {
-            calls
-                .first()
-                .and_then(|first| ledger.get(*first))
-                .is_some_and(|call| call.stream == *on)
+/// Whether the server knows a call, or its token, by another name than the client.
+fn translates(call: &Call, topology: Topology) -> bool {
+    topology.has_strangers()
+        || call.id.translated
+        || call.token.as_ref().is_some_and(|token| token.translated)
+}
+
+/// A server message about `call` in the form for its client: the same bytes, except for names
+/// given by Milepost.
+pub(crate) fn with_client_names(
+    call: &Call,
+    message: &Message,
+    about: &About,
+    topology: Topology,
+) -> Payload {
+    if translates(call, topology) { restored(call, message, about) } else { Payload::of(message) }
+}
+
+/// A report that needs no repair, in the form for its client.
+pub(crate) fn for_client(
+    call: &Call,
+    message: &Message,
+    report: &Report,
+    topology: Topology,
+) -> Option<Payload> {
+    let about = &report.about;
+    let replaceable = !translates(call, topology)
+        || about.token_text.as_ref().is_some_and(|text| within(message.raw(), text).is_some());
+    (report.repairs.is_empty() && replaceable)
+        .then(|| with_client_names(call, message, about, topology))
+}
+
+/// The places where an answer names its call, and the client's name for these places.
+pub(crate) fn restored_names(
+    call: &Call,
+    message: &Message,
+    topology: Topology,
+) -> Vec<(Range<usize>, Bytes)> {
+    let name = &call.id;
+    let mut places: Vec<_> = message.id_range().into_iter().collect();
+    // The final result of a subscription repeats the id in `_meta` (MCP 2026-07-28).
+    if topology.has_strangers() && call.is_subscription() {
+        let meta = message.result().and_then(|result| json::member(&result, "_meta"));
+        let again = meta.and_then(|meta| json::member(&meta, mcp::META_SUBSCRIPTION));
+        let ours = again.filter(|again| {
+            Key::read(again).is_some_and(|key| key == name.server || key.respelled(&name.server))
         });
-        others.next().is_some()
+        places.extend(ours.and_then(|ours| within(message.raw(), &ours)));
     }
-
-    /// Refuses a message that a server may read otherwise than we do: the server could answer
-    /// another client's request, or cancel it.
-    pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
-        let in_arguments = self.policy.copies_tokens();
-        let Some(member) = message.ambiguous_member(in_arguments) else { return false };
-        // JSON-RPC 2.0 answers requests only: nobody waits for an error about a response, a
-        // notification or an id of null.
-        let id = message.id().filter(|id| **id != *b"null" && message.kind() != Kind::Response);
-        if let Some(id) = id {
-            self.refuse_as_invalid(stream, &id, &format!("{member}: see docs/transports.md"));
-        }
-        self.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousMember));
-        true
-    }
-
-    /// Refuses a message whose names cannot be replaced: for the server the names could mean
-    /// another client's request.
-    pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
-        if let Some(id) = message.id().filter(|id| **id != *b"null") {
-            self.refuse(stream, &id, "the proxy cannot read this message", None);
-        }
-        Payload::default()
-    }
-
-    /// A name that no request of this server has or had.
-    pub(crate) fn give_name(&mut self) -> Key {
-        loop {
-            let number = self.next_order();
-            let name = match self.name_key {
-                Some(key) => key.name(number),
-                None if self.topology.has_strangers() => number,
-                // Far from the ids of clients, which count from small numbers.
-                None => NAME_MAX - number % NAME_MAX,
-            };
-            let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
-            // The names of ended calls are taken too: a late answer must not mean a later call.
-            if !self.is_taken(&name) {
-                return name;
-            }
-        }
-    }
-
-    /// Whether `key` can only be a name given by Milepost, although no active request has it.
-    pub(crate) fn was_given(&self, key: &Key) -> bool {
-        let number = match key {
-            Key::Integer(number) => u64::try_from(*number).ok(),
-            Key::Text(text) if self.gives_strings => {
-                std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
-            }
-            _ => None,
-        };
-        // A number above `order` has not been given to any request yet.
-        self.topology.has_strangers()
-            && number
-                .and_then(|name| self.name_key.map_or(Some(name), |key| key.number(name)))
-                .is_some_and(|number| (1..=self.order).contains(&number))
-    }
+    places.into_iter().map(|place| (place, name.client.clone())).collect()
 }
 
 /// A message with the client's names in place of Milepost's.
-pub(super) fn restored(call: &Call, message: &Message, about: &About) -> Payload {
+fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };

@@ -1,29 +1,31 @@
 //! The correlation ladder finds the request that a report is about: first by its token, then by looser
 //! evidence. A rung of the ladder holds only if exactly one call results.
+//!
+//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request
+//! arrive there. So each request has a filter that no other request waits for. The session's filter
+//! also knows every open request, as a *shadow*: it writes nothing for the request, but finds the
+//! request of a message on another stream. When a request's stream closes before its answer, the
+//! shadow takes its place.
 
-use crate::progress::correlate::correlator::{Attributed, Correlator, Evidence};
+use std::time::Instant;
+
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::correlator::Correlator;
+use crate::progress::correlate::open_calls::Attributed;
+use crate::progress::correlate::place::OVER;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::event::Origin;
-use crate::progress::ids::CallId;
+use crate::progress::ids::{CallId, StreamId};
 use crate::progress::verdict::{Reason, Repair};
-use crate::protocol::jsonrpc::Key;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
+// Two filters know each request. One filter for the whole session would save 12,000 instructions
+// and 8 allocations of a small request (docs/performance.md). But then floods of several requests
+// would share the session's lock, and a panic would end the progress of the whole session.
 impl Correlator {
-    /// The call that runs as a task of Milepost's own, by its id: the client has the answer to the request, and the
-    /// server still knows the call by that id.
-    fn own_task_named(&self, about: &About) -> Option<CallId> {
-        let names = about.request.iter().chain(&about.token);
-        names.filter_map(|name| self.ledger.own_task_named(name)).next()
-    }
-
-    /// The call that a message without its name can only be about, unless it may be about one that is over.
-    pub(crate) fn unless_over(&self, id: CallId) -> Result<CallId, Reason> {
-        let call = self.ledger.get(id).ok_or(Reason::Unknown)?;
-        if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }
-    }
-
     /// Finds the one call that a report can be about. Each rung holds only if exactly one call
     /// results; a wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
@@ -34,22 +36,22 @@ impl Correlator {
         // The stream of one POST goes first: two clients, or a careless one, may use the same token
         // at the same time, but on this stream only one request can be meant.
         if let Some(token) = &about.token {
-            if let Some(found) = self.own_on(origin, token) {
+            if let Some(found) = self.names.own_on(origin, token, &self.open, &self.streams) {
                 return Ok(found);
             }
             // A name of another session's call means none here, whatever it looks like.
-            if self.elsewhere.contains(token) {
+            if self.names.elsewhere.contains(token) {
                 return Err(Reason::Unknown);
             }
         }
         if let Some(token) = &about.token
-            && let Some(found) = self.by_token(token)
+            && let Some(found) = self.names.by_token(token, &self.open)
         {
-            return match self.ledger.get(found.0) {
+            return match self.open.get(found.0) {
                 // From 2026-07-28 on a stream speaks of its own request only.
                 Some(call)
                     if call.revision >= Some(Revision::V2026_07_28)
-                        && self.is_elsewhere(origin, call) =>
+                        && self.open.is_elsewhere(origin, call, &self.streams) =>
                 {
                     Err(Reason::Unknown)
                 }
@@ -59,45 +61,47 @@ impl Correlator {
         // Tombstones are bounded. A name that Milepost has given is known as one even after its
         // tombstone was dropped.
         let dead = about.token.as_ref().and_then(|token| {
-            let given = || self.was_given(token).then_some(Tombstone::Token);
-            self.ledger.was_token(token).or_else(given)
+            let given = || self.given.was_given(token, &self.streams).then_some(Tombstone::Token);
+            self.open.ledger.was_token(token).or_else(given)
         });
         // Whatever token stands on the stream of a single request, the report is about that
         // request, unless the token belongs to a call that is over.
         if dead != Some(Tombstone::Token)
-            && let Some(call) = self.sole_call_on(origin)
+            && let Some(call) = self.open.sole_call_on(origin, &self.streams)
         {
-            return Ok(self.learned(about, call));
+            return Ok(self.open.learn(about, call));
         }
-        if let Some(call) = self.own_task_named(about).filter(|_| dead.is_none()) {
+        if let Some(call) = self.open.own_task_of(about).filter(|_| dead.is_none()) {
             return Ok((call, Some(Repair::Token)));
         }
         // A name that a client has given goes before a name that was learned from the server.
         if let Some(id) = &about.request {
-            if let Some(call) = self.ledger.call_of_answer(id) {
+            if let Some(call) = self.open.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));
             }
-            if self.ledger.was_id_in_any_spelling(id).is_some() || self.was_given(id) {
+            if self.open.ledger.was_id_in_any_spelling(id).is_some()
+                || self.given.was_given(id, &self.streams)
+            {
                 return Err(Reason::Late);
             }
         }
         if let Some(token) = &about.token {
-            if let Some(call) = self.ledger.by_alias(token) {
+            if let Some(call) = self.open.ledger.by_alias(token) {
                 // Where different clients share the server it may have used it for both.
-                if self.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
+                if self.streams.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
                 return Ok((call, Some(Repair::Token)));
             }
             if dead.is_none() {
-                self.note_late_id(token);
+                self.names.note_late_id(token, &self.open);
             }
             // The token of a call that has ended is never taken for the next one's, nor for the id
             // of another call.
-            if dead.is_some() || self.was_id_for_token(token) {
+            if dead.is_some() || self.names.was_id_for_token(token, &self.open) {
                 return Err(Reason::Late);
             }
-            if let Some(call) = self.by_token_as_id(token) {
+            if let Some(call) = self.names.by_token_as_id(token, &self.open) {
                 return Ok((call, Some(Repair::Token)));
             }
         }
@@ -105,54 +109,135 @@ impl Correlator {
         // an ended call is proof against that choice.
         let now = self.received_at;
         let mut names = about.token.iter().chain(&about.request);
-        if names.any(|name| self.is_of_no_call(name, now)) {
+        if names.any(|name| self.names.is_of_no_call(name, now, &self.open)) {
             // The name belongs to no later call either, also when the answer that has it is forgotten.
-            self.note_stray(about);
+            self.names.note_stray(about, &self.open);
             return Err(Reason::Late);
         }
         // The loosest rung: no name has helped, but only one open call may be left.
         let guessed = self.guess(about, origin);
         // No call is open. A call that opens later must not get the reports under this name.
         if guessed == Err(Reason::Unknown) {
-            self.note_stray(about);
+            self.names.note_stray(about, &self.open);
         }
-        Ok(self.learned(about, guessed?))
-    }
-
-    /// The call of a POST, by a name on the POST's own stream that is exactly its token or id. On
-    /// this stream the names belong to the call, even if other calls have them too.
-    pub(crate) fn own_on(&mut self, origin: Origin, name: &Key) -> Option<Attributed> {
-        let Origin::Stream(on) = origin else { return None };
-        let ledger = &self.ledger;
-        let is_own = |id: &CallId| {
-            ledger.get(*id).is_some_and(|call| match call.paired {
-                Some(upstream) => upstream == on,
-                None => call.stream == on && self.streams.is_exchange(on),
-            })
-        };
-        let by_token = ledger.all_by_token(name).iter().copied().find(is_own);
-        let by_id = ledger.all_by_id(name).iter().copied().find(is_own);
-        let is_id =
-            |call: &CallId| by_token.is_none() || self.evidence_of(*call) == Evidence::OnlyIds;
-        if let Some(call) = by_id.filter(is_id) {
-            return Some((call, Some(Repair::Token)));
-        }
-        if by_token.is_some() && ledger.by_id(name).is_none() {
-            self.evidence = Evidence::Tokens;
-        }
-        by_token.map(|call| (call, None))
+        Ok(self.open.learn(about, guessed?))
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
         // The report is about one of the ended requests of its stream, not about a request
         // elsewhere.
-        if self.is_stale(origin) {
+        if self.open.is_stale(origin, &self.streams) {
             return Err(Reason::Unknown);
         }
-        let call = self.by_other_names(about)?;
-        if self.is_of_other_request(origin, call) {
+        let call = self.open.by_other_names(about)?;
+        if self.open.is_of_other_request(origin, call, &self.streams) {
             return Err(Reason::Unknown);
         }
         self.unless_over(call)
+    }
+
+    /// The call that a message without its name can only be about, unless it may be about one that is over.
+    pub(crate) fn unless_over(&self, id: CallId) -> Result<CallId, Reason> {
+        let call = self.open.get(id).ok_or(Reason::Unknown)?;
+        if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }
+    }
+
+    /// Whether a message that names no request may be about an ended request of another client than
+    /// the client of the only open `call`.
+    pub(crate) fn may_mean_over(&self, call: &Call) -> bool {
+        let ended = self.last_ends.of_others(call.principal);
+        let ended = ended.filter(|_| self.streams.topology.has_strangers());
+        ended.is_some_and(|at| self.received_at.is_none_or(|now| now < at + OVER))
+    }
+
+    /// The stream of the call that a server message is about, if the message is progress or an
+    /// answer and the call is known. `exactly`: only by the call's own token or id.
+    pub fn find_stream(
+        &mut self,
+        origin: Origin,
+        message: &Message,
+        exactly: bool,
+    ) -> Option<StreamId> {
+        let call = match message.kind() {
+            Kind::Response => self.open.ledger.call_of_answer(&message.id_key()?)?,
+            Kind::Notification if self.may_be_of_unseen(origin, message) => return None,
+            Kind::Notification => {
+                let (policies, method) = (self.policy.clone(), message.method()?);
+                policies.reports(&method, message).find_map(|(_, report)| {
+                    if exactly {
+                        let token = report.about.token?;
+                        let ledger = &self.open.ledger;
+                        let looser = || ledger.by_token_in_other_spelling(&token);
+                        ledger.by_token(&token).or_else(looser)
+                    } else {
+                        let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
+                        meant.ok().map(|(call, _)| call)
+                    }
+                })?
+            }
+            _ => return None,
+        };
+        self.open.get(call).map(|call| call.stream)
+    }
+
+    /// The stream of the call that a server message is about. The message arrives now
+    /// ([`Correlator::find_stream`](crate::progress::Correlator::find_stream)).
+    pub fn stream_of_arrived(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        self.received_at = Some(now);
+        self.find_stream(origin, message, false)
+    }
+
+    /// Learns an unknown token from the stream of a single request: from then on the token means
+    /// that request on every stream.
+    pub fn learn_from(&mut self, origin: Origin, message: &Message) {
+        if self.open.sole_call_on(origin, &self.streams).is_some()
+            && message.kind() == Kind::Notification
+        {
+            self.find_stream(origin, message, false);
+        }
+    }
+
+    /// Whether an array that came on the stream `on` has a message about a request of another stream, by the
+    /// request's own token or id.
+    pub fn is_for_others(&mut self, on: StreamId, message: &Message) -> bool {
+        // Judged as one message, an array gave all its progress to the call on whose stream it
+        // came.
+        let origin = Origin::Stream(on);
+        message.kind() == Kind::Batch
+            && message
+                .elements()
+                .any(|one| self.find_stream(origin, &one, true).is_some_and(|stream| stream != on))
+    }
+
+    /// Whether a message is progress of an ended request, by the client's own token.
+    pub fn is_late(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && self.policy.named_token(message).is_some_and(|token| {
+                self.open.ledger.by_token(&token).is_none()
+                    && self.open.ledger.was_token(&token) == Some(Tombstone::Token)
+            })
+    }
+
+    /// Whether a message is compliant progress under a token that means nothing here, in a session of which some
+    /// requests may be unknown: the token may be one of theirs.
+    pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {
+        let is_unseen = |token: &Key| {
+            !self.names.knows_token(token, &self.open)
+                && self.open.ledger.by_token_in_other_spelling(token).is_none()
+        };
+        self.open.is_incomplete()
+            && self.streams.topology.keeps_shadows()
+            && message.method().as_deref() == Some(mcp::PROGRESS)
+            && self.open.sole_call_on(origin, &self.streams).is_none()
+            && self.policy.reports(mcp::PROGRESS, message).any(|(_, report)| {
+                report.repairs.is_empty()
+                    && report.figure.is_some()
+                    && report.about.token.as_ref().is_some_and(is_unseen)
+            })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::correlate::id_mapping::restored_names;
 use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::correlate::tombstones::Tombstone;
@@ -70,10 +71,10 @@ impl DetachedWork {
         let Some(key) = message.id_key() else {
             return gate.answer_without_id(origin, message);
         };
-        if gate.calls.is_answer_to_us(&key) {
+        if gate.calls.handshake.is_answer_to_us(&key, &gate.calls.open) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
         }
-        match gate.calls.call_of_answer_on(origin, &key) {
+        match gate.calls.open.call_of_answer_on(origin, &key, &gate.calls.streams) {
             Some(id) => self.repair_answer_to(gate, now, origin, id, message, done),
             None => gate.calls.answer_to_nobody(origin, &key, message),
         }
@@ -93,7 +94,7 @@ impl DetachedWork {
         // While the call is still open: progress that goes before the answer needs the call's
         // token.
         let guard = gate.guard_behind_progress(now, id);
-        let Some(call) = gate.calls.get(id) else {
+        let Some(call) = gate.calls.open.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
         };
         let switches = call.settings().answers;
@@ -102,7 +103,7 @@ impl DetachedWork {
         let is_exact = message.id().is_some_and(|id| call.id.is_read_in(&id));
         let stream = call.stream;
         let mut repairs = Repairs::default();
-        let is_ours = gate.calls.topology.has_strangers() || call.id.translated;
+        let is_ours = gate.calls.streams.topology.has_strangers() || call.id.translated;
         let restore_id = is_ours || (!is_exact && switches.response_id);
         if restore_id && !is_ours {
             repairs.add(Repair::ResponseId);
@@ -110,8 +111,11 @@ impl DetachedWork {
         let body = mended_body(message, call, switches, &mut repairs);
         let restore_id = restore_id && (!is_observed || is_ours);
         let answered = if restore_id { Key::read(&call.id.client) } else { id_key };
-        let mut splices =
-            if restore_id { gate.calls.restored_names(id, message) } else { Vec::new() };
+        let mut splices = if restore_id {
+            restored_names(call, message, gate.calls.streams.topology)
+        } else {
+            Vec::new()
+        };
         if restore_id && message.id_range().is_none() {
             splices.extend(added_id(message, &call.id.client));
         }
@@ -124,7 +128,7 @@ impl DetachedWork {
             }
         }
         let payload = spliced(message, splices);
-        if let Some(call) = gate.calls.get_mut(id) {
+        if let Some(call) = gate.calls.open.get_mut(id) {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
@@ -150,10 +154,18 @@ impl DetachedWork {
     ) -> bool {
         let Origin::Stream(on) = origin else { return false };
         let likely = match message.id_key() {
-            None => gate.calls.call_of_error_without_id(origin, message),
-            Some(key) if gate.calls.is_answer_to_us(&key) => None,
-            Some(key) if gate.calls.call_of_answer_on(origin, &key).is_some() => None,
-            Some(key) => gate.calls.call_of_sole_answer(origin, &key),
+            None => gate.calls.open.call_of_error_without_id(origin, message, &gate.calls.streams),
+            Some(key) if gate.calls.handshake.is_answer_to_us(&key, &gate.calls.open) => None,
+            Some(key)
+                if gate
+                    .calls
+                    .open
+                    .call_of_answer_on(origin, &key, &gate.calls.streams)
+                    .is_some() =>
+            {
+                None
+            }
+            Some(key) => gate.calls.open.call_of_sole_answer(origin, &key, &gate.calls.streams),
         };
         if likely.is_none() {
             return false;
@@ -170,7 +182,7 @@ impl DetachedWork {
     /// the answer to the request of the POST, if that request has no other answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
-        let Some(call) = gate.calls.sole_call_on(origin) else {
+        let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) else {
             return gate.release_orphans_on(on);
         };
         if let Some(Orphan { number, message, done }) = gate.take_orphan(on) {
@@ -187,8 +199,8 @@ impl DetachedWork {
         id: CallId,
         message: &Message,
     ) {
-        let Some(call) = gate.calls.get(id) else { return };
-        let modern = call.revision.or(gate.calls.revision) == Some(Revision::V2026_07_28);
+        let Some(call) = gate.calls.open.get(id) else { return };
+        let modern = call.revision.or(gate.calls.handshake.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
         let result = message.result();
@@ -202,14 +214,14 @@ impl DetachedWork {
             && let Some(result) = &result
         {
             let date = json::member(result, "protocolVersion");
-            gate.calls.revision =
+            gate.calls.handshake.revision =
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
             // Milepost has announced 2025-11-25 to the client in the place of the server's older
             // revision.
             if self.tasks.as_ref().is_some_and(|tasks| tasks.is_lifted) {
-                gate.calls.revision = Some(Revision::V2025_11_25);
+                gate.calls.handshake.revision = Some(Revision::V2025_11_25);
             }
-            gate.calls.learn_server(result);
+            gate.calls.handshake.learn_server(result);
         }
         if asks_for_task
             && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
@@ -221,11 +233,11 @@ impl DetachedWork {
             gate.note_task_answer(now, id, message);
         }
         if is_tool_call && let Some(result) = &result {
-            gate.calls.strays.note_answer(now, result);
+            gate.calls.names.strays.note_answer(now, result);
         }
         let outcome = match result {
             _ if let Some(error) = message.error() => {
-                if let Some(call) = gate.calls.get_mut(id) {
+                if let Some(call) = gate.calls.open.get_mut(id) {
                     call.error_code = code_of(&error);
                 }
                 Outcome::Error
@@ -244,7 +256,10 @@ impl DetachedWork {
     pub(crate) fn retire_seen_answers(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();
-            let call = element.id_key().filter(|_| answers).and_then(|id| gate.calls.by_id(&id));
+            let call = element
+                .id_key()
+                .filter(|_| answers)
+                .and_then(|id| gate.calls.open.ledger.by_id(&id));
             if let Some(call) = call {
                 self.note_answer(gate, now, call, &element);
             }

@@ -107,14 +107,14 @@ impl DetachedWork {
         mut done: Repairs,
     ) {
         let mut placed = gate.calls.destination_of(origin, message);
-        let mut about = gate.calls.sole_call_on(origin);
+        let mut about = gate.calls.open.sole_call_on(origin, &gate.calls.streams);
         if self.tasks.is_some()
             && let Some((call, place)) = self.place_task_question(gate, now, origin, message)
         {
             (placed, about) = (Ok(place), Some(call));
             done.add(Repair::Task);
         }
-        let has_strangers = gate.calls.topology.has_strangers();
+        let has_strangers = gate.calls.streams.topology.has_strangers();
         match &placed {
             Ok((Some(on), _)) if has_strangers => {
                 gate.note_question(now, origin, message, Some(*on));

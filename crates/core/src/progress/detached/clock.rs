@@ -12,7 +12,7 @@ use crate::progress::payload::{Transmit, TransmitKind};
 impl DetachedWork {
     /// The time at which the next request ends by itself.
     pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
-        let expiry = gate.calls.next_expiry().map(|(at, _)| at);
+        let expiry = gate.calls.open.next_expiry().map(|(at, _)| at);
         // Most filters have neither, and are asked several times for each event.
         if self.late.is_none() && self.tasks.is_none() {
             return expiry;
@@ -51,7 +51,7 @@ impl DetachedWork {
             };
             // Recorded when the message leaves the queue: until then it may still be withheld.
             for judged in &item.verdicts {
-                gate.calls.record(judged.number, judged.call, judged.verdict);
+                gate.calls.events.push_verdict(judged.number, judged.call, judged.verdict);
             }
             // In observe mode the queue exists for the verdicts only. The bytes are in `observed`.
             if !gate.calls.policy.observes() {
@@ -71,11 +71,11 @@ impl DetachedWork {
         if self.tasks.is_some() {
             self.expire_tasks(gate, now);
         }
-        while let Some((at, id)) = gate.calls.next_expiry() {
+        while let Some((at, id)) = gate.calls.open.next_expiry() {
             if at > now {
                 return;
             }
-            let timed_out = gate.calls.get(id).is_some_and(|call| call.task.is_none());
+            let timed_out = gate.calls.open.get(id).is_some_and(|call| call.task.is_none());
             if timed_out {
                 gate.calls.send_cancelled(id, "no answer within the time allowed by the proxy");
                 let why = "the server did not answer within the time allowed";
@@ -88,7 +88,7 @@ impl DetachedWork {
 
     /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), if nothing arrives before.
     pub(crate) fn poll_timeout(&self, gate: &Gate) -> Option<Instant> {
-        let streams = gate.calls.streams.values().filter_map(|stream| stream.timeout()).min();
+        let streams = gate.calls.streams.next_timeout();
         [streams, self.next_expiry(gate)].into_iter().flatten().min()
     }
 

@@ -34,7 +34,7 @@ impl DetachedWork {
         let raw = message.raw();
         let mut splices = vec![(message.id_range(), key.to_json())];
         draft.id.server = key.clone();
-        draft.id.translated = !gate.calls.topology.has_strangers();
+        draft.id.translated = !gate.calls.streams.topology.has_strangers();
         let in_arguments = gate.calls.policy.token_in_arguments(message, tool.as_deref());
         draft.token = draft.token.or_else(|| {
             let client = in_arguments.clone()?;
@@ -78,12 +78,12 @@ impl DetachedWork {
         {
             return true;
         }
-        if !gate.calls.topology.finds_answers_by_id() {
+        if !gate.calls.streams.topology.finds_answers_by_id() {
             return false;
         }
-        let ledger = &gate.calls.ledger;
+        let (open, ledger) = (&gate.calls.open, &gate.calls.open.ledger);
         let is_elsewhere =
-            |call: &CallId| ledger.get(*call).is_some_and(|call| call.stream != stream);
+            |call: &CallId| open.get(*call).is_some_and(|call| call.stream != stream);
         // The Python SDK answers a cancelled request with an error, so a server may still answer
         // the old request under this id.
         ledger.all_by_id(id).iter().any(is_elsewhere)
@@ -106,20 +106,20 @@ impl DetachedWork {
         message: &Message,
         upstream: StreamId,
     ) {
-        gate.calls.topology.pair();
+        gate.calls.streams.topology.pair();
         match message.kind() {
             Kind::Request => {
-                gate.calls.pair_request(client, message, upstream);
+                gate.calls.open.pair_request(client, message, upstream);
                 let task = message.id_key().and_then(|id| self.tasks.as_ref()?.made_by(&id));
                 if let Some(call) =
                     task.filter(|task| task.is_running()).map(|task| task.details.call)
                 {
-                    gate.calls.pair(call, upstream);
+                    gate.calls.open.pair(call, upstream);
                 }
             }
             Kind::Batch => {
                 for element in message.elements().filter(|one| one.kind() == Kind::Request) {
-                    gate.calls.pair_request(client, &element, upstream);
+                    gate.calls.open.pair_request(client, &element, upstream);
                 }
             }
             _ => {}
@@ -136,7 +136,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         draft: CallDraft,
     ) -> Payload {
-        if gate.calls.topology.has_strangers() || self.repeats_names(gate, stream, &draft) {
+        if gate.calls.streams.topology.has_strangers() || self.repeats_names(gate, stream, &draft) {
             return self.map_ids(gate, now, stream, message, (method, tool), draft);
         }
         if let Some(id) = self.enter(gate, now, stream, method, tool, draft)
@@ -144,7 +144,7 @@ impl DetachedWork {
         {
             self.plan_late(gate, now, id);
         }
-        gate.calls.for_server(message)
+        gate.calls.policy.for_server(message)
     }
 
     pub(crate) fn enter(
@@ -165,8 +165,8 @@ impl DetachedWork {
         let token = draft.token.as_ref();
         let copy = gate.calls.policy.copy_of(method, tool.as_deref(), token);
         let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
-        let shadow = gate.calls.topology.keeps_shadows();
-        let id = gate.calls.ledger.open(Call {
+        let shadow = gate.calls.streams.topology.keeps_shadows();
+        let id = gate.calls.open.add(Call {
             shadow,
             is_recorded: false,
             stream,
@@ -203,7 +203,7 @@ impl DetachedWork {
         })?;
         if let Some(copy) = copy {
             // The server may report under the copy, which has another type than the token.
-            gate.calls.ledger.learn(&copy, id);
+            gate.calls.open.ledger.learn(&copy, id);
         }
         if !shadow {
             gate.calls.events.push_back(FilterEvent::Opened(id));

@@ -92,7 +92,7 @@ impl DetachedWork {
 
     /// Whether the next message of the server may be kept.
     pub(crate) fn may_keep(&self, gate: &Gate) -> bool {
-        let mut open = gate.calls.iter();
+        let mut open = gate.calls.open.iter();
         self.late.as_ref().is_some_and(|late| !late.is_empty())
             || self.tasks.as_ref().is_some_and(|tasks| !tasks.works.is_empty())
             || open.any(|(_, call)| call.signature.is_some())

@@ -25,9 +25,9 @@ impl VerdictRun {
     }
 }
 
-/// Events, oldest first.
+/// The events of a filter that nobody has taken yet, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct EventQueue(VecDeque<QueuedEvent>);
+pub struct EventQueue(VecDeque<QueuedEvent>);
 
 #[derive(Debug)]
 enum QueuedEvent {
@@ -36,7 +36,8 @@ enum QueuedEvent {
 }
 
 impl EventQueue {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no event waits.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -71,8 +72,8 @@ impl EventQueue {
         })
     }
 
-    /// Takes the oldest events at once, if they are verdicts.
-    pub(crate) fn take_run(&mut self) -> Option<VerdictRun> {
+    /// Takes the oldest events at once, if they are the same verdict on messages that followed each other.
+    pub fn take_run(&mut self) -> Option<VerdictRun> {
         let Some(QueuedEvent::Run(run)) = self.0.front() else { return None };
         let run = *run;
         self.0.pop_front();

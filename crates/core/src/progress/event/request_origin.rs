@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use crate::protocol::json;
 use crate::protocol::trace_context::TraceContext;
 
 /// The way of a request to the replica that serves it, where several replicas serve one route.
@@ -20,4 +23,16 @@ pub struct RequestOrigin {
     pub trace: Option<Arc<TraceContext>>,
     /// Its way through a fleet, if its session has an owner there.
     pub hop: Option<Arc<ReplicaHop>>,
+}
+
+impl RequestOrigin {
+    /// The origin of a request with these members ([`META_TRACE`](crate::protocol::mcp::META_TRACE)) that came from
+    /// here. A request that names a trace itself keeps that trace.
+    pub(crate) fn of_request([parent, state]: &[Option<Bytes>; 2], around: Self) -> Self {
+        let own = parent.as_deref().and_then(json::decode_str).and_then(|parent| {
+            let state = state.as_deref().and_then(json::decode_str);
+            TraceContext::read(parent.as_bytes(), state.as_deref().map(str::as_bytes))
+        });
+        Self { trace: own.map(Arc::new).or(around.trace), hop: around.hop }
+    }
 }

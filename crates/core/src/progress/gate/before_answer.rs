@@ -13,7 +13,7 @@ use crate::protocol::jsonrpc::Key;
 impl Gate {
     /// Sends waiting progress before the answer where no pacing is needed.
     pub(super) fn flush_pending(&mut self, now: Instant, id: CallId) {
-        let Some(call) = self.calls.get(id) else { return };
+        let Some(call) = self.calls.open.get(id) else { return };
         // Where answers keep a distance from progress, progress that is written now would delay the
         // answer by the whole guard.
         if self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
@@ -24,19 +24,19 @@ impl Gate {
         let (target, key, is_observed) =
             (call.stream, Key::read(&call.id.client), call.is_observed());
         let kind = key.map_or(ItemKind::Whole(TransmitKind::Progress), ItemKind::Progress);
-        let Some(call) = self.calls.get_mut(id) else { return };
+        let Some(call) = self.calls.open.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
                 // The client got the server's bytes when they arrived: only the verdict is missing.
                 Ok((_, verdict)) if is_observed => {
                     if let Some(number) = pending.message {
-                        self.calls.record(number, Some(id), verdict);
+                        self.calls.events.push_verdict(number, Some(id), verdict);
                     }
                 }
                 Ok(rendered) => self.enqueue_rendered(target, id, &kind, &pending, rendered),
                 Err(reason) => {
                     if let Some(number) = pending.message {
-                        self.calls.record(number, Some(id), Verdict::Withheld(reason));
+                        self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
                     }
                 }
             }
@@ -48,7 +48,7 @@ impl Gate {
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
         // First the progress: its sending moves the time that the guard counts from.
         let behind = self.queue_ripe_progress(now, id);
-        let guard = self.calls.guard_of(id);
+        let guard = self.calls.open.guard_of(id, &self.calls.streams);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
@@ -58,7 +58,7 @@ impl Gate {
     /// progress is left to be dropped.
     fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
         self.replace_ripe(now, id);
-        let Some(call) = self.calls.get(id) else { return 0 };
+        let Some(call) = self.calls.open.get(id) else { return 0 };
         let pacing = self.calls.streams.pacing_of(call.stream, call.settings());
         let is_ripe = |first: &&Pending| {
             pacing.keeps_distance() && first.ripe <= now && call.opened + pacing.first_after <= now
@@ -82,11 +82,11 @@ impl Gate {
             match self.render(now, id, &pending) {
                 Ok(rendered) => {
                     self.enqueue_rendered(target, id, &kind, &pending, rendered);
-                    last = self.calls.order;
+                    last = self.calls.streams.order;
                 }
                 Err(reason) => {
                     if let Some(number) = pending.message {
-                        self.calls.record(number, Some(id), Verdict::Withheld(reason));
+                        self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
                     }
                 }
             }
@@ -97,7 +97,7 @@ impl Gate {
     /// The next progress of a call whose `hold` is over.
     fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
         self.replace_ripe(now, id);
-        let call = self.calls.get_mut(id)?;
+        let call = self.calls.open.get_mut(id)?;
         call.pending.first().filter(|first| first.ripe <= now)?;
         call.pending.pop_front()
     }
@@ -106,9 +106,9 @@ impl Gate {
     /// written before its id was known; and the progress of another request with the same token may be
     /// written first and would have to say less.
     fn can_precede_answer(&self, id: CallId) -> bool {
-        let Some(call) = self.calls.get(id) else { return false };
+        let Some(call) = self.calls.open.get(id) else { return false };
         let passing = self.calls.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());
-        let shared = self.calls.ledger.holders(id).len() > 1;
+        let shared = self.calls.open.holders(id).len() > 1;
         self.delivered != Some(id) && !passing && !shared
     }
 
@@ -129,6 +129,6 @@ impl Gate {
             guards: smallvec::SmallVec::new(),
             verdicts,
         };
-        self.calls.enqueue(Some(target), item);
+        self.calls.streams.enqueue(Some(target), item, &mut self.calls.events);
     }
 }

@@ -22,10 +22,10 @@ impl Gate {
         status: Option<u16>,
         outcome: Outcome,
     ) {
-        let Some(call) = self.calls.get(id) else { return };
+        let Some(call) = self.calls.open.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
         // Before the call ends, because the guard is read from the call.
-        let guards = smallvec![self.calls.guard_of(id)];
+        let guards = smallvec![self.calls.open.guard_of(id, &self.calls.streams)];
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {
             order: 0,

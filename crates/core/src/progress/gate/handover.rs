@@ -20,7 +20,7 @@ impl Gate {
                 .flatten(),
         );
         for id in requests {
-            if let Some(call) = self.calls.by_id(&id) {
+            if let Some(call) = self.calls.open.ledger.by_id(&id) {
                 self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Error);
             }
         }
@@ -28,8 +28,8 @@ impl Gate {
 
     /// Ends every request of a stream, whatever the cause; tasks go on.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
-        for call in self.calls.calls_on(stream) {
-            if self.calls.get(call).is_some_and(|call| call.task.is_some()) {
+        for call in self.calls.open.on_stream(stream).to_vec() {
+            if self.calls.open.get(call).is_some_and(|call| call.task.is_some()) {
                 continue;
             }
             self.end_call(now, call, Tombstone::Answered, crate::progress::Outcome::Settled);
@@ -41,11 +41,11 @@ impl Gate {
     /// ([`Filter::close_clients`](crate::progress::Filter::close_clients)), `session` also writes the records of the calls.
     pub fn hand_over(&mut self, session: &mut Self, on: Option<StreamId>) {
         let mut taken = Vec::new();
-        for (_, call) in self.calls.iter() {
-            let ledger = &session.calls.ledger;
+        for (_, call) in self.calls.open.iter() {
+            let (known, ledger) = (&session.calls.open, &session.calls.open.ledger);
             let here = |calls: &[CallId]| {
                 let is_here = |id: &CallId| {
-                    let call = ledger.get(*id);
+                    let call = known.get(*id);
                     call.is_some_and(|call| {
                         on.is_none_or(|on| {
                             call.stream == on || call.resumption == Resumption::Left(on)
@@ -58,7 +58,7 @@ impl Gate {
             let token = call.token.as_ref();
             // A call that has become a task has given up its id, but keeps its token.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
-            let Some(heir) = id.or(task).and_then(|id| session.calls.get_mut(id)) else {
+            let Some(heir) = id.or(task).and_then(|id| session.calls.open.get_mut(id)) else {
                 continue;
             };
             if on.is_some_and(|on| heir.resumption == Resumption::Left(on)) {
@@ -99,13 +99,13 @@ impl Gate {
         }
         session.calls.events.extend(taken.into_iter().map(FilterEvent::TakenOver));
         if !self.client_left {
-            self.calls.ledger.forget_records();
+            self.calls.open.forget_records();
         }
     }
 
     /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
-        if let Some(call) = self.calls.get_mut(id) {
+        if let Some(call) = self.calls.open.get_mut(id) {
             // A front may keep the connection of a client that has left, so that the server answers
             // there. The client may not have read that answer.
             call.resumption = Resumption::AnsweredThere;
@@ -115,8 +115,13 @@ impl Gate {
 
     /// Ends the calls of a closing stream whose answer their clients may have had elsewhere.
     pub(crate) fn settle_answered_where_left(&mut self, now: Instant, stream: StreamId) {
-        for id in self.calls.calls_on(stream) {
-            if self.calls.get(id).is_some_and(|call| call.resumption == Resumption::AnsweredThere) {
+        for id in self.calls.open.on_stream(stream).to_vec() {
+            if self
+                .calls
+                .open
+                .get(id)
+                .is_some_and(|call| call.resumption == Resumption::AnsweredThere)
+            {
                 self.end_call(now, id, Tombstone::Answered, crate::progress::Outcome::Settled);
             }
         }
@@ -125,9 +130,9 @@ impl Gate {
     /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
     /// value of its only request that the client has had; the server repeats the values behind it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
-        for id in self.calls.calls_on(old) {
-            self.calls.move_to(id, on);
-            if let Some(call) = self.calls.ledger.get_mut(id) {
+        for id in self.calls.open.on_stream(old).to_vec() {
+            self.calls.open.move_to(id, on);
+            if let Some(call) = self.calls.open.get_mut(id) {
                 if let (Some((at, order)), Some(stream)) =
                     (call.wake.take(), self.calls.streams.get_mut(&old))
                 {

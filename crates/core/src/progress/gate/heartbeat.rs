@@ -22,8 +22,8 @@ impl Gate {
     pub(super) fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         let words_allowed = self.calls.words_allowed(id);
         let silent = self.calls.received_at;
-        self.next_heartbeat(self.calls.get(id)?).filter(|at| *at <= now)?;
-        let call = self.calls.get_mut(id)?;
+        self.next_heartbeat(self.calls.open.get(id)?).filter(|at| *at <= now)?;
+        let call = self.calls.open.get_mut(id)?;
         let running = now.saturating_duration_since(call.opened);
         let policy = call.settings();
         let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
@@ -65,7 +65,7 @@ impl Gate {
         call.sent.last_heartbeat =
             Some((LastSent { value, total, message: message.map(Vec::from) }, now));
         call.note_heartbeat(now, expected.is_some());
-        self.calls.share_value(id);
+        self.calls.open.share_value(id);
         self.calls.events.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(written.into()))
     }

@@ -92,11 +92,11 @@ impl Gate {
         arrived: SourceMessage,
         report: Report,
     ) {
-        let order = self.calls.next_order();
-        let Some(call) = self.calls.ledger.get_mut(id) else { return };
-        if !self.calls.streams.contains_key(&call.stream) {
+        let order = self.calls.streams.next_order();
+        let Some(call) = self.calls.open.get_mut(id) else { return };
+        if !self.calls.streams.has_stream(call.stream) {
             if let Some(number) = arrived.message {
-                self.calls.record(number, Some(id), Verdict::Withheld(Reason::Gone));
+                self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(Reason::Gone));
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Gate {
 
     /// Adds a report to those that wait, some of which give way to it.
     pub(crate) fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
-        let Some(call) = self.calls.get_mut(id) else { return };
+        let Some(call) = self.calls.open.get_mut(id) else { return };
         let sent = call.meter.emitted();
         let replaced = call.pending.make_room(now, &mut pending, sent);
         let has_words = pending.report.message.is_some();
@@ -120,7 +120,7 @@ impl Gate {
 
     /// Lets the first waiting progress give way to newer progress whose `hold` is over.
     pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
-        while let Some(call) = self.calls.get_mut(id)
+        while let Some(call) = self.calls.open.get_mut(id)
             && let Some(old) = call.pending.replace_first(now)
         {
             let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
@@ -134,7 +134,7 @@ impl Gate {
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
-            && let Some(call) = self.calls.get_mut(id)
+            && let Some(call) = self.calls.open.get_mut(id)
         {
             call.sent.last_message = Some(Bytes::copy_from_slice(words));
         }
@@ -144,11 +144,11 @@ impl Gate {
     }
 
     pub(crate) fn supersede(&mut self, id: CallId, old: &Pending, reason: Reason) {
-        if let Some(call) = self.calls.get_mut(id) {
+        if let Some(call) = self.calls.open.get_mut(id) {
             call.account.withheld(reason);
         }
         if let Some(number) = old.message {
-            self.calls.record(number, Some(id), Verdict::Withheld(reason));
+            self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
         }
     }
 
@@ -163,7 +163,7 @@ impl Gate {
         arrived: &ArrivedMessage<'_>,
     ) {
         let (source, bytes) = (arrived.source, arrived.text.len());
-        let order = self.calls.next_order();
+        let order = self.calls.streams.next_order();
         let frame = arrived.held_frame();
         let raw = report.repairs.is_empty().then(|| Payload::from(frame.clone()));
         let framing = Framing::Within(frame);

@@ -57,12 +57,12 @@ pub(crate) enum Rendered {
 impl Gate {
     /// Sends the due notification of a call: a waiting report, else a heartbeat.
     pub(crate) fn send_due(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        if let Some(call) = self.calls.get_mut(id) {
+        if let Some(call) = self.calls.open.get_mut(id) {
             call.wake = None;
         }
         let notification = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
         if notification.is_some()
-            && let Some(call) = self.calls.ledger.get(id)
+            && let Some(call) = self.calls.open.get(id)
             && let Some(stream) = self.calls.streams.get_mut(&call.stream)
         {
             // An answer to this call waits until the shell reports that these bytes are written.
@@ -75,7 +75,7 @@ impl Gate {
     fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         self.replace_ripe(now, id);
         let is_slow = self.calls.streams.client_is_slow;
-        let call = self.calls.get_mut(id)?;
+        let call = self.calls.open.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         // Since the report was planned, a heartbeat may have gone out: the interval counts from the
@@ -104,7 +104,7 @@ impl Gate {
             Err(reason) => (None, Verdict::Withheld(reason)),
         };
         if let Some(number) = pending.message {
-            self.calls.record(number, Some(id), verdict);
+            self.calls.events.push_verdict(number, Some(id), verdict);
         }
         // The report went to the client as it came, when it came.
         payload.filter(|_| !is_observed)
@@ -119,8 +119,8 @@ impl Gate {
     ) -> Result<(Payload, Verdict), Reason> {
         let done = pending.done;
         let form = self.render_view(now, id, &pending.report.view(), (done, pending.raw.is_some()));
-        self.calls.share_value(id);
-        let stream = self.calls.get(id).map(|call| call.stream);
+        self.calls.open.share_value(id);
+        let stream = self.calls.open.get(id).map(|call| call.stream);
         let stream = stream.and_then(|stream| self.calls.streams.get(&stream));
         // A client that resumes names the id that came last: behind a later message, an earlier id would make
         // the server repeat that message.
@@ -158,7 +158,7 @@ impl Gate {
         (done, has_raw): (Repairs, bool),
     ) -> Result<Rendered, Reason> {
         let rendered = self.try_render(now, id, report, (done, has_raw));
-        let Some(call) = self.calls.get_mut(id) else { return rendered };
+        let Some(call) = self.calls.open.get_mut(id) else { return rendered };
         match &rendered {
             Ok(rendered) => {
                 call.account.sent_from_text += u64::from(report.from_text);
@@ -182,7 +182,7 @@ impl Gate {
         (done, has_raw): (Repairs, bool),
     ) -> Result<Rendered, Reason> {
         let adds_words = report.message.is_none() && self.calls.words_allowed(id);
-        let Some(call) = self.calls.ledger.get_mut(id) else { return Err(Reason::Late) };
+        let Some(call) = self.calls.open.get_mut(id) else { return Err(Reason::Late) };
         if call.token.is_none() {
             return Err(Reason::NoToken);
         }
@@ -253,22 +253,20 @@ impl Gate {
     /// now. A task outlives the stream of its request: where the server has one place for all, the
     /// task continues on the session stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
-        let Some(call) = self.calls.get(id) else { return };
+        let Some(call) = self.calls.open.get(id) else { return };
         let now_on = match origin {
             Origin::Stream(now_on) => Some(now_on),
             Origin::Shared => {
-                let is_task = call.task.is_some() && self.calls.topology.is_whole();
-                self.calls.common_session_stream().filter(|_| is_task)
+                let is_task = call.task.is_some() && self.calls.streams.topology.is_whole();
+                self.calls.streams.common_session_stream().filter(|_| is_task)
             }
         };
         let Some(now_on) = now_on else { return };
-        if self.calls.streams.contains_key(&call.stream)
-            || !self.calls.streams.contains_key(&now_on)
-        {
+        if self.calls.streams.has_stream(call.stream) || !self.calls.streams.has_stream(now_on) {
             return;
         }
-        self.calls.move_to(id, now_on);
-        if let Some(call) = self.calls.get_mut(id) {
+        self.calls.open.move_to(id, now_on);
+        if let Some(call) = self.calls.open.get_mut(id) {
             call.wake = None;
         }
         self.schedule(id);
@@ -276,7 +274,7 @@ impl Gate {
 
     /// Plans when a call may have a notification to send next.
     pub(crate) fn schedule(&mut self, id: CallId) {
-        let Some(call) = self.calls.get(id) else { return };
+        let Some(call) = self.calls.open.get(id) else { return };
         let first = call.pending.first().map(|first| first.order);
         let pending = call.pending.due().zip(first);
         let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
@@ -308,7 +306,7 @@ impl Gate {
                 stream.wakes.insert((at, order, id), ());
             }
         }
-        if let Some(call) = self.calls.get_mut(id) {
+        if let Some(call) = self.calls.open.get_mut(id) {
             call.wake = wake;
         }
     }
@@ -330,7 +328,7 @@ impl Gate {
         if tombstone == Tombstone::Cancelled {
             self.calls.given_up_at = Some(now);
         }
-        let Some(mut call) = self.calls.ledger.close(id, tombstone) else { return };
+        let Some(mut call) = self.calls.open.close(id, tombstone) else { return };
         self.asked.remove(&id);
         self.calls.last_ends.note(call.principal, now);
         // The request has its answer. Another answer that waited on the stream as a possible one is
@@ -346,15 +344,15 @@ impl Gate {
         for old in call.pending.take() {
             call.account.withheld(reason);
             if let Some(number) = old.message {
-                self.calls.record(number, Some(id), Verdict::Withheld(reason));
+                self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
             }
         }
         // Each call has exactly one record: that of a shadow is written by the filter that serves
         // it.
         if !call.shadow && !call.is_recorded {
-            let client = self.calls.client.as_ref();
+            let client = self.calls.handshake.client.as_ref();
             call.client = call.client.take().or_else(|| client.cloned());
-            call.revision = call.revision.or(self.calls.revision);
+            call.revision = call.revision.or(self.calls.handshake.revision);
             let summary = call.summary(id, now, outcome);
             self.calls.events.push_back(FilterEvent::Call(Box::new(summary)));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::progress::correlate::orphans::is_missing;
+use crate::progress::correlate::place::is_missing;
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::gate::state::Gate;
@@ -74,7 +74,8 @@ impl Gate {
         // Many servers answer `notifications/initialized` with an error whose id is null. No client
         // can use such an error, and some drop the server over it.
         let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
-        let is_strangers = self.calls.topology.has_strangers() && message.result().is_some();
+        let is_strangers =
+            self.calls.streams.topology.has_strangers() && message.result().is_some();
         if !(is_fault || is_strangers) {
             return RepairedAnswer::fallback_stream(message, self.calls.fallback_stream(origin));
         }

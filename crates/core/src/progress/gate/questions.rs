@@ -24,14 +24,14 @@ impl Gate {
         if message.method().as_deref() == Some(mcp::PING) {
             return;
         }
-        for id in self.calls.calls_of_question(origin, message, only_on) {
-            let Some(call) = self.calls.get_mut(id) else { continue };
+        for id in self.calls.open.calls_of_question(origin, message, only_on) {
+            let Some(call) = self.calls.open.get_mut(id) else { continue };
             let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
             self.asked.insert(id);
             // The longest possible wait is added at once, and what is left of it is taken off again
             // with the client's answer. So no timer has to run while the question is open.
             if let Some(most) = stopped {
-                self.calls.put_off(id, |expires| expires + most);
+                self.calls.open.put_off(id, |expires| expires + most);
             }
             self.schedule(id);
         }
@@ -41,11 +41,11 @@ impl Gate {
     pub(crate) fn end_question(&mut self, now: Instant, question: &Key) {
         let asked: Vec<CallId> = self.asked.iter().copied().collect();
         for id in asked {
-            let call = self.calls.get_mut(id);
+            let call = self.calls.open.get_mut(id);
             let clock = call.and_then(|call| call.clock.as_mut());
             let Some(rest) = clock.and_then(|clock| clock.go_on(question, now)) else { continue };
             self.asked.remove(&id);
-            self.calls.put_off(id, |expires| expires - rest);
+            self.calls.open.put_off(id, |expires| expires - rest);
             self.schedule(id);
         }
     }

@@ -34,12 +34,12 @@ impl Gate {
         // The unit is milliseconds (MCP 2025-11-25, Tasks). Clamped, because `from_secs_f64` panics
         // on negative and very large values.
         let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
-        self.calls.ledger.continue_as_task(id, now + ttl.min(TASK_MAX));
-        let open = self.calls.get(id);
+        self.calls.open.continue_as_task(id, now + ttl.min(TASK_MAX));
+        let open = self.calls.open.get(id);
         let keeps_distance = open.is_some_and(|call| {
             self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
         });
-        if let Some(call) = self.calls.get_mut(id) {
+        if let Some(call) = self.calls.open.get_mut(id) {
             call.task = Some(Task { id: key, text, notes: None });
             // Waiting progress goes behind the answer: directly before the answer it would leave
             // the answer without its guard.
@@ -53,7 +53,7 @@ impl Gate {
 
     /// Notes an answer about tasks, which may show that a task is over.
     pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.calls.get(id) else { return };
+        let Some(call) = self.calls.open.get(id) else { return };
         let method = call.method.clone();
         if &*method == mcp::TASKS_LIST {
             let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks"))
@@ -89,7 +89,7 @@ impl Gate {
 
     /// Ends every task, because another filter of the session has received the end.
     pub fn end_tasks(&mut self, now: Instant) {
-        let tasks = self.calls.iter().filter(|(_, call)| call.task.is_some());
+        let tasks = self.calls.open.iter().filter(|(_, call)| call.task.is_some());
         let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
         for id in tasks {
             self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
@@ -98,7 +98,7 @@ impl Gate {
 
     pub(crate) fn end_task(&mut self, now: Instant, task: &Key) {
         let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
-        let found = self.calls.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
+        let found = self.calls.open.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
         if let Some(id) = found {
             self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
         }

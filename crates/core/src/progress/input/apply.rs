@@ -57,9 +57,9 @@ impl Filter {
             }
             Input::Settings(_, Some(policy)) => intake.set_policy(policy),
             Input::OutOfPlace(reason) => intake.note_out_of_place(*reason),
-            Input::MarkIncomplete => intake.gate.calls.mark_incomplete(),
-            Input::SetClient(client) => intake.gate.calls.set_client(client.clone()),
-            Input::MarkElsewhere(tokens) => intake.gate.calls.active_elsewhere(tokens),
+            Input::MarkIncomplete => intake.gate.calls.open.mark_incomplete(),
+            Input::SetClient(client) => intake.gate.calls.handshake.set_client(client.clone()),
+            Input::MarkElsewhere(tokens) => intake.gate.calls.names.elsewhere = tokens.to_vec(),
             Input::MarkEventName => intake.done.add(Repair::EventName),
             Input::MarkApart => intake.done.add(Repair::Batch),
             Input::EndResponse(stream) => {
@@ -77,27 +77,29 @@ impl Filter {
         let Intake { gate, detached, .. } = &mut self.intake;
         match input {
             Input::Begin(FilterScope::Exchange(revision) | FilterScope::Request(revision)) => {
-                gate.calls.open_stream(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
-                gate.calls.set_revision(*revision);
+                gate.calls.streams.open(ONLY, StreamKind::Exchange, StreamPacing::Immediate);
+                gate.calls.handshake.set_revision(*revision);
             }
-            Input::Begin(FilterScope::Shared(key)) => gate.calls.name_key = *key,
+            Input::Begin(FilterScope::Shared(key)) => gate.calls.given.key = *key,
             Input::OpenStream(stream, kind, pacing) => {
-                gate.calls.open_stream(*stream, *kind, *pacing)
+                gate.calls.streams.open(*stream, *kind, *pacing)
             }
-            Input::OpenReplay(stream, of) => gate.calls.open_replay(*stream, *of),
+            Input::OpenReplay(stream, of) => gate.calls.streams.open_replay(*stream, *of),
             Input::ResumeStream(old, on, sent) => gate.resume_stream(now, *old, *on, *sent),
-            Input::SetPrincipal(stream, principal) => gate.calls.set_principal(*stream, *principal),
+            Input::SetPrincipal(stream, principal) => {
+                gate.calls.streams.set_principal(*stream, *principal)
+            }
             Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
             Input::SettleStream(stream) => gate.settle_stream(now, *stream),
             Input::MarkWritten(stream) => gate.calls.written(now, *stream),
             Input::Expire => detached.expire(gate, now),
-            Input::SetClientSlow(slow) => gate.calls.set_client_slow(*slow),
+            Input::SetClientSlow(slow) => gate.calls.streams.client_is_slow = *slow,
             Input::SetKeptRoom(bytes) => detached.set_kept_room(*bytes),
             Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why),
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
             Input::StopHeartbeats => gate.stop_heartbeats(),
-            Input::Flush => gate.calls.flush(),
+            Input::Flush => gate.calls.streams.flush(),
             // A recording has these inputs so that a replay takes the same path. They change
             // nothing in a filter.
             _ => {}

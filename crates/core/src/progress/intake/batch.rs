@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::progress::correlate::id_mapping::{for_client, with_client_names};
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::dialect::report::About;
@@ -54,10 +55,10 @@ impl Intake {
     pub(crate) fn is_split(&self, message: &Message) -> bool {
         // Where clients share the server, text that may be read in two ways is never split on a
         // guess.
-        let may_differ =
-            self.gate.calls.topology.has_many_streams() && message.elements().nth(1).is_some();
+        let may_differ = self.gate.calls.streams.topology.has_many_streams()
+            && message.elements().nth(1).is_some();
         may_differ
-            || !self.gate.calls.topology.has_strangers()
+            || !self.gate.calls.streams.topology.has_strangers()
                 && self.gate.calls.policy.call.answers.split_line
                 && !self.gate.calls.policy.call.observes()
                 && message.on_one_line().is_some()
@@ -80,7 +81,8 @@ impl Intake {
         message: &Message,
         done: Repairs,
     ) {
-        if self.gate.calls.revision != Some(Revision::V2025_03_26) || message.kind() != Kind::Batch
+        if self.gate.calls.handshake.revision != Some(Revision::V2025_03_26)
+            || message.kind() != Kind::Batch
         {
             return self.dispatch_elements(now, origin, message, done);
         }
@@ -111,10 +113,10 @@ impl Intake {
                 untouched = false;
                 continue;
             }
-            let claims = self.gate.calls.claims_progress(element);
+            let claims = self.gate.calls.policy.claims_progress(element);
             let place = claims.then(|| self.progress_place(origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
-            if claims && self.gate.calls.is_paced(place) {
+            if claims && self.gate.calls.open.is_paced(place, &self.gate.calls.streams) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
                 untouched = false;
@@ -130,10 +132,10 @@ impl Intake {
             // goes to one stream, is forwarded in its own bytes.
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
-                self.gate.calls.record(number, judged.call, judged.verdict);
+                self.gate.calls.events.push_verdict(number, judged.call, judged.verdict);
                 continue;
             };
-            let stream = self.gate.calls.open_or_session_stream(judged.stream);
+            let stream = self.gate.calls.streams.open_or_session_stream(judged.stream);
             let place = groups.iter().position(|group| group.stream == stream);
             let place = place.unwrap_or_else(|| {
                 groups.push(Group { stream, ..Group::default() });
@@ -201,7 +203,9 @@ impl Intake {
                 judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
             }
             let kind = ItemKind::Array(kind);
-            self.gate.calls.enqueue(stream, Item { order: 0, kind, payload, guards, verdicts });
+            let item = Item { order: 0, kind, payload, guards, verdicts };
+            let calls = &mut self.gate.calls;
+            calls.streams.enqueue(stream, item, &mut calls.events);
         }
     }
 
@@ -217,13 +221,13 @@ impl Intake {
             let RepairedAnswer { payload, guard, verdict, call, stream, .. } = judged;
             return Element { stream, payload, guard, verdict, call };
         }
-        if self.gate.calls.topology.has_strangers()
+        if self.gate.calls.streams.topology.has_strangers()
             && !matches!(element.kind(), Kind::Request | Kind::Notification)
         {
             return Element::withheld(None, Reason::Unknown);
         }
         let placed = self.gate.calls.destination_of(origin, element);
-        if element.kind() == Kind::Request && !self.gate.calls.topology.has_strangers() {
+        if element.kind() == Kind::Request && !self.gate.calls.streams.topology.has_strangers() {
             self.gate.note_question(now, origin, element, None);
         }
         if element.kind() == Kind::Notification {
@@ -233,7 +237,10 @@ impl Intake {
         match placed {
             Err(reason) => Element::withheld(None, reason),
             Ok((stream, payload)) => {
-                let (payload, call) = (Some(payload), self.gate.calls.sole_call_on(origin));
+                let (payload, call) = (
+                    Some(payload),
+                    self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams),
+                );
                 Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
             }
         }
@@ -241,14 +248,10 @@ impl Intake {
 
     /// The stream of the call that progress is about.
     fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
-        let meant = self
-            .gate
-            .calls
-            .topology
-            .has_many_streams()
-            .then(|| self.gate.calls.find_stream(origin, element, false))
-            .flatten();
-        meant.or_else(|| self.gate.calls.fallback_stream(origin).ok().flatten())
+        let calls = &mut self.gate.calls;
+        let is_sought = calls.streams.topology.has_many_streams();
+        let meant = is_sought.then(|| calls.find_stream(origin, element, false)).flatten();
+        meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
     }
 
     /// Decides on progress that stays inside its array. The array goes out as a whole, so its
@@ -257,7 +260,7 @@ impl Intake {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
             Err(Unread::Withheld(_))
-                if self.gate.calls.observes_the_rest() && !self.gate.calls.is_private() =>
+                if self.gate.calls.policy.observes_the_rest() && !self.gate.calls.is_private() =>
             {
                 let (stream, payload) = match self.gate.calls.destination_of(origin, message) {
                     Ok((stream, payload)) => (stream, Some(payload)),
@@ -272,16 +275,18 @@ impl Intake {
                 return self.unless_observed(id, message, &about, refused);
             }
             Err(Unread::NotTaken(id, about)) => {
-                let call = self.gate.calls.get(id);
-                let payload =
-                    call.map(|call| self.gate.calls.with_client_names(call, message, &about));
+                let call = self.gate.calls.open.get(id);
+                let payload = call.map(|call| {
+                    with_client_names(call, message, &about, self.gate.calls.streams.topology)
+                });
                 let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
                 return Element { stream, payload, guard: None, verdict, call: Some(id) };
             }
         };
-        let call = self.gate.calls.get(id);
+        let call = self.gate.calls.open.get(id);
         let stream = call.map(|call| call.stream);
-        let raw = call.and_then(|call| self.gate.calls.for_client(call, message, &report));
+        let raw = call
+            .and_then(|call| for_client(call, message, &report, self.gate.calls.streams.topology));
         let framing = message.framing().clone();
         let mut pending = Pending {
             message: None,
@@ -297,7 +302,7 @@ impl Intake {
         };
         // Older progress of the call that still waits would be written behind the array, with a
         // lower value. It gives way now.
-        let waiting = self.gate.calls.get_mut(id).map(|call| call.pending.take());
+        let waiting = self.gate.calls.open.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));
         self.gate.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
@@ -320,9 +325,10 @@ impl Intake {
         about: &About,
         judged: Element,
     ) -> Element {
-        let call = self.gate.calls.get(id).filter(|call| call.is_observed());
+        let call = self.gate.calls.open.get(id).filter(|call| call.is_observed());
         let Some(call) = call else { return judged };
-        let payload = Some(self.gate.calls.with_client_names(call, message, about));
+        let payload =
+            Some(with_client_names(call, message, about, self.gate.calls.streams.topology));
         Element { stream: Some(call.stream), payload, verdict: Verdict::Forwarded, ..judged }
     }
 }

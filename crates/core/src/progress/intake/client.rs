@@ -1,15 +1,16 @@
 //! Client messages: the calls that they open, and the calls that they cancel.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::client::decoded;
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::late::join::is_by_clock;
 use crate::progress::dialect::fields::Fields;
 use crate::progress::event::late::LateEvent;
+use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::ids::{MappedId, StreamId};
@@ -39,7 +40,7 @@ impl Intake {
     ) -> Payload {
         self.at_work = None;
         let is_single = !matches!(message.kind(), Kind::Batch | Kind::Noise);
-        if self.gate.calls.topology.has_strangers()
+        if self.gate.calls.streams.topology.has_strangers()
             && is_single
             && self.gate.calls.refuse_ambiguous(stream, message)
         {
@@ -47,29 +48,29 @@ impl Intake {
         }
         match message.kind() {
             Kind::Batch if message.elements().nth(BATCH_MAX).is_some() => {
-                if self.gate.calls.topology.has_strangers() {
+                if self.gate.calls.streams.topology.has_strangers() {
                     return self.refuse_long_batch(stream);
                 }
                 // The batch goes to the server unread: its answers must not count as orphans.
-                self.gate.calls.mark_incomplete();
+                self.gate.calls.open.mark_incomplete();
             }
             Kind::Request => return self.open_call(now, stream, message, members),
             Kind::Notification => return self.client_notification(now, stream, message),
             Kind::Batch => {
                 let elements = message.elements();
                 self.detached.in_batch = true;
-                let mut is_changed = self.gate.calls.topology.has_strangers();
+                let mut is_changed = self.gate.calls.streams.topology.has_strangers();
                 let mut sent: Vec<Bytes> = Vec::new();
                 for one in elements {
                     let payload = self.client_message(now, stream, &one).to_bytes();
                     // Client bytes never change: the array goes on in its own bytes, unless an
                     // element was changed or taken out.
-                    is_changed |= payload != self.gate.calls.for_server(&one).to_bytes();
+                    is_changed |= payload != self.gate.calls.policy.for_server(&one).to_bytes();
                     sent.push(payload);
                 }
                 self.detached.in_batch = false;
                 if !is_changed {
-                    return self.gate.calls.for_server(message);
+                    return self.gate.calls.policy.for_server(message);
                 }
                 sent.retain(|one| !one.is_empty());
                 if sent.is_empty() {
@@ -78,12 +79,12 @@ impl Intake {
                 let text = [b"[", &sent.join(&b","[..])[..], b"]"].concat();
                 return Bytes::from(text).into();
             }
-            Kind::Opaque | Kind::Noise if self.gate.calls.topology.has_strangers() => {
+            Kind::Opaque | Kind::Noise if self.gate.calls.streams.topology.has_strangers() => {
                 return self.gate.calls.refuse_unreadable(stream, message);
             }
             // The server may understand a message that Milepost cannot read: its answers must not
             // count as orphans.
-            Kind::Opaque => self.gate.calls.mark_incomplete(),
+            Kind::Opaque => self.gate.calls.open.mark_incomplete(),
             Kind::Response => self.detached.note_client_answer(&mut self.gate, now, message),
             Kind::Noise => {}
         }
@@ -95,7 +96,7 @@ impl Intake {
     /// such a message cannot pass unchanged.
     pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
-            _ if self.gate.calls.topology.has_strangers() => return,
+            _ if self.gate.calls.streams.topology.has_strangers() => return,
             Kind::Request => {}
             Kind::Response => {
                 if let Some(answered) = scan.id() {
@@ -104,10 +105,10 @@ impl Intake {
                 return;
             }
             Kind::Notification => return,
-            _ => return self.gate.calls.mark_incomplete(),
+            _ => return self.gate.calls.open.mark_incomplete(),
         }
         let (Some(key), Some(method)) = (scan.id(), scan.method()) else {
-            self.gate.calls.mark_incomplete();
+            self.gate.calls.open.mark_incomplete();
             return;
         };
         let draft = CallDraft {
@@ -117,7 +118,7 @@ impl Intake {
             // The message may have a token: only its envelope was read.
             lacks_token: false,
             client: None,
-            origin: self.gate.calls.origin_in(stream, &[None, None]),
+            origin: self.gate.calls.streams.origin_of(stream),
             asks_for_task: false,
             about_task: None,
             signature: None,
@@ -133,15 +134,15 @@ impl Intake {
         members: Option<&RequestMembers>,
     ) -> Payload {
         let (Some(id), Some(key)) = (message.id(), message.id_key()) else {
-            if self.gate.calls.topology.has_strangers() {
+            if self.gate.calls.streams.topology.has_strangers() {
                 return self.gate.calls.refuse_unreadable(stream, message);
             }
-            self.gate.calls.mark_incomplete();
+            self.gate.calls.open.mark_incomplete();
             return message.raw().clone().into();
         };
         // JSON readers differ in which of two equal keys they take: the server might read another
         // id than the one that is mapped.
-        if self.gate.calls.topology.has_strangers() && message.repeats_a_key() {
+        if self.gate.calls.streams.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
         // A call keeps the settings that it began with: a new policy holds from this request on.
@@ -158,7 +159,8 @@ impl Intake {
         let RequestMembers { tool, task, about_task, token, date, client, trace } = members;
         let method = message.method().unwrap_or_default();
         let is_tool_call = method == mcp::TOOLS_CALL;
-        let tool = tool.as_ref().filter(|_| is_tool_call).and_then(|tool| decoded(tool));
+        let tool = tool.as_ref().filter(|_| is_tool_call).and_then(|tool| json::decode_str(tool));
+        let tool = tool.map(Cow::into_owned);
         let lacks_token = is_tool_call && token.is_none();
         let token = token.clone();
         let token = token.and_then(|text| {
@@ -172,8 +174,8 @@ impl Intake {
             client: client
                 .as_ref()
                 .filter(|_| is_tool_call)
-                .and_then(|it| self.gate.calls.client_in(it)),
-            origin: self.gate.calls.origin_in(stream, trace),
+                .and_then(|it| self.gate.calls.handshake.client_in(it)),
+            origin: RequestOrigin::of_request(trace, self.gate.calls.streams.origin_of(stream)),
             asks_for_task: task.is_some(),
             about_task: about_task
                 .as_ref()
@@ -182,10 +184,11 @@ impl Intake {
             signature: None,
         };
         if method == mcp::INITIALIZE {
-            self.gate.calls.learn_client(stream, &params);
+            let calls = &mut self.gate.calls;
+            calls.handshake.learn_client(stream, &params, &mut calls.streams);
             self.detached.learn_client(&self.gate, &params);
         } else if method == mcp::SET_LEVEL {
-            self.gate.calls.client_sets_level();
+            self.gate.calls.handshake.client_sets_level();
         }
         self.detached.enter_request(&mut self.gate, now, stream, message, (&method, tool), draft)
     }
@@ -200,14 +203,15 @@ impl Intake {
         let method = message.method();
         if method.as_deref() != Some(mcp::CANCELLED) {
             if method.as_deref() == Some(mcp::INITIALIZED) {
-                self.gate.calls.ask_for_logs();
+                let calls = &mut self.gate.calls;
+                calls.handshake.ask_for_logs(&calls.policy, &mut calls.to_server);
             }
             return untouched;
         }
         let params = message.params().unwrap_or_default();
         // On a server that several clients share, an id that is not mapped could mean another
         // client's request.
-        let unknown = if self.gate.calls.topology.has_strangers() {
+        let unknown = if self.gate.calls.streams.topology.has_strangers() {
             Payload::default()
         } else {
             untouched.clone()
@@ -217,14 +221,15 @@ impl Intake {
         if self.detached.cancel_held(&mut self.gate, now, stream, &id) {
             return Payload::default();
         }
-        if self.gate.calls.may_mean_several(stream, &id) {
+        if self.gate.calls.open.may_mean_several(stream, &id) {
             self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousCancel));
             return Payload::default();
         }
         // Clients that share a session may use the same id: nobody knows whose request is meant.
-        let is_one = !self.gate.calls.topology.keeps_shadows()
-            || self.gate.calls.sole_stream_of(&id).is_some();
-        let call = self.gate.calls.client_call(stream, &id).filter(|_| is_one);
+        let is_one = !self.gate.calls.streams.topology.keeps_shadows()
+            || self.gate.calls.open.sole_stream_of(&id).is_some();
+        let call =
+            self.gate.calls.open.by_client_id(stream, &id).first().copied().filter(|_| is_one);
         let Some(call) = call else {
             // The request has its answer already, which made the task: the task goes on.
             let is_settled = self.detached.made_task(&id)
@@ -240,7 +245,7 @@ impl Intake {
             // answer.
             let found = self.gate.calls.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
-                self.gate.calls.record(judged.number, judged.call, judged.verdict);
+                self.gate.calls.events.push_verdict(judged.number, judged.call, judged.verdict);
             }
             return unknown;
         };
@@ -252,11 +257,11 @@ impl Intake {
         {
             return Payload::default();
         }
-        let is_renamed = self.gate.calls.get(call).is_some_and(|call| call.id.translated);
-        let remaps = self.gate.calls.topology.has_strangers() || is_renamed;
+        let is_renamed = self.gate.calls.open.get(call).is_some_and(|call| call.id.translated);
+        let remaps = self.gate.calls.streams.topology.has_strangers() || is_renamed;
         let unknown = if is_renamed { Payload::default() } else { unknown };
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
-        let known = self.gate.calls.get(call).map(|call| call.id.server.to_json());
+        let known = self.gate.calls.open.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
             // The server may read another id in the message than Milepost does. It gets a
             // cancellation of Milepost's own instead, with the id that is meant.
@@ -264,7 +269,7 @@ impl Intake {
         }
         // MCP 2025-06-18, Cancellation: a client must not cancel `initialize`. If a client does so
         // anyway, the call stays open.
-        if self.gate.calls.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
+        if self.gate.calls.open.get(call).is_some_and(|call| &*call.method != mcp::INITIALIZE) {
             self.gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         }
         match (place, known) {

@@ -30,7 +30,7 @@ impl Intake {
         if text.len() > LENGTH_MAX || !self.is_unhindered(stream) || !self.forwards_logs() {
             return false;
         }
-        let sole = self.gate.calls.sole_mut();
+        let sole = self.gate.calls.open.sole_mut();
         let call = sole.filter(|(_, call)| call.stream == stream && call.is_quiet());
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
@@ -51,12 +51,12 @@ impl Intake {
         }
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
-        self.gate.calls.record(number, Some(id), Verdict::Forwarded);
+        self.gate.calls.events.push_verdict(number, Some(id), Verdict::Forwarded);
         true
     }
 
     /// Whether no log message is read as progress.
     fn forwards_logs(&mut self) -> bool {
-        self.gate.calls.elsewhere.is_empty() && self.gate.calls.policy.forwards_logs()
+        self.gate.calls.names.elsewhere.is_empty() && self.gate.calls.policy.forwards_logs()
     }
 }

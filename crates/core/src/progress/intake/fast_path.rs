@@ -42,7 +42,7 @@ impl Intake {
         if !self.is_unhindered(stream) {
             return FastForward::Unread;
         }
-        let Some((id, call)) = self.gate.calls.sole_mut() else {
+        let Some((id, call)) = self.gate.calls.open.sole_mut() else {
             return FastForward::Unread;
         };
         let policy = call.settings();
@@ -74,7 +74,7 @@ impl Intake {
         let is_unplanned = call.wake.is_none();
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
-        self.gate.calls.record(number, Some(id), Verdict::Forwarded);
+        self.gate.calls.events.push_verdict(number, Some(id), Verdict::Forwarded);
         // A wake that is already planned may be too early now: when it comes, the time of the
         // heartbeat is worked out again.
         if is_unplanned {
@@ -94,7 +94,7 @@ impl Intake {
                 && !stream.replays
                 && stream.midway.is_none()
         }) && !self.gate.calls.policy.observes()
-            && !self.gate.calls.topology.has_strangers()
+            && !self.gate.calls.streams.topology.has_strangers()
             && !self.gate.calls.streams.client_is_slow
             && self.large_messages.is_empty()
             && self.done.is_empty()

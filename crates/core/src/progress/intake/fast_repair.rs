@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::call::{Call, ProtocolValues};
-use crate::progress::correlate::correlator::Attributed;
+use crate::progress::correlate::open_calls::Attributed;
 use crate::progress::correlate::pending::Thinning;
 use crate::progress::dialect;
 use crate::progress::dialect::plain_progress::PlainMembers;
@@ -74,7 +74,7 @@ impl Intake {
         let taken = meant.map_err(|reason| (None, reason));
         let taken = taken.and_then(|meant| self.take_plain(now, number, meant, &members, &arrived));
         taken.unwrap_or_else(|(id, reason)| {
-            self.gate.calls.record(number, id, Verdict::Withheld(reason));
+            self.gate.calls.events.push_verdict(number, id, Verdict::Withheld(reason));
             FastPath::Kept
         })
     }
@@ -92,7 +92,8 @@ impl Intake {
         (source, token): (&Bytes, Option<&[u8]>),
         is_elsewhere: impl FnOnce(&Key) -> bool,
     ) -> Option<Result<Attributed, Reason>> {
-        let known = token.and_then(|token| self.gate.calls.known_token(token));
+        let known =
+            token.and_then(|token| self.gate.calls.names.known_token(token, &self.gate.calls.open));
         if let Some(known) = known {
             let may_be_elsewhere = !known.is_given && is_elsewhere(&known.key);
             return (!may_be_elsewhere).then_some(Ok(known.means));
@@ -102,15 +103,15 @@ impl Intake {
         if let Some(token) = &about.token {
             // The filter of one request knows only that request: a token that is not known here may
             // belong to another request of the session, which the ordinary path asks.
-            let is_of_another = self.gate.calls.topology == Topology::RequestOfSession
-                && !self.gate.calls.knows_token(token);
-            if is_of_another || !self.gate.calls.has_token(token) && is_elsewhere(token) {
+            let is_of_another = self.gate.calls.streams.topology == Topology::RequestOfSession
+                && !self.gate.calls.names.knows_token(token, &self.gate.calls.open);
+            if is_of_another || !self.gate.calls.open.has_token(token) && is_elsewhere(token) {
                 return None;
             }
         }
         let means = self.gate.calls.attribute(&about, origin);
         if let (Ok(means), Some(token), Some(key)) = (means, token, about.token) {
-            self.gate.calls.note_token(token, key, means);
+            self.gate.calls.names.note_token(token, key, means, &self.gate.calls.open);
         }
         Some(means)
     }
@@ -126,7 +127,7 @@ impl Intake {
         arrived: &ArrivedMessage<'_>,
     ) -> Result<FastPath, (Option<CallId>, Reason)> {
         let mut report = standard::view_of(members);
-        let Some(call) = self.gate.calls.ledger.get_mut(id) else {
+        let Some(call) = self.gate.calls.open.get_mut(id) else {
             return Err((None, Reason::Unknown));
         };
         call.admit_plain(&mut report, members.token, mended)
@@ -154,12 +155,12 @@ impl Intake {
             return Ok(FastPath::Kept);
         }
         // The ordinary path gives each report a place in the order. Both paths must count alike.
-        self.gate.calls.next_order();
+        self.gate.calls.streams.next_order();
         let form = (Repairs::default(), report.repairs.is_empty());
         let rendered = self.gate.render_view(now, id, &report, form);
         // A wake that is already planned may be too early now: when it comes, the time of the
         // heartbeat is worked out again.
-        if self.gate.calls.get(id).is_some_and(|call| call.wake.is_none()) {
+        if self.gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
             self.gate.schedule(id);
         }
         let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
@@ -171,7 +172,7 @@ impl Intake {
             }
             Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
         };
-        self.gate.calls.record(number, Some(id), verdict);
+        self.gate.calls.events.push_verdict(number, Some(id), verdict);
         Ok(fate)
     }
 
@@ -186,15 +187,15 @@ impl Intake {
         });
         let is_plain = is_free
             && !self.gate.calls.policy.call.observes()
-            && !self.gate.calls.topology.has_strangers()
-            && !self.gate.calls.is_incomplete()
-            && self.gate.calls.elsewhere.is_empty()
+            && !self.gate.calls.streams.topology.has_strangers()
+            && !self.gate.calls.open.is_incomplete()
+            && self.gate.calls.names.elsewhere.is_empty()
             && self.large_messages.is_empty()
             && self.done.is_empty();
         if !is_plain || !self.gate.calls.policy.has_standard_alone() {
             return false;
         }
-        let sole = self.gate.calls.sole_mut();
+        let sole = self.gate.calls.open.sole_mut();
         sole.is_some_and(|(_, call)| call.stream == stream && call.is_plain())
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::Call;
-use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::open_calls::only;
 use crate::progress::correlate::readable::readable_piece;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::event::summary::Outcome;
@@ -62,7 +62,7 @@ impl Intake {
         scan.feed(&head[text.clone()]);
         let claimed = scan.method().is_some_and(|method| self.gate.calls.policy.claims(&method));
         let fate = match scan.kind() {
-            _ if self.gate.calls.topology.has_strangers() => {
+            _ if self.gate.calls.streams.topology.has_strangers() => {
                 LargeDisposition::Withhold(Reason::TooLong)
             }
             _ if self.gate.calls.policy.call.observes() => LargeDisposition::Forward,
@@ -103,8 +103,8 @@ impl Intake {
 
     /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
-        let answered = scan.id().and_then(|id| self.gate.calls.call_of_answer(&id));
-        let Some(call) = answered.and_then(|id| self.gate.calls.get(id)) else {
+        let answered = scan.id().and_then(|id| self.gate.calls.open.ledger.call_of_answer(&id));
+        let Some(call) = answered.and_then(|id| self.gate.calls.open.get(id)) else {
             return false;
         };
         let mut repairs = LargeRepairs::default();
@@ -160,7 +160,7 @@ impl Intake {
             LargeDisposition::Withhold(reason) => Verdict::Withheld(reason),
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
-        self.gate.calls.record(passing.number, passing.call, verdict);
+        self.gate.calls.events.push_verdict(passing.number, passing.call, verdict);
         // The request would wait for ever: it gets an error in the place of the answer.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
@@ -196,26 +196,29 @@ impl Intake {
     ) -> Option<SpooledAnswer> {
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
-        let Some(id) = self.gate.calls.call_of_answer(id) else {
+        let Some(id) = self.gate.calls.open.ledger.call_of_answer(id) else {
             self.detached.drop_late_answer(&mut self.gate, now, id);
             self.detached.fail_large_task(&mut self.gate, now, id);
-            self.gate.calls.record(number, None, Verdict::Withheld(self.gate.calls.why_orphan(id)));
+            let calls = &mut self.gate.calls;
+            let why = calls.open.ledger.why_orphan(id);
+            calls.events.push_verdict(number, None, Verdict::Withheld(why));
             return None;
         };
-        let call = self.gate.calls.get(id)?;
+        let call = self.gate.calls.open.get(id)?;
         let (switches, bare) = (call.answer_repairs(), call.may_have_bare_result());
         let client_id = call.id.client.clone();
         let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
-        let stream = self.gate.calls.open_or_session_stream(Some(call.stream));
+        let stream = self.gate.calls.streams.open_or_session_stream(Some(call.stream));
         // Before the call ends, because the guard is read from the call.
-        let not_before = self.gate.calls.guard_of(id).not_before(now);
+        let not_before =
+            self.gate.calls.open.guard_of(id, &self.gate.calls.streams).not_before(now);
         self.gate.end_call(now, id, Tombstone::Answered, Outcome::Result);
         let done: Repairs = needs.iter().filter(|repair| repairs.allows(*repair)).collect();
         let verdict = match stream {
             None => Verdict::Withheld(Reason::Gone),
             Some(_) => Verdict::of(done),
         };
-        self.gate.calls.record(number, Some(id), verdict);
+        self.gate.calls.events.push_verdict(number, Some(id), verdict);
         stream.map(|stream| SpooledAnswer { stream, id: client_id, repairs, not_before })
     }
 
@@ -281,7 +284,7 @@ impl Intake {
             // truncated body and no error.
             let is_cut = !is_withheld && (is_held || passing.repairs.is_midway(&passing.scan));
             let held = passing.repairs.take_held();
-            let stream = self.gate.calls.open_or_session_stream(passing.stream);
+            let stream = self.gate.calls.streams.open_or_session_stream(passing.stream);
             let mut give = |stream: StreamId, of: Option<u64>, transmit: Transmit| {
                 if let Some(queue) = streams.get_mut(&stream) {
                     queue.push(of, transmit);
@@ -305,7 +308,7 @@ impl Intake {
 
     /// Ends the progress of a call as soon as the id of its passing answer is known.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
-        let sole = self.gate.calls.sole_call_on(origin);
+        let sole = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams);
         let Some(passing) = self.large_messages.get(&source(origin)) else { return };
         if passing.scan.kind() != Kind::Response {
             return;
@@ -317,9 +320,12 @@ impl Intake {
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
         // Nobody waits for the answer, and it is too long to be kept.
         let is_late = id.as_ref().is_some_and(|id| self.detached.is_late_answer(&self.gate, id));
-        let answered = id.as_ref().and_then(|id| self.gate.calls.call_of_answer(id));
-        let meant =
-            || id.as_ref().map_or(sole, |id| self.gate.calls.call_of_sole_answer(origin, id));
+        let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));
+        let meant = || {
+            id.as_ref().map_or(sole, |id| {
+                self.gate.calls.open.call_of_sole_answer(origin, id, &self.gate.calls.streams)
+            })
+        };
         let call = passing.call.or(answered).or_else(meant);
         if let Some(call) = call {
             // A client that has left the call's stream and come back reads the stream on which the
@@ -328,19 +334,20 @@ impl Intake {
             self.gate.rebind_stream(origin, call);
         }
         // As long as the id has not arrived, the only open request tells which result is expected.
-        let sole_open = || only(self.gate.calls.active(|call| call.task.is_none())).ok();
+        let sole_open = || only(self.gate.calls.open.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
-        let likely = likely.and_then(|id| self.gate.calls.get(id));
+        let likely = likely.and_then(|id| self.gate.calls.open.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
-        let known = call.and_then(|id| self.gate.calls.get(id));
+        let known = call.and_then(|id| self.gate.calls.open.get(id));
         // A client that has come back reads its new stream. The stream of the request itself is
         // written by another filter.
         let is_read = |call: &Call| {
             call.shadow
-                && self.gate.calls.has_stream(call.stream)
+                && self.gate.calls.streams.has_stream(call.stream)
                 && !self.gate.calls.streams.is_exchange(call.stream)
         };
-        let moves = known.is_some_and(|call| self.gate.calls.topology.is_whole() || is_read(call));
+        let moves =
+            known.is_some_and(|call| self.gate.calls.streams.topology.is_whole() || is_read(call));
         let known = known.map(|call| (call.stream, call.id.clone()));
         let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
         passing.call = call;
@@ -365,8 +372,12 @@ impl Intake {
             let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
             let Some(id) = passing.scan.answers().get(passing.ended).cloned() else { return };
             passing.ended += 1;
-            let Some(call) = self.gate.calls.call_of_answer_on(origin, &id) else { continue };
-            let Some(answered) = self.gate.calls.get(call) else { continue };
+            let Some(call) =
+                self.gate.calls.open.call_of_answer_on(origin, &id, &self.gate.calls.streams)
+            else {
+                continue;
+            };
+            let Some(answered) = self.gate.calls.open.get(call) else { continue };
             let asked = (answered.stream, answered.id.client.clone());
             if let Some(passing) = self.large_messages.get_mut(&source(origin)) {
                 passing.answers.push(asked);
@@ -396,13 +407,19 @@ impl Intake {
         // the last progress of all of them.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
-            (Some(call), _) => smallvec![self.gate.calls.guard_of(call)],
-            (None, _) => {
-                self.gate.calls.iter().map(|(id, _)| self.gate.calls.guard_of(id)).collect()
+            (Some(call), _) => {
+                smallvec![self.gate.calls.open.guard_of(call, &self.gate.calls.streams)]
             }
+            (None, _) => self
+                .gate
+                .calls
+                .open
+                .iter()
+                .map(|(id, _)| self.gate.calls.open.guard_of(id, &self.gate.calls.streams))
+                .collect(),
         };
         if let Some(call) = passing.call
-            && let Some(answered) = self.gate.calls.get(call)
+            && let Some(answered) = self.gate.calls.open.get(call)
         {
             let asked = (answered.stream, answered.id.client.clone());
             self.gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
@@ -412,13 +429,13 @@ impl Intake {
         }
         self.end_calls_of_array(now, origin);
         if self.gate.calls.policy.observes() {
-            let stream = if self.gate.calls.topology.is_whole() {
+            let stream = if self.gate.calls.streams.topology.is_whole() {
                 stream
             } else {
-                self.gate.calls.session_stream
+                self.gate.calls.streams.session_stream
             };
             let transmit = Transmit::part(piece.into(), part);
-            self.gate.calls.observe_part(stream, Some(number), transmit);
+            self.gate.calls.streams.observe_part(stream, Some(number), transmit);
             return Disposition::Consumed;
         }
         let kind = ItemKind::Piece { of: number, part };
@@ -437,7 +454,8 @@ impl Intake {
             },
         );
         let item = Item { order: 0, kind, payload, guards, verdicts: SmallVec::new() };
-        self.gate.calls.enqueue(stream, item);
+        let calls = &mut self.gate.calls;
+        calls.streams.enqueue(stream, item, &mut calls.events);
         Disposition::Consumed
     }
 }

@@ -2,6 +2,7 @@
 //! verdicts are computed for the record only. Where some tools have another mode than their route, the
 //! messages of observed calls pass through the queue of their stream, beside the others.
 
+use crate::progress::correlate::id_mapping::{restored_names, with_client_names};
 use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;
 use crate::progress::intake::state::Intake;
@@ -14,12 +15,15 @@ impl Intake {
     /// the message.
     pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
         // Only one stream is possible, so the message is not read.
-        if !self.gate.calls.topology.is_whole() || self.gate.calls.topology.needs_no_choice() {
-            return self.gate.calls.observe(self.gate.calls.session_stream, Transmit::of(message));
+        if !self.gate.calls.streams.topology.is_whole()
+            || self.gate.calls.streams.topology.needs_no_choice()
+        {
+            let streams = &mut self.gate.calls.streams;
+            return streams.observe(streams.session_stream, Transmit::of(message));
         }
         if message.kind() != Kind::Batch && !self.is_split(message) {
             let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
-            return self.gate.calls.observe(stream, transmit(payload));
+            return self.gate.calls.streams.observe(stream, transmit(payload));
         }
         let elements = message.elements().map(|element| self.observed_place(origin, &element));
         let placed: Vec<Placement> = elements.collect();
@@ -28,13 +32,13 @@ impl Intake {
             |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
         // An array whose elements all go to one stream stays as it came.
         if let Some(stream) = first
-            && !self.gate.calls.topology.has_strangers()
+            && !self.gate.calls.streams.topology.has_strangers()
             && placed.iter().all(together)
         {
-            return self.gate.calls.observe(stream, Transmit::of(message));
+            return self.gate.calls.streams.observe(stream, Transmit::of(message));
         }
         for (stream, payload) in placed.into_iter().flatten() {
-            self.gate.calls.observe(stream, transmit(payload));
+            self.gate.calls.streams.observe(stream, transmit(payload));
         }
         true
     }
@@ -48,34 +52,37 @@ impl Intake {
             },
             Kind::Request => self.gate.calls.destination_of(origin, message),
             Kind::Noise => Err(Reason::Noise),
-            _ if self.gate.calls.topology.has_strangers() => Err(Reason::Unknown),
+            _ if self.gate.calls.streams.topology.has_strangers() => Err(Reason::Unknown),
             _ => self.gate.calls.destination_of(origin, message),
         }
     }
 
     fn observed_answer(&self, origin: Origin, message: &Message) -> Placement {
-        let answered =
-            message.id_key().and_then(|key| self.gate.calls.call_of_answer_on(origin, &key));
-        let Some(id) = answered else {
+        let calls = &self.gate.calls;
+        let topology = calls.streams.topology;
+        let answered = message
+            .id_key()
+            .and_then(|key| calls.open.call_of_answer_on(origin, &key, &calls.streams))
+            .and_then(|id| calls.open.get(id));
+        let Some(call) = answered else {
             // Where clients share the server, the answer could be for another client.
-            return if self.gate.calls.topology.has_strangers() {
+            return if topology.has_strangers() {
                 Err(Reason::OrphanAnswer)
             } else {
-                self.gate.calls.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
+                calls.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
             };
         };
-        let stream = self.gate.calls.get(id).map(|call| call.stream);
-        let names = if self.gate.calls.topology.has_strangers() {
-            self.gate.calls.restored_names(id, message)
+        let names = if topology.has_strangers() {
+            restored_names(call, message, topology)
         } else {
             Vec::new()
         };
-        Ok((stream, spliced(message, names)))
+        Ok((Some(call.stream), spliced(message, names)))
     }
 
     /// The stream for progress; `None` if the message is no progress, or its call is unknown.
     fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placement> {
-        if !self.gate.calls.claims_progress(message) {
+        if !self.gate.calls.policy.claims_progress(message) {
             return None;
         }
         let (policies, method) = (self.gate.calls.policy.clone(), message.method()?);
@@ -83,14 +90,19 @@ impl Intake {
         for (_, report) in policies.reports(&method, message) {
             match self.gate.calls.attribute(&report.about, origin) {
                 Ok((id, _)) => {
-                    let call = self.gate.calls.get(id)?;
-                    let payload = self.gate.calls.with_client_names(call, message, &report.about);
+                    let call = self.gate.calls.open.get(id)?;
+                    let payload = with_client_names(
+                        call,
+                        message,
+                        &report.about,
+                        self.gate.calls.streams.topology,
+                    );
                     return Some(Ok((Some(call.stream), payload)));
                 }
                 Err(reason) => why = reason,
             }
         }
-        self.gate.calls.topology.has_strangers().then_some(Err(why))
+        self.gate.calls.streams.topology.has_strangers().then_some(Err(why))
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
+use crate::progress::correlate::id_mapping::{for_client, with_client_names};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{About, Report};
@@ -169,7 +170,7 @@ impl Intake {
         origin: Origin,
         message: &Message,
     ) -> Disposition {
-        if self.gate.calls.topology == Topology::RequestOfSession
+        if self.gate.calls.streams.topology == Topology::RequestOfSession
             && self.is_of_another_filter(message)
         {
             self.done = Repairs::default();
@@ -213,8 +214,9 @@ impl Intake {
         self.at_work = None;
         self.reports = None;
         // The shell names these tokens for one message.
-        self.gate.calls.elsewhere.clear();
-        if self.gate.calls.policy.observes() && !self.gate.calls.topology.has_many_streams() {
+        self.gate.calls.names.elsewhere.clear();
+        if self.gate.calls.policy.observes() && !self.gate.calls.streams.topology.has_many_streams()
+        {
             Disposition::Consumed
         } else {
             fate
@@ -236,7 +238,8 @@ impl Intake {
         if is_several {
             self.dispatch_batch(now, origin, message, done);
             let rest = message.on_one_line().map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
-            let Some(rest) = rest.filter(|_| !self.gate.calls.topology.has_strangers()) else {
+            let Some(rest) = rest.filter(|_| !self.gate.calls.streams.topology.has_strangers())
+            else {
                 return Disposition::Consumed;
             };
             let rest = Message::parse(rest).framed(Framing::Apart(None));
@@ -247,26 +250,27 @@ impl Intake {
         let number = self.next_number();
         match message.kind() {
             Kind::Noise => {
-                if self.gate.calls.observes_the_rest() && self.gate.calls.topology.needs_no_choice()
+                if self.gate.calls.policy.observes_the_rest()
+                    && self.gate.calls.streams.topology.needs_no_choice()
                 {
-                    let placed = (self.gate.calls.session_stream, Payload::of(message));
+                    let placed = (self.gate.calls.streams.session_stream, Payload::of(message));
                     self.gate.calls.forward(Ok(placed), (number, None), message, done);
                     self.text_from_stdout(now, origin, message.raw());
                     return Disposition::Consumed;
                 }
-                self.gate.calls.record(number, None, Verdict::Withheld(Reason::Noise));
+                self.gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::Noise));
                 self.text_from_stdout(now, origin, message.raw());
                 return Disposition::NotAMessage(message.raw().clone());
             }
             Kind::Response => {
                 self.detached.answer(&mut self.gate, now, origin, message, number, done)
             }
-            Kind::Notification if self.gate.calls.claims_progress(message) => {
+            Kind::Notification if self.gate.calls.policy.claims_progress(message) => {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
                 // Before the notification is handled: it may end the call that it is about.
-                let about = self.gate.calls.sole_call_on(origin);
+                let about = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams);
                 let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
                 self.gate.calls.forward(placed, (number, about), message, done);
@@ -275,9 +279,13 @@ impl Intake {
             Kind::Request => {
                 self.detached.server_request(&mut self.gate, now, origin, message, number, done)
             }
-            Kind::Opaque | Kind::Batch if self.gate.calls.topology.has_strangers() => {
+            Kind::Opaque | Kind::Batch if self.gate.calls.streams.topology.has_strangers() => {
                 // The owner of the text, and the other calls that the text names, are not known.
-                self.gate.calls.record(number, None, Verdict::Withheld(Reason::Unknown));
+                self.gate.calls.events.push_verdict(
+                    number,
+                    None,
+                    Verdict::Withheld(Reason::Unknown),
+                );
             }
             Kind::Opaque | Kind::Batch => {
                 self.detached.retire_seen_answers(&mut self.gate, now, message);
@@ -297,7 +305,7 @@ impl Intake {
         number: u64,
         done: Repairs,
     ) {
-        if self.gate.calls.topology.keeps_shadows()
+        if self.gate.calls.streams.topology.keeps_shadows()
             && self.gate.calls.may_be_of_unseen(origin, message)
         {
             let placed =
@@ -315,43 +323,48 @@ impl Intake {
         // message would be a second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
-            Ok((id, report)) if keep || self.gate.calls.is_observed(*id) => {
+            Ok((id, report)) if keep || self.gate.calls.open.is_observed(*id) => {
                 Some((*id, &report.about))
             }
-            Err(Unread::Refused(id, about, _)) if self.gate.calls.is_observed(*id) => {
+            Err(Unread::Refused(id, about, _)) if self.gate.calls.open.is_observed(*id) => {
                 Some((*id, &**about))
             }
             Err(Unread::NotTaken(id, about)) => Some((*id, &**about)),
             _ => None,
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
-        let keep = keep || is_nobodys && self.gate.calls.observes_the_rest();
+        let keep = keep || is_nobodys && self.gate.calls.policy.observes_the_rest();
         // A message that may be about another client's call goes to nobody.
         let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
             let about = passes.map(|(id, _)| id);
             let call = passes.and_then(|(id, about)| {
-                let call = self.gate.calls.get(id)?;
-                Some((Some(call.stream), self.gate.calls.with_client_names(call, message, about)))
+                let call = self.gate.calls.open.get(id)?;
+                Some((
+                    Some(call.stream),
+                    with_client_names(call, message, about, self.gate.calls.streams.topology),
+                ))
             });
             let placed = call.map_or_else(|| self.gate.calls.destination_of(origin, message), Ok);
             self.gate.calls.forward(placed, (number, about), message, done);
         }
         match report {
             Err(Unread::Withheld(reason)) if !keep => {
-                self.gate.calls.record(number, None, Verdict::Withheld(reason));
+                self.gate.calls.events.push_verdict(number, None, Verdict::Withheld(reason));
             }
             Err(Unread::Refused(call, _, reason)) if !keep => {
-                self.gate.calls.record(number, Some(call), Verdict::Withheld(reason));
+                self.gate.calls.events.push_verdict(number, Some(call), Verdict::Withheld(reason));
             }
             Err(_) => {}
             Ok((id, report)) => {
                 self.at_work = None;
-                let call = self.gate.calls.get(id);
+                let call = self.gate.calls.open.get(id);
                 let arrived = SourceMessage {
                     message: (!keep).then_some(number),
-                    raw: call.and_then(|call| self.gate.calls.for_client(call, message, &report)),
+                    raw: call.and_then(|call| {
+                        for_client(call, message, &report, self.gate.calls.streams.topology)
+                    }),
                     framing: message.framing().clone(),
                     bytes: message.raw().len(),
                     done: if keep { Repairs::default() } else { done },
@@ -392,7 +405,7 @@ impl Intake {
         let id = claim.call;
         self.gate.rebind_stream(origin, id);
         let received_at = self.gate.calls.received_at;
-        let Some(call) = self.gate.calls.get_mut(id) else {
+        let Some(call) = self.gate.calls.open.get_mut(id) else {
             return Err(Unread::Withheld(Reason::Unknown));
         };
         claim.note_arrival(call);
@@ -416,7 +429,7 @@ impl Intake {
     ) -> Result<Claim, Unread> {
         let found = self.gate.calls.attribute(&report.about, origin);
         let (call, mended) = found.map_err(Unread::Withheld)?;
-        let known = self.gate.calls.get(call);
+        let known = self.gate.calls.open.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
         // Tools of one route may have different dialects of the same method: the message is read
         // with that of its own tool.
@@ -438,8 +451,11 @@ impl Intake {
         braces.filter(|at| *at > 0).find_map(|at| {
             let tail = Message::parse(raw.slice(at..));
             let open = tail.kind() == Kind::Response && tail.is_strict();
-            let call = tail.id_key().filter(|_| open).and_then(|id| self.gate.calls.by_id(&id))?;
-            let call = self.gate.calls.get(call).filter(|call| !call.is_observed());
+            let call = tail
+                .id_key()
+                .filter(|_| open)
+                .and_then(|id| self.gate.calls.open.ledger.by_id(&id))?;
+            let call = self.gate.calls.open.get(call).filter(|call| !call.is_observed());
             call.map(|_| (raw.slice(..at), tail))
         })
     }
@@ -457,9 +473,9 @@ impl Intake {
             let params = message.params().unwrap_or_default();
             let call = json::member(&params, "requestId")
                 .and_then(|id| Key::read(&id))
-                .and_then(|id| self.gate.calls.by_id(&id));
+                .and_then(|id| self.gate.calls.open.ledger.by_id(&id));
             if let Some(call) = call
-                && self.gate.calls.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
+                && self.gate.calls.open.get(call).is_some_and(|call| &*call.method == mcp::LISTEN)
             {
                 self.gate.end_call(now, call, Tombstone::Ended, Outcome::Cancelled);
             }

@@ -137,7 +137,7 @@ impl Intake {
 
     /// Whether a client stream has a request without an answer.
     pub fn has_calls_on(&self, stream: StreamId) -> bool {
-        self.gate.calls.has_unanswered_on(stream)
+        self.gate.calls.open.has_unanswered_on(stream)
             || self.detached.held().is_some_and(|held| held.is_on(stream))
     }
 
@@ -183,7 +183,7 @@ impl Intake {
         // questions. One reading for all of them, with the parameters read in one pass, about
         // halved the instructions of a flood of progress.
         if self.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
-            let reports = self.gate.calls.read_reports(message);
+            let reports = self.gate.calls.policy.read_reports(message);
             self.reports = Some(MessageReports { raw: message.raw().clone(), reports });
         }
         let mut reports = self.reports.iter().flat_map(|known| &known.reports);
@@ -194,7 +194,7 @@ impl Intake {
     pub(crate) fn take_reports(&mut self, message: &Message) -> Vec<(Dialect, Report)> {
         match self.reports.take().filter(|known| known.is_of(message)) {
             Some(known) => known.reports,
-            None => self.gate.calls.read_reports(message),
+            None => self.gate.calls.policy.read_reports(message),
         }
     }
 }

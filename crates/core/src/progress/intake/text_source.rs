@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, Counter, ProtocolValues};
-use crate::progress::correlate::correlator::only;
+use crate::progress::correlate::open_calls::only;
 use crate::progress::correlate::place::OVER;
 use crate::progress::dialect::fields::Fields;
 use crate::progress::dialect::report::{About, Report, TextSource};
@@ -102,11 +102,11 @@ impl Intake {
     ) -> Option<StreamId> {
         let Some((meant, data)) = self.read_log(now, origin, message) else {
             let call = self.overhear(origin, message)?.0;
-            let call = self.gate.calls.get(call)?;
+            let call = self.gate.calls.open.get(call)?;
             return call.shadow.then_some(call.stream);
         };
         let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
-        let call = self.gate.calls.get(named.unwrap_or(meant).ok()?)?;
+        let call = self.gate.calls.open.get(named.unwrap_or(meant).ok()?)?;
         let listens = call.settings().listens_to(TextSource::Log);
         (call.shadow && listens).then_some(call.stream)
     }
@@ -142,7 +142,7 @@ impl Intake {
         let (policies, method) = (self.gate.calls.policy.clone(), message.method()?);
         policies.overheard(&method, message).find_map(|(dialect, report)| {
             let (id, _) = self.gate.calls.attribute(&report.about, origin).ok()?;
-            let settings = self.gate.calls.get(id)?.settings();
+            let settings = self.gate.calls.open.get(id)?.settings();
             let takes = settings.mode == Mode::Full && settings.dialects.contains(dialect);
             takes.then_some((id, report))
         })
@@ -150,7 +150,7 @@ impl Intake {
 
     /// Takes progress out of a notification that has already been forwarded.
     pub(crate) fn take_overheard(&mut self, now: Instant, id: CallId, mut report: Report) {
-        let Some(call) = self.gate.calls.get_mut(id).filter(|call| !call.shadow) else {
+        let Some(call) = self.gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
             return;
         };
         call.account.read_from_text += 1;
@@ -196,10 +196,10 @@ impl Intake {
         origin: Origin,
         said: &[String],
     ) -> Result<CallId, Reason> {
-        if let Some(call) = self.gate.calls.sole_call_on(origin) {
+        if let Some(call) = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams) {
             return Ok(call);
         }
-        if self.gate.calls.is_stale(origin) {
+        if self.gate.calls.open.is_stale(origin, &self.gate.calls.streams) {
             return Err(Reason::Unknown);
         }
         // After a cancellation the server may still work on the cancelled call for a moment, and
@@ -210,7 +210,7 @@ impl Intake {
         }
         let is_named =
             |call: &Call, name| call.tool.as_deref().is_some_and(|tool| names(name, tool));
-        let named = |name| only(self.gate.calls.active(|call| is_named(call, name))).ok();
+        let named = |name| only(self.gate.calls.open.active(|call| is_named(call, name))).ok();
         if let Some(call) = said.iter().find_map(|name| named(name)) {
             return self.gate.calls.unless_over(call);
         }
@@ -235,7 +235,7 @@ impl Intake {
             ),
         };
         naming.find_map(|own| {
-            let found = self.gate.calls.call_named_in_text(&own.about(&object)?);
+            let found = self.gate.calls.open.named_in_text(&own.about(&object)?);
             Some(found.ok_or(Reason::Unknown))
         })
     }
@@ -252,7 +252,7 @@ impl Intake {
             Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
             Err(_) => return,
         };
-        let Some(call) = self.gate.calls.get_mut(id).filter(|call| !call.shadow) else {
+        let Some(call) = self.gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
             return;
         };
         let policy = Arc::clone(&call.policy);
@@ -288,7 +288,7 @@ impl Intake {
         mut report: Report,
         policy: &CallPolicy,
     ) {
-        let Some(call) = self.gate.calls.get_mut(id) else { return };
+        let Some(call) = self.gate.calls.open.get_mut(id) else { return };
         // A piece of a joined text is joined, as a piece of progress is.
         let is_joined = report.chunk && policy.messages == Messages::Append;
         report.from_text = !is_joined;
@@ -312,10 +312,10 @@ impl Intake {
     /// record of each call has the reason.
     pub(crate) fn withhold_ambiguous(&mut self, source: TextSource) {
         let listens = |call: &Call| call.settings().listens_to(source);
-        let candidates = self.gate.calls.active(|call| call.token.is_some() && listens(call));
+        let candidates = self.gate.calls.open.active(|call| call.token.is_some() && listens(call));
         let candidates: Vec<CallId> = candidates.collect();
         for id in candidates {
-            if let Some(call) = self.gate.calls.get_mut(id) {
+            if let Some(call) = self.gate.calls.open.get_mut(id) {
                 call.account.read_from_text += 1;
                 call.account.withheld(Reason::Ambiguous);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::policy::{CallPolicy, Mode, Policy};
-use crate::protocol::jsonrpc::Message;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 /// The policies that hold in one filter. Dereferences to the policy of new calls; the methods here ask all
@@ -118,6 +118,30 @@ impl Policies {
             policy.dialects_of(method).filter(move |dialect| !is_known(dialect))
         });
         self.now.dialects_of(method).chain(older)
+    }
+
+    /// Whether a message that is about no known call passes as it came, beside others that are changed.
+    pub(crate) fn observes_the_rest(&self) -> bool {
+        self.now.call.observes() && !self.now.observes()
+    }
+
+    /// The reports of a message, each with its dialect.
+    pub(crate) fn read_reports(&self, message: &Message) -> Vec<(Dialect, Report)> {
+        let Some(method) = message.method() else { return Vec::new() };
+        let reports = self.reports(&method, message);
+        reports.map(|(dialect, report)| (dialect.clone(), report)).collect()
+    }
+
+    /// Whether a dialect claims a notification.
+    pub(crate) fn claims_progress(&self, message: &Message) -> bool {
+        message.kind() == Kind::Notification
+            && message.method().is_some_and(|method| self.claims(&method))
+    }
+
+    /// The token that progress names.
+    pub(crate) fn named_token(&self, message: &Message) -> Option<Key> {
+        let method = message.method()?;
+        self.reports(&method, message).find_map(|(_, report)| report.about.token)
     }
 
     /// Whether text of `source` is read as progress of any tool.

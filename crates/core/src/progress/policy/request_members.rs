@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::progress::ids::MappedId;
-use crate::progress::payload::{spliced, within};
+use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::policy::ask::{Ask, JsonObject, TokenType};
 use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -127,6 +127,11 @@ impl Policy {
     }
 
     /// A request with the additions for its server; `None`: unchanged.
+    /// A message with the additions for its server (`ask`).
+    pub(crate) fn for_server(&self, message: &Message) -> Payload {
+        self.with_members(message).unwrap_or_else(|| message.raw().clone()).into()
+    }
+
     fn request_with_members(&self, request: &Message) -> Option<Bytes> {
         // A request that readers may read in two ways goes to the server as it came.
         if request.repeats_a_key() || request.id_key().is_none() {

@@ -3,21 +3,32 @@
 pub(crate) mod stream;
 
 use std::collections::BTreeSet;
-use std::ops::Deref;
+use std::time::Instant;
 
+use crate::progress::event::queue::EventQueue;
+use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::few_map::FewMap;
 use crate::progress::ids::{Principal, StreamId};
+use crate::progress::payload::Transmit;
 use crate::progress::policy::{CallPolicy, Pacing, StreamPacing};
-use crate::progress::streams::stream::{QUEUE_MAX, Stream, StreamKind};
+use crate::progress::streams::stream::{Item, QUEUE_MAX, Stream, StreamKind};
+use crate::progress::topology::Topology;
+use crate::progress::verdict::{Reason, Verdict};
 
-/// The client streams of a filter. Where a shell asks for that, each change of a stream is noted, so that the
-/// shell looks at the changed streams only.
-#[derive(Debug, Default)]
-pub(crate) struct ClientStreams {
+/// The client streams of a filter, and the order of the messages that wait there. Where a shell asks for that, each
+/// change of a stream is noted, so that the shell looks at the changed streams only.
+#[derive(Debug)]
+pub struct ClientStreams {
     streams: FewMap<StreamId, Box<Stream>>,
     changes: Option<Box<StreamChanges>>,
-    /// The client reads too slowly.
+    /// The client reads too slowly: then compliant progress is thinned too.
     pub(crate) client_is_slow: bool,
+    pub(crate) topology: Topology,
+    /// The stream for messages that belong to no request.
+    pub(crate) session_stream: Option<StreamId>,
+    /// The last number that was given to a message to be written, or to a name for a server. It
+    /// only rises.
+    pub(crate) order: u64,
 }
 
 /// The streams that a shell has to look at.
@@ -29,15 +40,175 @@ struct StreamChanges {
     full: BTreeSet<StreamId>,
 }
 
-impl Deref for ClientStreams {
-    type Target = FewMap<StreamId, Box<Stream>>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.streams
-    }
-}
-
 impl ClientStreams {
+    /// No streams. `strangers`: different clients share the server.
+    pub(crate) fn new(strangers: bool) -> Self {
+        Self {
+            streams: FewMap::default(),
+            changes: None,
+            client_is_slow: false,
+            topology: Topology::new(strangers),
+            session_stream: None,
+            order: 0,
+        }
+    }
+
+    /// Adds a client stream. The first shared stream also carries messages of no request.
+    pub(crate) fn open(&mut self, id: StreamId, kind: StreamKind, pacing: StreamPacing) {
+        match kind {
+            StreamKind::Shared => drop(self.session_stream.get_or_insert(id)),
+            StreamKind::Exchange => self.topology.open_exchange(),
+        }
+        self.insert(id, Box::new(Stream::new(kind, pacing)));
+    }
+
+    /// Opens a stream on which the server goes on with a stream of the kind `of`, and repeats messages that the client
+    /// may already have: values that are not above the last sent value are not new.
+    pub(crate) fn open_replay(&mut self, id: StreamId, of: StreamKind) {
+        self.open(id, StreamKind::Shared, StreamPacing::Immediate);
+        if let Some(stream) = self.get_mut(&id) {
+            stream.replays = true;
+            stream.resumes_request = of == StreamKind::Exchange;
+        }
+    }
+
+    /// Removes a client stream. The messages that wait there go nowhere.
+    pub(crate) fn close(&mut self, id: StreamId, events: &mut EventQueue) {
+        if self.session_stream == Some(id) {
+            self.session_stream = None;
+        }
+        let Some(stream) = self.remove(&id) else { return };
+        // Every server message gets exactly one verdict, also if its stream closes before it is
+        // written.
+        for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
+            events.push_verdict(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
+        }
+    }
+
+    /// Whether a client stream of this number is open.
+    pub fn has_stream(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
+    /// The session stream, unless different clients share the server: then the stream belongs to
+    /// none of them.
+    pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
+        self.session_stream.filter(|_| !self.topology.has_strangers())
+    }
+
+    /// The stream to write to: `stream` if it is open, else the session stream.
+    pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
+        stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
+    }
+
+    /// The next place in the order of everything that waits.
+    pub(crate) fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    /// Puts a message on a client stream, or on the session stream if that one has closed.
+    pub(crate) fn enqueue(
+        &mut self,
+        stream: Option<StreamId>,
+        mut item: Item,
+        events: &mut EventQueue,
+    ) {
+        // The place is given on arrival, so that progress that came earlier and is due goes out
+        // first.
+        item.order = self.next_order();
+        let open = self.open_or_session_stream(stream);
+        match open.and_then(|id| self.get_mut(&id)) {
+            Some(stream) => stream.push(item),
+            None => {
+                for judged in item.verdicts {
+                    let gone = Verdict::Withheld(Reason::Gone);
+                    events.push_verdict(judged.number, judged.call, gone);
+                }
+            }
+        }
+    }
+
+    /// Adds the client's message to its stream, where a filter only observes.
+    pub(crate) fn observe(&mut self, stream: Option<StreamId>, transmit: Transmit) -> bool {
+        self.observe_part(stream, None, transmit)
+    }
+
+    /// Adds a whole message to a stream, or a piece of the large message `of`.
+    pub(crate) fn observe_part(
+        &mut self,
+        stream: Option<StreamId>,
+        of: Option<u64>,
+        transmit: Transmit,
+    ) -> bool {
+        let open = self.open_or_session_stream(stream).and_then(|id| self.get_mut(&id));
+        let Some(stream) = open else { return false };
+        stream.observed.get_or_insert_default().push(of, transmit);
+        true
+    }
+
+    /// Lets everything go out without waiting for a guard: the connection is about to end.
+    pub(crate) fn flush(&mut self) {
+        for item in self.iter_mut().flat_map(|(_, stream)| &mut stream.queue) {
+            item.guards.clear();
+        }
+    }
+
+    /// Whether no bytes wait for a client.
+    pub fn is_drained(&self) -> bool {
+        self.streams.values().all(|stream| stream.is_drained())
+    }
+
+    /// Whether so many bytes wait on a stream that the server should not be read.
+    pub fn is_full(&self) -> bool {
+        self.full().next().is_some()
+    }
+
+    /// The time at which a stream may have something to write, if nothing happens before.
+    pub fn due(&self, stream: StreamId) -> Option<Instant> {
+        self.streams.get(&stream).and_then(|stream| stream.timeout())
+    }
+
+    /// The time at which the first stream may have something to write.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.streams.values().filter_map(|stream| stream.timeout()).min()
+    }
+
+    /// Sets the principal of a client stream: streams of one principal may see each other's
+    /// messages. A stream without a principal counts as a client of its own.
+    pub(crate) fn set_principal(&mut self, id: StreamId, principal: u64) {
+        if let Some(stream) = self.get_mut(&id) {
+            stream.principal = Some(principal);
+        }
+    }
+
+    /// The client whose calls may join each other: all streams of a server that is not shared have one client.
+    pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
+        if self.topology.has_strangers() { self.principal_of(stream) } else { Principal::Known(0) }
+    }
+
+    /// Gives the following client messages on a stream an origin. A request that names a trace
+    /// itself keeps that trace.
+    pub fn set_origin(&mut self, stream: StreamId, origin: RequestOrigin) {
+        if let Some(stream) = self.get_mut(&stream) {
+            stream.origin = origin;
+        }
+    }
+
+    /// The origin of client messages on a stream.
+    pub(crate) fn origin_of(&self, stream: StreamId) -> RequestOrigin {
+        self.streams.get(&stream).map(|stream| stream.origin.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    pub(crate) fn get(&self, id: &StreamId) -> Option<&Stream> {
+        self.streams.get(id).map(|stream| &**stream)
+    }
+
+    /// A client stream, to change it: it counts as changed.
     pub(crate) fn get_mut(&mut self, id: &StreamId) -> Option<&mut Box<Stream>> {
         let stream = self.streams.get_mut(id)?;
         if let Some(changes) = &mut self.changes {
@@ -67,8 +238,9 @@ impl ClientStreams {
         self.streams.remove(id)
     }
 
-    /// Notes changes from now on. Every stream that is already open counts as changed.
-    pub(crate) fn note_changes(&mut self) {
+    /// From now on the filter notes which client streams change ([`ClientStreams::next_changed`]). Every stream that is
+    /// already open counts as changed.
+    pub fn note_changes(&mut self) {
         self.changes = Some(Box::default());
         let _all = self.iter_mut();
     }
@@ -99,7 +271,9 @@ impl ClientStreams {
         }
     }
 
-    pub(crate) fn next_changed(&mut self) -> Option<StreamId> {
+    /// A client stream that may have something to write, another [`ClientStreams::due`], or no requests any more
+    /// ([`Filter::is_over`](crate::progress::Filter::is_over)) since the shell last looked at the stream.
+    pub fn next_changed(&mut self) -> Option<StreamId> {
         // Only streams that were touched are looked at: a thousand silent calls of one server would
         // otherwise cost a look at each of them for every message.
         let id = self.changes.as_ref()?.changed.first().copied()?;
@@ -107,8 +281,8 @@ impl ClientStreams {
         Some(id)
     }
 
-    /// Notes that the shell knows the present state of a stream.
-    pub(crate) fn settle(&mut self, id: StreamId) {
+    /// Notes that the shell has looked at a stream, and has taken all that could be written.
+    pub fn settle(&mut self, id: StreamId) {
         let Some(changes) = &mut self.changes else { return };
         changes.changed.remove(&id);
         if self.streams.get(&id).is_some_and(|stream| stream.backlog() >= QUEUE_MAX) {
@@ -118,8 +292,8 @@ impl ClientStreams {
         }
     }
 
-    /// The streams on which too many bytes wait.
-    pub(crate) fn full(&self) -> impl Iterator<Item = StreamId> {
+    /// The streams on which so much waits that the server should not be read from.
+    pub fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
             // A stream that is neither noted as full nor changed since cannot be full. So a session
             // with many quiet streams costs nothing here.

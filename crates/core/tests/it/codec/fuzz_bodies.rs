@@ -45,7 +45,7 @@ pub(crate) fn core(data: &[u8]) {
         let text = text.strip_prefix(b" ").unwrap_or(text);
         match sign {
             b'>' => {
-                figures.client_says(text, rig.filter.calls().is_drained());
+                figures.client_says(text, rig.filter.calls().streams().is_drained());
                 rig.client(text);
             }
             // One wire: what comes within a long message is part of it.

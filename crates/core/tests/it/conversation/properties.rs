@@ -119,7 +119,7 @@ proptest! {
         for step in &steps {
             // Standard error and slow clients are no inputs of a conversation.
             let is_input = !matches!(step, Step::Stall(_));
-            let said = is_input.then(|| talk.put(step, bare.rig.filter.calls().is_drained())).flatten();
+            let said = is_input.then(|| talk.put(step, bare.rig.filter.calls().streams().is_drained())).flatten();
             match said {
                 None | Some(Said::Errors(_) | Said::Stall(_)) => {}
                 Some(Said::Client(text)) => {

@@ -95,7 +95,7 @@ impl Way {
             .intake_mut()
             .tokens_named(Origin::Stream(OWN), &Message::parse(text.clone()));
         if named.contains(&elsewhere()) {
-            self.filter.calls_mut().active_elsewhere(&[elsewhere()]);
+            self.filter.handle(self.now, &Input::MarkElsewhere(vec![elsewhere()]));
         }
     }
 

@@ -82,7 +82,7 @@ pub(crate) fn play(
     mut said: impl FnMut(&mut Rig, &str),
 ) {
     for step in steps {
-        match talk.put(step, rig.filter.calls().is_drained()) {
+        match talk.put(step, rig.filter.calls().streams().is_drained()) {
             None => {}
             Some(Said::Client(text)) => {
                 said(rig, &text);

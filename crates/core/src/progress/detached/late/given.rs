@@ -22,7 +22,7 @@ const CLOCK_MIN: Duration = Duration::from_secs(1);
 impl DetachedWork {
     /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
     pub(crate) fn note_given(&mut self, gate: &Gate, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = gate.calls.get(id) else { return };
+        let Some(call) = gate.calls.open.get(id) else { return };
         if call.signature.is_none() {
             return;
         }
@@ -32,7 +32,7 @@ impl DetachedWork {
         let bytes = message.raw().len();
         let has_room = self.late.as_ref().is_some_and(|own| own.bytes() + bytes <= late.bytes);
         let is_kept = !is_young && has_room && self.take_kept_room(bytes);
-        let Some(call) = gate.calls.get(id) else { return };
+        let Some(call) = gate.calls.open.get(id) else { return };
         let Some(signature) = &call.signature else { return };
         let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
         let is_joined = call.is_joined;
@@ -44,7 +44,7 @@ impl DetachedWork {
         let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: None,
-            principal: gate.calls.late_principal(call.stream),
+            principal: gate.calls.streams.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
             attempts: call.attempts,

@@ -30,7 +30,7 @@ impl DetachedWork {
         tool: Option<&str>,
         draft: CallDraft,
     ) -> Option<CallDraft> {
-        let who = gate.calls.late_principal(stream);
+        let who = gate.calls.streams.late_principal(stream);
         let is_repeated =
             || draft.signature.as_deref().is_some_and(|what| self.is_open(gate, now, who, what));
         let has_room = self.late.as_ref().is_some_and(|late| late.held.has_room(message));
@@ -45,13 +45,13 @@ impl DetachedWork {
     /// Whether a call for this work is open, and so old that its client's clock may have run out. With
     /// `repeated_after` no cancellation is expected.
     fn is_open(&self, gate: &Gate, now: Instant, who: Principal, what: &Signature) -> bool {
-        gate.calls.iter().any(|(_, call)| {
+        gate.calls.open.iter().any(|(_, call)| {
             now >= call.opened + REPEATED_AGE_MIN
                 && call.signature.as_deref() == Some(what)
                 && call.task.is_none()
                 && !call.shadow
                 && call.settings().late.repeated_after.is_none()
-                && gate.calls.late_principal(call.stream) == who
+                && gate.calls.streams.late_principal(call.stream) == who
         })
     }
 
@@ -71,7 +71,7 @@ impl DetachedWork {
 
     fn release(&mut self, gate: &mut Gate, now: Instant, held: HeldCall) {
         let HeldCall { stream, message, draft, tool, .. } = held;
-        self.move_on(gate, now, gate.calls.late_principal(stream));
+        self.move_on(gate, now, gate.calls.streams.late_principal(stream));
         let payload = self.enter_sent(gate, now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
         if !payload.is_empty()
             && let Some(late) = &mut self.late
@@ -96,9 +96,10 @@ impl DetachedWork {
         stream: StreamId,
         id: &Key,
     ) -> bool {
-        let who = gate.calls.late_principal(stream);
-        let is_meant =
-            |call: &HeldCall| call.is_named(id) && gate.calls.late_principal(call.stream) == who;
+        let who = gate.calls.streams.late_principal(stream);
+        let is_meant = |call: &HeldCall| {
+            call.is_named(id) && gate.calls.streams.late_principal(call.stream) == who
+        };
         let Some(held) = self.take_held(is_meant) else { return false };
         self.drop_held(gate, now, held);
         true
@@ -126,7 +127,7 @@ impl DetachedWork {
     /// Opens a call that the server is not sent.
     fn enter_unsent(&self, gate: &mut Gate, now: Instant, held: HeldCall) -> Option<CallId> {
         let HeldCall { stream, mut draft, tool, .. } = held;
-        if gate.calls.topology.has_strangers() {
+        if gate.calls.streams.topology.has_strangers() {
             // On a shared server the client's own names may be the names of another client's
             // requests.
             draft.id.server = gate.calls.give_name();
@@ -156,7 +157,7 @@ impl DetachedWork {
     ) {
         let is_meant = |call: &HeldCall| {
             call.draft.signature.as_deref() == Some(what)
-                && gate.calls.late_principal(call.stream) == who
+                && gate.calls.streams.late_principal(call.stream) == who
         };
         let Some(HeldCall { stream, draft, .. }) = self.take_held(is_meant) else { return };
         if let Some(work) = self.late.as_mut().and_then(|late| late.take_same(who, what)) {

@@ -42,7 +42,7 @@ impl DetachedWork {
 
     /// The server's id of the call that goes on without its client, and that an answer with this id is for.
     fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
-        let (late, ledger) = (self.late.as_ref()?, &gate.calls.ledger);
+        let (late, ledger) = (self.late.as_ref()?, &gate.calls.open.ledger);
         // An open request with exactly this id goes before work that its client has given up.
         if late.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
@@ -103,7 +103,7 @@ impl DetachedWork {
             late.works.take_running(&key);
         }
         // If a client fetches the answer later, it gets a message of Milepost's own.
-        gate.calls.record(number, None, Verdict::Withheld(Reason::CancelledAnswer));
+        gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
     }
 
@@ -130,7 +130,7 @@ impl DetachedWork {
     fn give_late_up(&self, gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
         gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
         if work.is_running() {
-            gate.calls.cancel_at_server(&work.server_id, NOBODY_CAME);
+            gate.calls.to_server.cancel(&work.server_id, NOBODY_CAME);
         }
     }
 
@@ -145,7 +145,7 @@ impl DetachedWork {
         tool: Option<&str>,
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
-        let who = gate.calls.late_principal(stream);
+        let who = gate.calls.streams.late_principal(stream);
         // On a shared server, a client without a known principal could not be told from other
         // clients when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
@@ -197,9 +197,9 @@ impl DetachedWork {
             let limit = call.settings().late.repeated_after;
             limit.is_some_and(|limit| now >= call.opened + limit)
                 && call.signature.as_deref() == Some(signature)
-                && gate.calls.late_principal(call.stream) == who
+                && gate.calls.streams.late_principal(call.stream) == who
         };
-        let open = gate.calls.iter().find(|(_, call)| is_meant(call));
+        let open = gate.calls.open.iter().find(|(_, call)| is_meant(call));
         if let Some(id) = open.map(|(id, _)| id) {
             self.keep_late(gate, now, id, LateEvent::Kept);
         }
@@ -217,7 +217,7 @@ impl DetachedWork {
     ) {
         let client_id = draft.id.client.clone();
         draft.id = MappedId { server: late.server_id.clone(), translated: true, ..draft.id };
-        let invented = late.details.token.is_none() && gate.calls.topology.has_strangers();
+        let invented = late.details.token.is_none() && gate.calls.streams.topology.has_strangers();
         let token = late.details.token.clone().or_else(|| invented.then(|| gate.calls.give_name()));
         draft.token = draft.token.map(|own| match token {
             Some(server) => MappedId { server, translated: true, ..own },
@@ -234,9 +234,9 @@ impl DetachedWork {
             );
             return;
         };
-        gate.calls.join(id, late.began, late.details.attempts + 1);
+        gate.calls.open.join(id, late.began, late.details.attempts + 1);
         if let Some(upstream) = late.details.paired {
-            gate.calls.pair(id, upstream);
+            gate.calls.open.pair(id, upstream);
         }
         self.plan_late(gate, now, id);
         let event = if late.is_running() { LateEvent::Joined } else { LateEvent::Fetched };
@@ -267,7 +267,7 @@ impl DetachedWork {
         id: CallId,
         event: LateEvent,
     ) -> bool {
-        let Some(call) = gate.calls.get(id) else { return false };
+        let Some(call) = gate.calls.open.get(id) else { return false };
         let late = self.late_of(gate, call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
         if !self.late.as_ref().is_some_and(|late| late.works.has_room()) {
@@ -276,7 +276,7 @@ impl DetachedWork {
         let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: call.paired,
-            principal: gate.calls.late_principal(call.stream),
+            principal: gate.calls.streams.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
             attempts: call.attempts,
@@ -304,7 +304,7 @@ impl DetachedWork {
         id: &Key,
         is_by_clock: bool,
     ) -> bool {
-        let who = gate.calls.late_principal(stream);
+        let who = gate.calls.streams.late_principal(stream);
         let Some(late) = &mut self.late else { return false };
         let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
@@ -338,7 +338,7 @@ impl DetachedWork {
 
     /// Answers an open call with words for a model: the work goes on, and the same call waits for it.
     pub(crate) fn tell_late(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
-        let Some(call) = gate.calls.get(id).filter(|call| call.task.is_none()) else {
+        let Some(call) = gate.calls.open.get(id).filter(|call| call.task.is_none()) else {
             return;
         };
         let tool = call.label().to_owned();
@@ -351,11 +351,12 @@ impl DetachedWork {
         // A tool with an `outputSchema` must return structured content (MCP 2025-06-18, Tools):
         // words alone are valid only as an error.
         let is_error = self.late.as_ref().is_some_and(|late| late.is_structured(&tool));
-        let is_modern = call.revision.or(gate.calls.revision) >= Some(Revision::V2026_07_28);
+        let is_modern =
+            call.revision.or(gate.calls.handshake.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
         // Before the call ends, because the guard is read from the call.
-        let guards = smallvec![gate.calls.guard_of(id)];
+        let guards = smallvec![gate.calls.open.guard_of(id, &gate.calls.streams)];
         if !self.keep_late(gate, now, id, LateEvent::Told) {
             return;
         }

@@ -20,7 +20,7 @@ impl DetachedWork {
         let late = &settings.late;
         let may = late.enabled
             && settings.mode == Mode::Full
-            && gate.calls.topology.is_whole()
+            && gate.calls.streams.topology.is_whole()
             && gate.alive
             && (late.destructive || !tool.is_some_and(|tool| self.is_destructive(tool)));
         may.then_some(late)
@@ -33,10 +33,10 @@ impl DetachedWork {
 
     /// Plans the answer in words to a call that has just opened.
     pub(crate) fn plan_late(&mut self, gate: &Gate, now: Instant, id: CallId) {
-        let Some(call) = gate.calls.get(id) else { return };
+        let Some(call) = gate.calls.open.get(id) else { return };
         let Some(late) = self.late_of(gate, call.settings(), call.tool.as_deref()) else { return };
         if late.tell && call.signature.is_some() && !call.shadow {
-            let client = call.client.as_deref().or(gate.calls.client.as_deref());
+            let client = call.client.as_deref().or(gate.calls.handshake.client.as_deref());
             let known = || client.and_then(clients::told_at);
             let known = late.before_is_default().then(known).flatten();
             let at = now + known.unwrap_or(late.before);

@@ -35,7 +35,7 @@ impl DetachedWork {
         repairs: &mut Repairs,
     ) -> Message {
         let whole = |payload: Payload| Message::parse(Bytes::from(payload.to_bytes().to_vec()));
-        let Some(call) = gate.calls.get(call) else {
+        let Some(call) = gate.calls.open.get(call) else {
             return whole(message.raw().clone().into());
         };
         let switches = call.answer_repairs();
@@ -50,8 +50,12 @@ impl DetachedWork {
         let Some(result) = answer.result().filter(|_| answer.error_code().is_none()) else {
             return true;
         };
-        let keeps_failures =
-            !gate.calls.client.as_ref().is_some_and(|client| clients::drops_failed_tasks(client));
+        let keeps_failures = !gate
+            .calls
+            .handshake
+            .client
+            .as_ref()
+            .is_some_and(|client| clients::drops_failed_tasks(client));
         keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
     }
 
@@ -83,7 +87,7 @@ impl DetachedWork {
     ) {
         let Some(task) = self.task_mut(id) else { return };
         for call in std::mem::take(&mut task.details.waiting) {
-            let Some(waiting) = gate.calls.get(call) else { continue };
+            let Some(waiting) = gate.calls.open.get(call) else { continue };
             let client_id = waiting.id.client.clone();
             let Some(text) = self.task(id).and_then(|task| task.answer_to(&client_id)) else {
                 continue;
@@ -106,7 +110,7 @@ impl DetachedWork {
         text: Bytes,
         guard: Option<Guard>,
     ) {
-        let Some(stream) = gate.calls.get(call).map(|call| call.stream) else { return };
+        let Some(stream) = gate.calls.open.get(call).map(|call| call.stream) else { return };
         gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
         let item = Item {
             order: 0,
@@ -149,7 +153,7 @@ impl DetachedWork {
         let Some(tasks) = &mut self.tasks else { return };
         for task in tasks.works.take_over(now) {
             if task.is_running() {
-                gate.calls.cancel_at_server(&task.server_id, EXPIRED);
+                gate.calls.to_server.cancel(&task.server_id, EXPIRED);
                 gate.end_call(now, task.details.call, Tombstone::Cancelled, Outcome::TaskEnded);
             }
             if task.is_open() {
@@ -161,7 +165,8 @@ impl DetachedWork {
 
     fn refuse_waiting(&self, gate: &mut Gate, now: Instant, waiting: &[CallId]) {
         for call in waiting {
-            let Some(client_id) = gate.calls.get(*call).map(|call| call.id.client.clone()) else {
+            let Some(client_id) = gate.calls.open.get(*call).map(|call| call.id.client.clone())
+            else {
                 continue;
             };
             let text = error_answer(&client_id, INVALID_PARAMS, NO_TASK, None);
@@ -184,7 +189,7 @@ impl DetachedWork {
         let Some(key) = message.id_key() else { return false };
         // An open request with this id goes first: the client may have used the id of the task's
         // request again.
-        if gate.calls.by_id(&key).is_some() {
+        if gate.calls.open.ledger.by_id(&key).is_some() {
             return false;
         }
         let Some(task) = self.running_task(&key) else { return false };
@@ -193,7 +198,7 @@ impl DetachedWork {
         repairs.add(Repair::Task);
         let answer = self.mended_task_answer(gate, call, message, &mut repairs);
         // Before the call ends, because the guard is read from the call.
-        let guard = gate.calls.guard_of(call);
+        let guard = gate.calls.open.guard_of(call, &gate.calls.streams);
         // After the repairs, which need the call: this ends it.
         self.note_answer(gate, now, call, message);
         let room = gate.calls.policy.call.tasks.bytes;
@@ -217,7 +222,7 @@ impl DetachedWork {
             let event = if failed { TaskEvent::Failed } else { TaskEvent::Completed };
             self.close_task(gate, now, &id, state, KeptAnswer::Server(answer), event);
         }
-        gate.calls.record(number, Some(call), Verdict::of(repairs));
+        gate.calls.events.push_verdict(number, Some(call), Verdict::of(repairs));
         self.answer_waiting(gate, now, &id, Some(guard));
         true
     }

@@ -66,7 +66,7 @@ impl DetachedWork {
         let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
         let notes = Some(Box::new(TaskNotes::new(now)));
         let about = Key::read(&text).map(|id| Task { id, text, notes });
-        gate.calls.begin_own_task(call, now + ttl, about, alias.as_ref());
+        gate.calls.open.begin_own_task(call, now + ttl, about, alias.as_ref());
         gate.schedule(call);
         let details = OwnTask {
             id,
@@ -84,7 +84,7 @@ impl DetachedWork {
             tasks.works.add(task);
         }
         self.answer_task_request(gate, stream, &client_id, &made);
-        gate.calls.for_server(&sent)
+        gate.calls.policy.for_server(&sent)
     }
 
     /// The time to live of the task that a call asks for; the reason why the call cannot be a task.

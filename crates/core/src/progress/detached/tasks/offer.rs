@@ -67,8 +67,8 @@ impl DetachedWork {
         // share a server, could not find the task of a later request.
         tasks.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
             && gate.calls.policy.has_tasks()
-            && gate.calls.topology.is_whole()
-            && !gate.calls.topology.has_strangers();
+            && gate.calls.streams.topology.is_whole()
+            && !gate.calls.streams.topology.has_strangers();
         (tasks.is_offered, tasks.is_lifted) = (false, false);
     }
 
@@ -82,7 +82,7 @@ impl DetachedWork {
         if !self.tasks.as_ref().is_some_and(|tasks| tasks.is_wanted) {
             return Vec::new();
         }
-        let Some(call) = gate.calls.get(id) else { return Vec::new() };
+        let Some(call) = gate.calls.open.get(id) else { return Vec::new() };
         let Some(result) = message.result() else { return Vec::new() };
         match &*call.method {
             mcp::INITIALIZE => self.offer_tasks(message.raw(), &result).unwrap_or_default(),

@@ -109,7 +109,7 @@ impl DetachedWork {
     /// Ends a request that waits for the answer of a task, because its client gives the request up.
     /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
-        let method = gate.calls.get(call).map(|call| &*call.method);
+        let method = gate.calls.open.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.waits_for_task(method)) {
             return false;
         }
@@ -123,7 +123,7 @@ impl DetachedWork {
     fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
         let Some(task) = self.task(id) else { return };
         let (call, server_id) = (task.details.call, task.server_id.clone());
-        gate.calls.cancel_at_server(&server_id, CANCELLED);
+        gate.calls.to_server.cancel(&server_id, CANCELLED);
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
@@ -145,7 +145,8 @@ impl DetachedWork {
     ) -> Option<(CallId, (Option<StreamId>, Payload))> {
         let call = self.task_asked_by_server(gate, origin, message)?;
         let payload = self.related_request(call, message)?;
-        let stream = self.waiting_stream(gate, call).or_else(|| gate.calls.common_session_stream());
+        let stream =
+            self.waiting_stream(gate, call).or_else(|| gate.calls.streams.common_session_stream());
         if let (Some(tasks), Some(id)) = (&mut self.tasks, message.id_key()) {
             tasks.note_asked(call, id, now);
         }
@@ -168,21 +169,21 @@ impl DetachedWork {
         if !self.offers_tasks() || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }
-        let of_stream = gate.calls.sole_call_on(origin);
+        let of_stream = gate.calls.open.sole_call_on(origin, &gate.calls.streams);
         let only = || {
-            let calls = gate.calls.active(|call| call.is_tool_call());
-            crate::progress::correlate::correlator::only(calls).ok()
+            let calls = gate.calls.open.active(|call| call.is_tool_call());
+            crate::progress::correlate::open_calls::only(calls).ok()
         };
         let call = of_stream.or_else(only)?;
-        let task = gate.calls.get(call)?.task.as_ref()?;
+        let task = gate.calls.open.get(call)?.task.as_ref()?;
         task.notes.as_ref().map(|_| call)
     }
 
     /// The stream on which a client waits for the task of a call.
     fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
         let task = self.tasks.as_ref()?.of_call(call)?;
-        let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.get(*id));
-        waiting.map(|call| call.stream).find(|stream| gate.calls.has_stream(*stream))
+        let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.open.get(*id));
+        waiting.map(|call| call.stream).find(|stream| gate.calls.streams.has_stream(*stream))
     }
 
     /// Whether the server works on the task that this request of the client made: its id means nothing any more.

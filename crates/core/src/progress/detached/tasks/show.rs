@@ -78,7 +78,7 @@ impl DetachedWork {
     /// A task, as JSON.
     pub(crate) fn show_task(&self, gate: &Gate, now: Instant, work: &TaskWork) -> String {
         let task = &work.details;
-        let call = gate.calls.get(task.call).filter(|_| work.is_running());
+        let call = gate.calls.open.get(task.call).filter(|_| work.is_running());
         let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
         let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
         let words = self.task_words(gate, now, work, notes);

@@ -1,0 +1,407 @@
+//! The open calls, and the stream of each.
+//!
+//! ```text
+//!  request ──> active ──answer reaches the gate──> gone, its names kept as tombstones
+//!                 │ └──cancelled, timed out, server gone──> gone (a late answer is known for one)
+//!                 └──answer is CreateTaskResult (2025-11-25)──> task ──terminal status, ttl──> gone
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::progress::correlate::call::{Call, Task};
+use crate::progress::correlate::ledger::Ledger;
+use crate::progress::correlate::name_index::{CallIds, forget};
+use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::dialect::report::About;
+use crate::progress::few_map::FewMap;
+use crate::progress::ids::{CallId, StreamId};
+use crate::progress::verdict::{Reason, Repair};
+use crate::protocol::jsonrpc::{Key, Kind, Message};
+use crate::protocol::mcp;
+
+/// Open requests of one connection that can get progress. Further requests are forwarded as always,
+/// but without progress.
+pub const CALLS_MAX: usize = 1024;
+
+/// The call that a report is about, and the repair of the token that was needed to find the call.
+pub(crate) type Attributed = (CallId, Option<Repair>);
+
+/// The open calls of one connection: their state, their names, and the streams of their messages.
+#[derive(Debug, Default)]
+pub struct OpenCalls {
+    /// Boxed, because a node of the map has space for eleven values.
+    calls: FewMap<CallId, Box<Call>>,
+    pub(crate) ledger: Ledger,
+    /// Calls by the upstream stream on which the server sends messages about them, oldest first.
+    by_pair: FewMap<StreamId, CallIds>,
+    /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
+    by_stream: FewMap<StreamId, CallIds>,
+    expiries: BTreeSet<(Instant, CallId)>,
+    /// Whether some request may have no entry: answers cannot be distinguished from orphans.
+    overflowed: bool,
+    /// A call may run as a task of Milepost's own.
+    has_own_tasks: bool,
+    next: u64,
+}
+
+impl OpenCalls {
+    /// No calls. `mapped`: the server knows requests by names of Milepost's own. `renames`: the
+    /// server may know tokens by other names than the client.
+    pub(crate) fn new(mapped: bool, renames: bool) -> Self {
+        Self { ledger: Ledger::new(mapped, renames), ..Self::default() }
+    }
+
+    /// Adds a call; `None` if there are too many.
+    pub(crate) fn add(&mut self, mut call: Call) -> Option<CallId> {
+        if self.calls.len() >= CALLS_MAX {
+            // The caller forwards the request all the same: a full table withholds only progress.
+            self.overflowed = true;
+            return None;
+        }
+        let id = CallId(self.next);
+        self.next += 1;
+        self.ledger.enter(id, &call);
+        // The client knows progress by its token: two requests with one token share its value.
+        let first = self.ledger.holders(&call).first().and_then(|first| self.calls.get(first));
+        if let Some(first) = first {
+            call.meter.raise_to(first.meter.emitted());
+        }
+        if let Some(expires) = call.expires {
+            self.expiries.insert((expires, id));
+        }
+        self.by_stream.or_default(call.stream).push(id);
+        self.calls.insert(id, Box::new(call));
+        Some(id)
+    }
+
+    /// Removes a call, and keeps its names as tombstones.
+    pub(crate) fn close(&mut self, id: CallId, tombstone: Tombstone) -> Option<Box<Call>> {
+        let call = self.calls.remove(&id)?;
+        forget(&mut self.by_stream, &call.stream, id);
+        self.ledger.bury(id, &call, tombstone);
+        if let Some(upstream) = call.paired {
+            forget(&mut self.by_pair, &upstream, id);
+        }
+        if let Some(expires) = call.expires {
+            self.expiries.remove(&(expires, id));
+        }
+        Some(call)
+    }
+
+    /// Notes that the server may know tokens by other names than the client from now on.
+    pub(crate) fn rename(&mut self) {
+        self.ledger.rename(self.calls.iter().map(|(id, call)| (*id, &**call)));
+    }
+
+    /// An open call.
+    pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
+        self.calls.get(&id).map(|call| &**call)
+    }
+
+    /// An open call, to change its state.
+    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.calls.get_mut(&id).map(|call| &mut **call)
+    }
+
+    /// The only open call, if there is just one.
+    pub(crate) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
+        let mut calls = self.calls.iter_mut();
+        let (id, call) = calls.next()?;
+        calls.next().is_none().then_some((*id, &mut **call))
+    }
+
+    /// The open calls, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
+        self.calls.iter().map(|(id, call)| (*id, &**call))
+    }
+
+    /// The open calls of a kind, oldest first.
+    pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+        self.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
+    }
+
+    /// Whether a call is observed beside others that are changed.
+    pub(crate) fn is_observed(&self, id: CallId) -> bool {
+        self.get(id).is_some_and(Call::is_observed)
+    }
+
+    /// Whether no request, and no task that a request has become, is open.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Notes that some requests of this session are unknown: answers cannot be distinguished from
+    /// orphans.
+    pub(crate) fn mark_incomplete(&mut self) {
+        self.overflowed = true;
+    }
+
+    /// Whether answers cannot be distinguished from orphans, because some requests are unknown.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.overflowed
+    }
+
+    /// Notes that another filter writes the records of the open calls.
+    pub(crate) fn forget_records(&mut self) {
+        self.calls.iter_mut().for_each(|(_, call)| call.is_recorded = true);
+    }
+
+    /// Notes the upstream stream on which the server sends messages about a call.
+    pub(crate) fn pair(&mut self, id: CallId, upstream: StreamId) {
+        self.ledger.note_change();
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if let Some(before) = call.paired.replace(upstream) {
+            forget(&mut self.by_pair, &before, id);
+        }
+        self.by_pair.or_default(upstream).push(id);
+    }
+
+    /// Pairs the call of a request, which a client has just sent, with an upstream stream.
+    pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
+        let Some(id) = request.id_key() else { return };
+        // The newest: a careless client repeats ids.
+        let known = self.by_client_id(client, &id);
+        let own = |id: &&CallId| self.get(**id).is_some_and(|call| call.stream == client);
+        if let Some(call) = known.iter().rev().find(own) {
+            self.pair(*call, upstream);
+        }
+    }
+
+    /// The calls that this upstream stream pairs with, oldest first.
+    pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
+        self.by_pair.get(&upstream).map_or(&[], |ids| ids)
+    }
+
+    /// The calls whose messages go to this client stream, oldest first.
+    pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
+        self.by_stream.get(&stream).map_or(&[], |ids| ids)
+    }
+
+    /// Sends the messages about a call to another client stream from now on.
+    pub(crate) fn move_to(&mut self, id: CallId, stream: StreamId) {
+        self.ledger.note_change();
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut call.stream, stream);
+        forget(&mut self.by_stream, &before, id);
+        let calls = self.by_stream.or_default(stream);
+        // By number, so that the list stays in the order in which the calls opened.
+        let place = calls.partition_point(|known| *known < id);
+        calls.insert(place, id);
+    }
+
+    /// The unanswered requests that the client of a stream calls `key`, oldest first.
+    pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> CallIds {
+        let is_own = |id: &CallId| self.get(*id).is_some_and(|call| !call.id.translated);
+        self.ledger.by_client_id(stream, key, is_own)
+    }
+
+    /// The open request with just this id on a client stream.
+    pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> Option<CallId> {
+        let is_here = |id: &CallId| self.get(*id).is_some_and(|call| call.stream == stream);
+        self.ledger.all_by_id(id).iter().copied().find(is_here)
+    }
+
+    /// Whether a client's cancellation of `id` may mean requests of several streams: the client does not
+    /// say which, and the cancellation of another conversation's request would leave that one unanswered.
+    pub(crate) fn may_mean_several(&self, stream: StreamId, id: &Key) -> bool {
+        let calls = self.by_client_id(stream, id);
+        let streams = calls.iter().filter_map(|call| Some(self.get(*call)?.stream));
+        let first = calls.first().and_then(|first| self.get(*first));
+        let mut others = streams.skip_while(|on| first.is_some_and(|first| first.stream == *on));
+        others.next().is_some()
+    }
+
+    /// The stream of the client's open request of this id, if only one stream has such a request.
+    pub fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
+        let calls = self.ledger.all_by_id(id).iter();
+        let mut streams = calls.filter_map(|call| Some(self.get(*call)?.stream));
+        let first = streams.next()?;
+        streams.all(|stream| stream == first).then_some(first)
+    }
+
+    /// The client's open request of this id: its stream.
+    pub fn stream_of(&self, id: &Key) -> Option<StreamId> {
+        let call = self.ledger.by_id(id)?;
+        self.get(call).map(|call| call.stream)
+    }
+
+    /// The tokens of calls that are open, by the server's names.
+    pub fn tokens(&self) -> SmallVec<[Key; 1]> {
+        self.iter().filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
+    }
+
+    /// Whether a call has exactly this token.
+    pub fn has_token(&self, token: &Key) -> bool {
+        self.ledger.by_token(token).is_some()
+    }
+
+    /// Remembers that the server means `call` by its token, unless the token is the id of another request:
+    /// elsewhere the token means that request.
+    pub(crate) fn learn(&mut self, about: &About, call: CallId) -> Attributed {
+        if let Some(token) = &about.token
+            && self.ledger.by_id(token).is_none_or(|other| other == call)
+        {
+            self.ledger.learn(token, call);
+        }
+        (call, Some(Repair::Token))
+    }
+
+    /// The open call that text names by its token, or else by the id of its request.
+    pub(crate) fn named_in_text(&self, About { token, request, .. }: &About) -> Option<CallId> {
+        let by_token = |key: &Key| {
+            self.ledger.by_token(key).or_else(|| self.ledger.by_token_in_other_spelling(key))
+        };
+        let by_id = || self.ledger.call_of_answer(request.as_ref()?);
+        token.as_ref().and_then(by_token).or_else(by_id)
+    }
+
+    /// The only call that a report can be about which names neither token nor request.
+    pub(crate) fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
+        if let Some(id) = &about.task {
+            let of_task = |call: &Call| call.task.as_ref().is_some_and(|task| task.id == *id);
+            return sole(self.active(of_task)).ok_or(Reason::Unknown);
+        }
+        if let Some(tool) = &about.tool {
+            return only(self.active(|call| call.tool.as_deref() == Some(tool)));
+        }
+        // A subscription stays open for as long as the client listens: as a candidate, the
+        // subscription would make every guess ambiguous.
+        match only(self.active(Call::is_tool_call)) {
+            Err(Reason::Unknown) => only(self.active(|call| &*call.method != mcp::LISTEN)),
+            found => found,
+        }
+    }
+
+    /// Whether a message answers a request that has been answered before.
+    pub fn is_answered(&self, message: &Message) -> bool {
+        message.kind() == Kind::Response
+            && message.id_key().is_some_and(|id| {
+                self.ledger.call_of_answer(&id).is_none()
+                    && self.ledger.was_id(&id) == Some(Tombstone::Answered)
+            })
+    }
+
+    /// The value that the client of a stream has been sent of the only request there.
+    pub fn value_on(&self, stream: StreamId) -> Option<f64> {
+        let call = sole(self.on_stream(stream).iter().copied())?;
+        self.get(call)?.meter.emitted()
+    }
+
+    /// Shares the value among all calls with one token, because a client identifies progress by its
+    /// token.
+    pub(crate) fn share_value(&mut self, id: CallId) {
+        let emitted = self.get(id).and_then(|call| call.meter.emitted());
+        for holder in self.holders(id) {
+            if let Some(call) = self.get_mut(holder) {
+                call.meter.raise_to(emitted);
+            }
+        }
+    }
+
+    /// Every active request to which its client gave the token of `id`, `id` among them.
+    pub(crate) fn holders(&self, id: CallId) -> CallIds {
+        self.get(id).map(|call| self.ledger.holders(call).into()).unwrap_or_default()
+    }
+
+    /// Notes that a call has joined the work of an earlier call, which began at `began`.
+    pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
+        if let Some(call) = self.get_mut(id) {
+            (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
+        }
+    }
+
+    /// Notes that a task answers a request: its token stays valid, its id does not.
+    pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        self.ledger.bury_id(id, call);
+        if let Some(before) = call.expires.replace(expires) {
+            self.expiries.remove(&(before, id));
+        }
+        self.expiries.insert((expires, id));
+    }
+
+    /// Lets a call go on as a task of Milepost's own until `expires`. The server may name the call
+    /// by `alias`.
+    pub(crate) fn begin_own_task(
+        &mut self,
+        id: CallId,
+        expires: Instant,
+        task: Option<Task>,
+        alias: Option<&Key>,
+    ) {
+        self.continue_as_task(id, expires);
+        if let Some(alias) = alias {
+            self.ledger.learn(alias, id);
+        }
+        if let (Some(call), Some(task)) = (self.get_mut(id), task) {
+            call.task = Some(task);
+        }
+        self.has_own_tasks = true;
+    }
+
+    /// The call that runs as a task of Milepost's own, by its id: the client has the answer to the request, and the
+    /// server still knows the call by that id.
+    pub(crate) fn own_task_of(&self, about: &About) -> Option<CallId> {
+        let named = |name: &Key| {
+            let mut own =
+                self.iter().filter(|(_, call)| call.id.server == *name && call.is_own_task());
+            if self.has_own_tasks { own.next().map(|(id, _)| id) } else { None }
+        };
+        about.request.iter().chain(&about.token).filter_map(named).next()
+    }
+
+    /// Whether a request of a client stream has become a task that is still open.
+    pub fn has_tasks_on(&self, stream: StreamId) -> bool {
+        let is_task = |id: &CallId| self.get(*id).is_some_and(|call| call.task.is_some());
+        self.on_stream(stream).iter().any(is_task)
+    }
+
+    /// Whether a request of a client stream has no answer yet.
+    pub(crate) fn has_unanswered_on(&self, stream: StreamId) -> bool {
+        let is_open = |id: &CallId| self.get(*id).is_some_and(|call| call.task.is_none());
+        self.on_stream(stream).iter().any(is_open)
+    }
+
+    /// Puts off the time when a call ends by itself, or brings it forward again. The time to live of a task stays.
+    pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.task.is_none()) else { return };
+        if let Some(before) = call.expires {
+            let expires = change(before);
+            call.expires = Some(expires);
+            self.expiries.remove(&(before, id));
+            self.expiries.insert((expires, id));
+        }
+    }
+
+    /// The number of open tasks, in a filter whose calls do not end by themselves.
+    pub fn tasks(&self) -> usize {
+        self.expiries.len()
+    }
+
+    /// The call that ends by itself next.
+    pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
+        self.expiries.first().copied()
+    }
+
+    /// When the first progress that waits may be written; `None` also if a request ends by itself before.
+    pub fn progress_due(&self) -> Option<Instant> {
+        let due = self.iter().filter_map(|(_, call)| call.pending.due()).min();
+        let expiry = self.next_expiry().map(|(at, _)| at);
+        due.filter(|due| expiry.is_none_or(|expiry| *due < expiry))
+    }
+}
+
+/// The only element of an iterator, if there is exactly one.
+pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
+    let first = calls.next()?;
+    calls.next().is_none().then_some(first)
+}
+
+/// The only call, or the reason why no single call is meant.
+pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
+    let first = calls.next().ok_or(Reason::Unknown)?;
+    if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }
+}
