@@ -122,7 +122,7 @@ impl Filter {
 
     /// The next request that has waited and goes to the server now.
     pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
-        self.intake.detached.poll_released()
+        self.intake.detached.held_mut()?.released.pop_front()
     }
 
     /// The next event, oldest first.
@@ -156,8 +156,8 @@ impl Filter {
     pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if cancels {
-            if detached.held().is_some() {
-                detached.cancel_held_on(gate, now, id);
+            if let Some(held) = detached.held_mut() {
+                held.cancel_on(gate, now, id);
             }
             for call in gate.calls.open.on_stream(id).to_vec() {
                 // A closed stream does not show whether the client's clock ran out or a person
@@ -182,8 +182,8 @@ impl Filter {
     /// Ends the open calls of a client that has left. Tasks go on: their requests have an answer.
     fn leave_open_calls(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
-        if detached.held().is_some() {
-            detached.enter_held(gate, now);
+        if let Some(held) = detached.held_mut() {
+            held.enter_all(gate, now);
         }
         let open = gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
         let open: Vec<CallId> = open.map(|(id, _)| id).collect();

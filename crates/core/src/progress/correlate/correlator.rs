@@ -3,18 +3,26 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
+use crate::progress::correlate::call::{Call, Resumption, SendHistory, ServerReports};
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::given_names::GivenNames;
 use crate::progress::correlate::handshake::Handshake;
 use crate::progress::correlate::last_ends::LastEnds;
+use crate::progress::correlate::meter::Meter;
 use crate::progress::correlate::name_evidence::NameEvidence;
 use crate::progress::correlate::open_calls::OpenCalls;
+use crate::progress::correlate::pending::PendingQueue;
 use crate::progress::correlate::server_queue::ServerQueue;
+use crate::progress::event::FilterEvent;
 use crate::progress::event::queue::EventQueue;
-use crate::progress::event::summary::OpenCall;
-use crate::progress::ids::CallId;
-use crate::progress::policy::Policy;
+use crate::progress::event::summary::{CallStats, OpenCall};
+use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::policy::policies::Policies;
+use crate::progress::policy::{Mode, Policy};
 use crate::progress::streams::ClientStreams;
+use crate::protocol::mcp;
 
 /// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
 /// calls use the newest remembered policy until an older one is no longer needed.
@@ -99,6 +107,69 @@ impl Correlator {
             client: call.client.as_ref().or(self.handshake.client.as_ref()),
             opened: call.opened,
         })
+    }
+
+    /// Opens the call of a request that goes to the server; `None` if too many are open.
+    pub(crate) fn open_call(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        (method, tool): (&str, Option<String>),
+        draft: CallDraft,
+    ) -> Option<CallId> {
+        let settings = self.policy.of(tool.as_deref());
+        let timeout = settings.call_timeout.filter(|_| settings.mode == Mode::Full);
+        let expires = timeout.map(|timeout| now + timeout);
+        // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
+        let own =
+            |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
+        let token = draft.token.as_ref();
+        let copy = self.policy.copy_of(method, tool.as_deref(), token);
+        let copy = copy.filter(|copy| token.is_some_and(|token| token.server != *copy));
+        let shadow = self.streams.topology.keeps_shadows();
+        let id = self.open.add(Call {
+            shadow,
+            is_recorded: false,
+            stream,
+            resumption: Resumption::None,
+            principal: self.streams.principal_of(stream),
+            policy: Arc::clone(self.policy.now()),
+            paired: None,
+            id: own(draft.id),
+            token: draft.token.map(own),
+            method: mcp::owned_method(method),
+            tool,
+            revision: draft.revision,
+            lacks_token: draft.lacks_token,
+            client: draft.client,
+            origin: draft.origin,
+            opened: now,
+            asks_for_task: draft.asks_for_task,
+            task: None,
+            about_task: draft.about_task,
+            meter: Meter::default(),
+            pending: PendingQueue::default(),
+            sent: SendHistory::new(now),
+            reports: ServerReports::default(),
+            wake: None,
+            // The filter that serves a shadow ends it. `tasks/result` waits as long as its task
+            // lives.
+            expires: expires.filter(|_| !shadow && !draft.waits_for_task),
+            clock: None,
+            account: CallStats::default(),
+            error_code: None,
+            signature: draft.signature,
+            is_joined: false,
+            attempts: 1,
+        })?;
+        if let Some(copy) = copy {
+            // The server may report under the copy, which has another type than the token.
+            self.open.ledger.learn(&copy, id);
+        }
+        if !shadow {
+            self.events.push_back(FilterEvent::Opened(id));
+        }
+        Some(id)
     }
 
     /// The policy of calls that open from now on.

@@ -20,6 +20,8 @@ pub(crate) struct CallDraft {
     pub(crate) origin: RequestOrigin,
     pub(crate) asks_for_task: bool,
     pub(crate) about_task: Option<Key>,
+    /// The request waits for a task of Milepost's own, as long as the task lives.
+    pub(crate) waits_for_task: bool,
     /// See [`Call::signature`](crate::progress::correlate::call::Call::signature).
     pub(crate) signature: Option<Box<Signature>>,
 }

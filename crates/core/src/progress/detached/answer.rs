@@ -10,6 +10,7 @@ use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::answer::mended_answer;
 use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::gate::orphans::Orphan;
@@ -120,8 +121,8 @@ impl DetachedWork {
             splices.extend(added_id(message, &call.id.client));
         }
         splices.extend(body.filter(|_| !is_observed));
-        if self.tasks.is_some() {
-            let offers = self.task_offers(gate, id, message);
+        if let Some(tasks) = &mut self.tasks {
+            let offers = tasks.offers.changes(gate, id, message);
             if !offers.is_empty() {
                 repairs.add(Repair::Task);
                 splices.extend(offers);
@@ -133,8 +134,8 @@ impl DetachedWork {
             call.account.repaired(done);
         }
         // Before the call ends, because the signature of the call is read.
-        if self.late.is_some() {
-            self.note_given(gate, now, id, message);
+        if let Some(late) = &mut self.late {
+            late.note_given(gate, now, id, message, &mut self.kept_room);
         }
         self.note_answer(gate, now, id, message);
         let is_changed = !repairs.is_empty() && !is_observed;
@@ -207,8 +208,10 @@ impl DetachedWork {
         if &*method == mcp::TOOLS_LIST
             && let Some(result) = &result
         {
-            let read = self.late.as_mut().map(|late| late.note_tools(result));
-            self.tools_unread = read.is_none_or(|is_read| self.tools_unread && !is_read);
+            match &mut self.late {
+                Some(late) => late.note_tools(result),
+                None => self.tools_unread = true,
+            }
         }
         if &*method == mcp::INITIALIZE
             && let Some(result) = &result
@@ -218,7 +221,7 @@ impl DetachedWork {
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
             // Milepost has announced 2025-11-25 to the client in the place of the server's older
             // revision.
-            if self.tasks.as_ref().is_some_and(|tasks| tasks.is_lifted) {
+            if self.tasks.as_ref().is_some_and(|tasks| tasks.offers.is_lifted) {
                 gate.calls.handshake.revision = Some(Revision::V2025_11_25);
             }
             gate.calls.handshake.learn_server(result);
@@ -250,6 +253,42 @@ impl DetachedWork {
             _ => Outcome::Result,
         };
         gate.end_call(now, id, Tombstone::Answered, outcome);
+    }
+
+    /// Takes the server's answer to a call that runs as a task. Returns false if the answer belongs
+    /// to another call.
+    pub(crate) fn take_task_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        message: &Message,
+        (number, done): (u64, Repairs),
+    ) -> bool {
+        let task = self.tasks.as_ref().and_then(|tasks| tasks.of_answer(gate, message));
+        let Some((id, call)) = task else { return false };
+        let mut repairs = done;
+        repairs.add(Repair::Task);
+        let answer = mended_answer(gate, call, message, &mut repairs);
+        // Before the call ends, because the guard is read from the call.
+        let guard = gate.calls.open.guard_of(call, &gate.calls.streams);
+        // After the repairs, which need the call: this ends it.
+        self.note_answer(gate, now, call, message);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.keep_answer(gate, now, &id, answer, &mut self.kept_room);
+            gate.calls.events.push_verdict(number, Some(call), Verdict::of(repairs));
+            tasks.answer_waiting(gate, now, &id, Some(guard));
+        }
+        true
+    }
+
+    /// Ends the work of an answer that is too large to be kept.
+    pub(crate) fn fail_large(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
+        if let Some(late) = &mut self.late {
+            late.drop_answer(gate, now, id);
+        }
+        if let Some(tasks) = &mut self.tasks {
+            tasks.fail_large(gate, now, id);
+        }
     }
 
     /// Several objects on one line are forwarded as they are; the answers among them still count.

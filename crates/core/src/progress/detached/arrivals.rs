@@ -6,13 +6,15 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::draft::CallDraft;
+use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
+use crate::progress::detached::tasks::requests::is_for_tasks;
 use crate::progress::event::Origin;
 use crate::progress::gate::state::Gate;
-use crate::progress::ids::StreamId;
-use crate::progress::payload::Payload;
+use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::payload::{Payload, spliced, within};
 use crate::progress::verdict::{Repair, Repairs};
-use crate::protocol::jsonrpc::Message;
+use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 impl DetachedWork {
@@ -28,8 +30,10 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Payload {
         // First, because a call that asks for a task becomes one, and joins no other work.
-        if self.offers_tasks() && self.is_for_tasks(method, message) {
-            return self.task_request(gate, now, stream, message, (method, tool), draft);
+        let is_own = self.offered_tasks().is_some() && !self.in_batch;
+        let tasks = self.tasks.as_mut().filter(|_| is_own && is_for_tasks(method, message));
+        if let Some(tasks) = tasks {
+            return tasks.request(gate, now, stream, message, (method, tool), draft);
         }
         if self.late.is_some() && method == mcp::TOOLS_CALL {
             let joined = self.join_late(gate, now, stream, message, tool.as_deref(), draft);
@@ -39,25 +43,154 @@ impl DetachedWork {
         self.enter_sent(gate, now, stream, message, (method, tool), draft)
     }
 
+    /// Opens the call of a request that goes to the server, and returns the message for the server.
+    pub(crate) fn enter_sent(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        (method, tool): (&str, Option<String>),
+        draft: CallDraft,
+    ) -> Payload {
+        if gate.calls.streams.topology.has_strangers() || self.repeats_names(gate, stream, &draft) {
+            return self.map_ids(gate, now, stream, message, (method, tool), draft);
+        }
+        if let Some(id) = gate.enter(now, stream, (method, tool), draft)
+            && let Some(late) = &mut self.late
+        {
+            late.plan(gate, now, id);
+        }
+        gate.calls.policy.for_server(message)
+    }
+
+    /// Gives the request an id and a token of Milepost's own, in the places of the client's.
+    pub(crate) fn map_ids(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        stream: StreamId,
+        message: &Message,
+        (method, tool): (&str, Option<String>),
+        mut draft: CallDraft,
+    ) -> Payload {
+        let key = gate.calls.give_name();
+        let bare = gate.calls.policy.without_token(message, tool.as_deref(), draft.token.as_ref());
+        let message = bare.as_ref().unwrap_or(message);
+        let raw = message.raw();
+        let mut splices = vec![(message.id_range(), key.to_json())];
+        draft.id.server = key.clone();
+        draft.id.translated = !gate.calls.streams.topology.has_strangers();
+        let in_arguments = gate.calls.policy.token_in_arguments(message, tool.as_deref());
+        draft.token = draft.token.or_else(|| {
+            let client = in_arguments.clone()?;
+            Key::read(&client).map(|token| MappedId::same(client, token))
+        });
+        if let Some(token) = &mut draft.token {
+            token.server = gate.calls.policy.own_token(tool.as_deref(), key);
+            token.translated = true;
+            splices.push((within(raw, &token.client), token.server.to_json()));
+        }
+        let copy = gate.calls.policy.copy_of(method, tool.as_deref(), draft.token.as_ref());
+        if let (Some(text), Some(copy)) = (in_arguments, copy) {
+            // Replaced even if the argument is not a valid token: a lenient server could read
+            // another client's token in it.
+            splices.retain(|(place, _)| *place != within(raw, &text));
+            splices.push((within(raw, &text), copy.to_json()));
+        }
+        let asked = gate.calls.policy.members_for(message, tool.as_deref(), draft.token.as_ref());
+        splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
+        let id = draft.id.client.clone();
+        let Some(call) = gate.enter(now, stream, (method, tool), draft) else {
+            // Without an entry the answer could not find its client.
+            gate.calls.refuse(stream, &id, "too many requests are open on this upstream", None);
+            return Payload::default();
+        };
+        if let Some(late) = &mut self.late {
+            late.plan(gate, now, call);
+        }
+        let splices = splices.into_iter().filter_map(|(place, new)| Some((place?, new))).collect();
+        spliced(message, splices).to_bytes().into()
+    }
+
+    /// Whether the server may still answer another request under the id of this one, or report on another
+    /// request under its token. Some hosted clients hold several conversations in one session and give every
+    /// request the same id.
+    pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
+        let id = &draft.id.server;
+        // The client has an answer to these requests, or needs none. The server still works on them.
+        if self.late.as_ref().is_some_and(|late| late.works.running(id).is_some())
+            || self.running_task(id).is_some()
+        {
+            return true;
+        }
+        if !gate.calls.streams.topology.finds_answers_by_id() {
+            return false;
+        }
+        let (open, ledger) = (&gate.calls.open, &gate.calls.open.ledger);
+        let is_elsewhere =
+            |call: &CallId| open.get(*call).is_some_and(|call| call.stream != stream);
+        // The Python SDK answers a cancelled request with an error, so a server may still answer
+        // the old request under this id.
+        ledger.all_by_id(id).iter().any(is_elsewhere)
+            || ledger.was_id(id) == Some(Tombstone::Cancelled)
+            || draft
+                .token
+                .as_ref()
+                .is_some_and(|token| ledger.all_by_token(&token.server).iter().any(is_elsewhere))
+    }
+
+    /// Notes that the server sends its messages about the requests in `message`, which a client has
+    /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
+    /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
+    /// an upstream stream that pairs with no request from
+    /// [`Origin::Shared`](crate::progress::Origin::Shared).
+    pub(crate) fn pair(
+        &self,
+        gate: &mut Gate,
+        client: StreamId,
+        message: &Message,
+        upstream: StreamId,
+    ) {
+        gate.calls.streams.topology.pair();
+        match message.kind() {
+            Kind::Request => {
+                gate.calls.open.pair_request(client, message, upstream);
+                let task = message.id_key().and_then(|id| self.tasks.as_ref()?.made_by(&id));
+                if let Some(call) =
+                    task.filter(|task| task.is_running()).map(|task| task.details.call)
+                {
+                    gate.calls.open.pair(call, upstream);
+                }
+            }
+            Kind::Batch => {
+                for element in message.elements().filter(|one| one.kind() == Kind::Request) {
+                    gate.calls.open.pair_request(client, &element, upstream);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Ends the work that waits for a server that has ended. Calls that are held back are opened,
     /// so that they end with the other open calls.
     pub(crate) fn server_gone(&mut self, gate: &mut Gate, now: Instant, why: &str) {
-        if self.late.is_some() {
-            self.drop_late_calls(gate, now);
+        if let Some(late) = &mut self.late {
+            late.drop_all(gate, now);
         }
-        if self.tasks.is_some() {
-            self.fail_tasks(gate, now, why);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.fail_all(gate, now, why);
         }
-        if self.late.is_some() {
+        if let Some(held) = self.held_mut() {
             // The caller ends all open calls with an error afterwards, and these with them.
-            self.enter_held(gate, now);
+            held.enter_all(gate, now);
         }
     }
 
     /// Learns from `initialize` who the client is.
     pub(crate) fn learn_client(&mut self, gate: &Gate, params: &Bytes) {
-        if self.tasks.is_some() {
-            self.note_task_client(gate, params);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.offers.note_client(gate, params);
         }
     }
 
@@ -90,7 +223,8 @@ impl DetachedWork {
     ) -> bool {
         // In this order, because an answer to work without a client fits no open request, and would
         // be judged as an orphan.
-        self.late.is_some() && self.take_late_answer(gate, now, message, number)
+        let room = &mut self.kept_room;
+        self.late.as_mut().is_some_and(|late| late.take_answer(gate, now, message, number, room))
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))
             || self.keep_orphan(gate, origin, message, number, done)
     }
@@ -108,8 +242,8 @@ impl DetachedWork {
     ) {
         let mut placed = gate.calls.destination_of(origin, message);
         let mut about = gate.calls.open.sole_call_on(origin, &gate.calls.streams);
-        if self.tasks.is_some()
-            && let Some((call, place)) = self.place_task_question(gate, now, origin, message)
+        if let Some(tasks) = &mut self.tasks
+            && let Some((call, place)) = tasks.place_question(gate, now, origin, message)
         {
             (placed, about) = (Ok(place), Some(call));
             done.add(Repair::Task);
@@ -131,7 +265,7 @@ impl DetachedWork {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             gate.end_question(now, &id);
         }
-        if let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.is_offered)
+        if let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.offers.is_offered)
             && let Some(id) = message.id_key()
         {
             tasks.note_client_answer(&id, now);

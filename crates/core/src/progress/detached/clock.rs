@@ -68,8 +68,8 @@ impl DetachedWork {
         if self.late.is_some() {
             self.expire_late(gate, now);
         }
-        if self.tasks.is_some() {
-            self.expire_tasks(gate, now);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.expire(gate, now);
         }
         while let Some((at, id)) = gate.calls.open.next_expiry() {
             if at > now {

@@ -5,15 +5,17 @@
 pub(crate) mod answer;
 mod arrivals;
 mod clock;
-mod enter;
+mod kept_room;
 pub(crate) mod late;
 pub(crate) mod store;
 pub(crate) mod tasks;
 
+use crate::progress::detached::kept_room::KeptRoom;
 use crate::progress::detached::late::calls::LateCalls;
 use crate::progress::detached::late::held::HeldCalls;
 use crate::progress::detached::tasks::table::{TaskTable, TaskWork};
 use crate::progress::gate::state::Gate;
+use crate::progress::ids::StreamId;
 use crate::progress::policy::Policy;
 use crate::protocol::jsonrpc::Key;
 
@@ -21,16 +23,15 @@ use crate::protocol::jsonrpc::Key;
 #[derive(Debug)]
 pub struct DetachedWork {
     /// Late answers, since the first policy that has some.
-    late: Option<Box<LateCalls>>,
+    pub(crate) late: Option<Box<LateCalls>>,
     /// Tasks of Milepost's own, if its shell lets calls run as tasks.
-    tasks: Option<Box<TaskTable>>,
+    pub(crate) tasks: Option<Box<TaskTable>>,
     /// The server has listed its tools while late answers were off, so that their annotations were
-    /// not read. Each tool may be destructive.
+    /// not read.
     tools_unread: bool,
     /// The message that is read now is a part of a batch, in which no call waits and no task begins.
     pub(crate) in_batch: bool,
-    /// Bytes that may be kept in memory besides those that are kept now; the largest number stands for any.
-    pub(crate) kept_room: u32,
+    pub(crate) kept_room: KeptRoom,
 }
 
 impl DetachedWork {
@@ -40,7 +41,7 @@ impl DetachedWork {
             tasks: None,
             tools_unread: false,
             in_batch: false,
-            kept_room: u32::MAX,
+            kept_room: KeptRoom::default(),
         };
         work.follow(policy);
         work
@@ -49,8 +50,8 @@ impl DetachedWork {
     /// Adds late answers if calls with `policy` may have some. Late answers are never taken away
     /// again, because work that goes on keeps the settings that it began with.
     pub(crate) fn follow(&mut self, policy: &Policy) {
-        if policy.has_late() {
-            self.late.get_or_insert_default();
+        if policy.has_late() && self.late.is_none() {
+            self.late = Some(Box::new(LateCalls::new(self.tools_unread)));
         }
     }
 
@@ -59,18 +60,25 @@ impl DetachedWork {
         self.late.as_ref().map(|late| &late.held)
     }
 
-    fn offers_tasks(&self) -> bool {
-        self.tasks.as_ref().is_some_and(|tasks| tasks.is_offered)
+    /// The calls that wait for the cancellation of an older call.
+    pub(crate) fn held_mut(&mut self) -> Option<&mut HeldCalls> {
+        self.late.as_mut().map(|late| &mut late.held)
     }
 
-    /// The task of this id.
-    fn task(&self, id: &str) -> Option<&TaskWork> {
-        self.tasks.as_ref()?.get(id)
+    /// Whether the request with this id that came on this stream waits, and may go to the server later
+    /// ([`Filter::poll_released`](crate::progress::Filter::poll_released)).
+    pub fn is_held(&self, stream: StreamId, id: &Key) -> bool {
+        self.held().is_some_and(|held| held.has(stream, id))
     }
 
-    /// The task of this id.
-    fn task_mut(&mut self, id: &str) -> Option<&mut TaskWork> {
-        self.tasks.as_mut()?.get_mut(id)
+    /// The tasks of Milepost's own, if the client has been told of them.
+    pub(crate) fn offered_tasks(&self) -> Option<&TaskTable> {
+        self.tasks.as_deref().filter(|tasks| tasks.offers.is_offered)
+    }
+
+    /// Whether requests of this method wait for a task of Milepost's own.
+    pub(crate) fn waits_for_task(&self, method: &str) -> bool {
+        self.tasks.as_ref().is_some_and(|tasks| tasks.answers(method))
     }
 
     /// The task whose call the server knows by this id, while the call runs.
@@ -96,20 +104,5 @@ impl DetachedWork {
         self.late.as_ref().is_some_and(|late| !late.is_empty())
             || self.tasks.as_ref().is_some_and(|tasks| !tasks.works.is_empty())
             || open.any(|(_, call)| call.signature.is_some())
-    }
-
-    /// Sets the number of bytes that may be kept besides the bytes that are kept now.
-    pub(crate) fn set_kept_room(&mut self, bytes: usize) {
-        self.kept_room = u32::try_from(bytes).unwrap_or(u32::MAX);
-    }
-
-    /// Reserves bytes for an answer that is to be kept. Returns false if there are not enough.
-    pub(crate) fn take_kept_room(&mut self, bytes: usize) -> bool {
-        if self.kept_room == u32::MAX {
-            return true;
-        }
-        let left = u32::try_from(bytes).ok().and_then(|bytes| self.kept_room.checked_sub(bytes));
-        self.kept_room = left.unwrap_or(self.kept_room);
-        left.is_some()
     }
 }

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, LastSent};
+use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{ReportView, join, message_text};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, Origin};
 use crate::progress::gate::state::Gate;
-use crate::progress::ids::CallId;
+use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::Payload;
 use crate::progress::policy::Messages;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
@@ -270,6 +271,19 @@ impl Gate {
             call.wake = None;
         }
         self.schedule(id);
+    }
+
+    /// Opens the call of a request that goes to the server; `None` if too many are open.
+    pub(crate) fn enter(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        request: (&str, Option<String>),
+        draft: CallDraft,
+    ) -> Option<CallId> {
+        let id = self.calls.open_call(now, stream, request, draft)?;
+        self.schedule(id);
+        Some(id)
     }
 
     /// Plans when a call may have a notification to send next.

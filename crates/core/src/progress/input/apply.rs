@@ -66,7 +66,10 @@ impl Filter {
                 intake.detached.response_ended(&mut intake.gate, now, *stream)
             }
             Input::EndTasks => intake.gate.end_tasks(now),
-            Input::EnableTasks(key, millis) => intake.detached.enable_tasks(now, *key, *millis),
+            Input::EnableTasks(key, millis) => {
+                let tasks = intake.detached.tasks.get_or_insert_default();
+                tasks.enable(now, *key, *millis);
+            }
             _ => self.handle_connection(now, input),
         }
         InputResult::Nothing
@@ -94,7 +97,7 @@ impl Filter {
             Input::MarkWritten(stream) => gate.calls.written(now, *stream),
             Input::Expire => detached.expire(gate, now),
             Input::SetClientSlow(slow) => gate.calls.streams.client_is_slow = *slow,
-            Input::SetKeptRoom(bytes) => detached.set_kept_room(*bytes),
+            Input::SetKeptRoom(bytes) => detached.kept_room.set(*bytes),
             Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why),
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),

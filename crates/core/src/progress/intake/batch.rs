@@ -106,7 +106,10 @@ impl Intake {
                 continue;
             }
             if element.kind() == Kind::Request
-                && self.detached.is_about_own_task(&self.gate, origin, element)
+                && self
+                    .detached
+                    .offered_tasks()
+                    .is_some_and(|tasks| tasks.is_asked(&self.gate, origin, element))
             {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.detached.server_request(&mut self.gate, now, origin, element, number, done);

@@ -121,9 +121,10 @@ impl Intake {
             origin: self.gate.calls.streams.origin_of(stream),
             asks_for_task: false,
             about_task: None,
+            waits_for_task: self.detached.waits_for_task(&method),
             signature: None,
         };
-        self.detached.enter(&mut self.gate, now, stream, &method, None, draft);
+        self.gate.enter(now, stream, (&method, None), draft);
     }
 
     fn open_call(
@@ -181,6 +182,7 @@ impl Intake {
                 .as_ref()
                 .filter(|_| method.starts_with("tasks/"))
                 .and_then(Key::read),
+            waits_for_task: self.detached.waits_for_task(&method),
             signature: None,
         };
         if method == mcp::INITIALIZE {
@@ -218,7 +220,9 @@ impl Intake {
         };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
-        if self.detached.cancel_held(&mut self.gate, now, stream, &id) {
+        if let Some(held) = self.detached.held_mut()
+            && held.cancel(&mut self.gate, now, stream, &id)
+        {
             return Payload::default();
         }
         if self.gate.calls.open.may_mean_several(stream, &id) {
@@ -232,7 +236,7 @@ impl Intake {
             self.gate.calls.open.by_client_id(stream, &id).first().copied().filter(|_| is_one);
         let Some(call) = call else {
             // The request has its answer already, which made the task: the task goes on.
-            let is_settled = self.detached.made_task(&id)
+            let is_settled = self.detached.tasks.as_ref().is_some_and(|tasks| tasks.has_made(&id))
                 || self.detached.regain_late(
                     &mut self.gate,
                     now,
@@ -249,7 +253,9 @@ impl Intake {
             }
             return unknown;
         };
-        if self.detached.stop_waiting(&mut self.gate, now, call) {
+        if let Some(tasks) = &mut self.detached.tasks
+            && tasks.stop_waiting(&mut self.gate, now, call)
+        {
             return Payload::default();
         }
         if is_by_clock(&params)

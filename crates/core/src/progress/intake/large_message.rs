@@ -144,8 +144,7 @@ impl Intake {
         self.forward_piece(now, origin, (Bytes::new(), 0..0), end);
         let Some(passing) = self.large_messages.remove(&source(origin)) else { return };
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
-            self.detached.drop_late_answer(&mut self.gate, now, &id);
-            self.detached.fail_large_task(&mut self.gate, now, &id);
+            self.detached.fail_large(&mut self.gate, now, &id);
         }
         // A stream may have ended with this message: the shell has to look at the stream again.
         passing.stream.into_iter().for_each(|stream| self.gate.calls.streams.change(stream));
@@ -197,8 +196,7 @@ impl Intake {
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
         let Some(id) = self.gate.calls.open.ledger.call_of_answer(id) else {
-            self.detached.drop_late_answer(&mut self.gate, now, id);
-            self.detached.fail_large_task(&mut self.gate, now, id);
+            self.detached.fail_large(&mut self.gate, now, id);
             let calls = &mut self.gate.calls;
             let why = calls.open.ledger.why_orphan(id);
             calls.events.push_verdict(number, None, Verdict::Withheld(why));
@@ -319,7 +317,8 @@ impl Intake {
         // The client already has an answer to the request, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
         // Nobody waits for the answer, and it is too long to be kept.
-        let is_late = id.as_ref().is_some_and(|id| self.detached.is_late_answer(&self.gate, id));
+        let late = self.detached.late.as_ref().zip(id.as_ref());
+        let is_late = late.is_some_and(|(late, id)| late.is_answer(&self.gate, id));
         let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));
         let meant = || {
             id.as_ref().map_or(sole, |id| {

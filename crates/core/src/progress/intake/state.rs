@@ -159,7 +159,7 @@ impl Intake {
 
     /// Bytes that may be kept of a large answer to a call that goes on without its client.
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
-        self.detached.late_room(&self.gate, id)
+        self.detached.late.as_ref()?.room(&self.gate, id, &self.detached.kept_room)
     }
 
     /// Whether a stream has nothing to be written now, and nothing ends by itself now.

@@ -78,6 +78,8 @@ struct ToolAnnotations {
     structured: BTreeSet<String>,
     /// There are more such tools than can be remembered.
     overflowed: bool,
+    /// The server has listed its tools, and its list has not been read. Each tool may be destructive.
+    unread: bool,
 }
 
 /// The calls of one connection that go on without their clients.
@@ -93,6 +95,12 @@ pub(crate) struct LateCalls {
 }
 
 impl LateCalls {
+    /// No calls. `tools_unread`: the server has listed its tools before.
+    pub(crate) fn new(tools_unread: bool) -> Self {
+        let tools = ToolAnnotations { unread: tools_unread, ..ToolAnnotations::default() };
+        Self { tools, ..Self::default() }
+    }
+
     /// Takes the oldest call that asked for the same work for the same principal.
     pub(crate) fn take_same(&mut self, who: Principal, what: &Signature) -> Option<LateWork> {
         self.works.take(|work| work.details.principal == who && work.details.signature == *what)
@@ -107,7 +115,7 @@ impl LateCalls {
     }
 
     /// Remembers a call whose answer goes to its client.
-    pub(crate) fn note_given(&mut self, given: GivenCall) {
+    pub(crate) fn remember(&mut self, given: GivenCall) {
         if self.given.len() >= GIVEN_MAX {
             self.given.pop_front();
         }
@@ -200,8 +208,8 @@ impl LateCalls {
         Some(first.1)
     }
 
-    /// Reads the annotations of the server's tools. False if they cannot be read.
-    pub(crate) fn note_tools(&mut self, result: &Bytes) -> bool {
+    /// Reads the annotations of the server's tools, if they can be read.
+    pub(crate) fn note_tools(&mut self, result: &Bytes) {
         #[derive(serde::Deserialize)]
         struct Tools {
             tools: Vec<Tool>,
@@ -221,8 +229,9 @@ impl LateCalls {
             #[serde(default)]
             destructive_hint: Option<bool>,
         }
-        let Ok(Tools { tools }) = serde_json::from_slice(result) else { return false };
+        let Ok(Tools { tools }) = serde_json::from_slice(result) else { return };
         let known = &mut self.tools;
+        known.unread = false;
         for tool in tools {
             let is_new = known.destructive.len() + known.structured.len() < TOOLS_MAX;
             let hint = tool.annotations.and_then(|annotations| annotations.destructive_hint);
@@ -241,13 +250,12 @@ impl LateCalls {
                 }
             }
         }
-        true
     }
 
-    /// Whether the server says that a tool may destroy something.
+    /// Whether the server says that a tool may destroy something, or its list of tools has not been read.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
         // Beyond the limit every tool counts as destructive: work must not go on by mistake.
-        self.tools.overflowed || self.tools.destructive.contains(tool)
+        self.tools.unread || self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 
     /// Whether the results of a tool have a schema, which words alone do not fit.

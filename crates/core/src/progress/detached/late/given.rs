@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::progress::detached::DetachedWork;
-use crate::progress::detached::late::calls::{GivenCall, LateCall};
+use crate::progress::detached::kept_room::KeptRoom;
+use crate::progress::detached::late::calls::{GivenCall, LateCall, LateCalls};
 use crate::progress::detached::store::Work;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
@@ -19,9 +19,16 @@ const CROSSING_MAX: Duration = Duration::from_secs(5);
 /// The age of a call below which no clock of a client has run out.
 const CLOCK_MIN: Duration = Duration::from_secs(1);
 
-impl DetachedWork {
+impl LateCalls {
     /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
-    pub(crate) fn note_given(&mut self, gate: &Gate, now: Instant, id: CallId, message: &Message) {
+    pub(crate) fn note_given(
+        &mut self,
+        gate: &Gate,
+        now: Instant,
+        id: CallId,
+        message: &Message,
+        kept_room: &mut KeptRoom,
+    ) {
         let Some(call) = gate.calls.open.get(id) else { return };
         if call.signature.is_none() {
             return;
@@ -30,8 +37,8 @@ impl DetachedWork {
         let Some(late) = late else { return };
         let is_young = now < call.opened + CLOCK_MIN;
         let bytes = message.raw().len();
-        let has_room = self.late.as_ref().is_some_and(|own| own.bytes() + bytes <= late.bytes);
-        let is_kept = !is_young && has_room && self.take_kept_room(bytes);
+        let has_room = self.bytes() + bytes <= late.bytes;
+        let is_kept = !is_young && has_room && kept_room.take(bytes);
         let Some(call) = gate.calls.open.get(id) else { return };
         let Some(signature) = &call.signature else { return };
         let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
@@ -52,8 +59,6 @@ impl DetachedWork {
         let until = now + CROSSING_MAX;
         let work = Work::new(call.id.server.clone(), call.opened, until, details);
         let client_id = call.id.client.clone();
-        if let Some(late) = &mut self.late {
-            late.note_given(GivenCall { client_id, work, answer, is_joined });
-        }
+        self.remember(GivenCall { client_id, work, answer, is_joined });
     }
 }

@@ -66,13 +66,9 @@ impl HeldCalls {
         self.calls.push_back(HeldCall { stream, message, draft, tool, until: now + HOLD_MAX });
     }
 
-    /// The position of the oldest call for which `is_meant` is true.
-    pub(crate) fn place_of(&self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<usize> {
-        self.calls.iter().position(is_meant)
-    }
-
-    /// Takes the call at this place.
-    pub(crate) fn take_at(&mut self, place: usize) -> Option<HeldCall> {
+    /// Takes the oldest call for which `is_meant` is true.
+    pub(crate) fn take(&mut self, is_meant: impl Fn(&HeldCall) -> bool) -> Option<HeldCall> {
+        let place = self.calls.iter().position(is_meant)?;
         self.calls.remove(place)
     }
 

@@ -1,4 +1,4 @@
-//! The steps of late answers in a filter: keep, join, answer, forget.
+//! Calls that leave their clients and are joined again: keep, hold, join, answer with words.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,9 @@ use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
+use crate::progress::detached::late::answers::note;
 use crate::progress::detached::late::calls::{GivenCall, LateCall, LateWork};
+use crate::progress::detached::late::held::{HeldCall, ReleasedRequest};
 use crate::progress::detached::store::Work;
 use crate::progress::durations::Expected;
 use crate::progress::event::late::LateEvent;
@@ -22,118 +24,12 @@ use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
 use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::streams::stream::{Item, ItemKind};
-use crate::progress::verdict::{Reason, Repairs, Verdict};
+use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The reason in the cancellation of work whose client did not come back.
-const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
-
 impl DetachedWork {
-    /// Gives up the calls that a client has left, because the client makes another call.
-    pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
-        let Some(late) = &mut self.late else { return };
-        late.forget_given(who);
-        for work in late.works.take_if(|work| work.details.principal == who) {
-            self.give_late_up(gate, now, &work, LateEvent::MovedOn);
-        }
-    }
-
-    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
-    fn late_id(&self, gate: &Gate, id: &Key) -> Option<Key> {
-        let (late, ledger) = (self.late.as_ref()?, &gate.calls.open.ledger);
-        // An open request with exactly this id goes before work that its client has given up.
-        if late.any_running().is_none() || ledger.by_id(id).is_some() {
-            return None;
-        }
-        if late.works.running(id).is_some() {
-            return Some(id.clone());
-        }
-        // An exact name, also that of an ended request, goes before another spelling.
-        let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
-        is_unknown.then(|| late.running_in_other_spelling(id)).flatten()
-    }
-
-    /// Lets a call go on without its client.
-    fn keep(&mut self, work: LateWork) {
-        if let Some(late) = &mut self.late {
-            late.works.add(work);
-        }
-    }
-
-    /// Whether an answer with this id is for a call that goes on without its client.
-    pub(crate) fn is_late_answer(&self, gate: &Gate, id: &Key) -> bool {
-        self.late_id(gate, id).is_some()
-    }
-
-    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
-    /// call. `None` if the answer is for no call that goes on without its client.
-    pub(crate) fn late_room(&self, gate: &Gate, id: Option<&Key>) -> Option<usize> {
-        let late = self.late.as_ref()?;
-        let some = late.any_running().filter(|_| id.is_none_or(|id| self.is_late_answer(gate, id)));
-        let room = some?.details.policy.call.late.bytes;
-        let most = if self.kept_room == u32::MAX { usize::MAX } else { self.kept_room as usize };
-        Some(room.saturating_sub(late.bytes()).min(most))
-    }
-
-    /// Takes the answer to a call that goes on without its client. Returns false if the answer
-    /// belongs to another call.
-    pub(crate) fn take_late_answer(
-        &mut self,
-        gate: &mut Gate,
-        now: Instant,
-        message: &Message,
-        number: u64,
-    ) -> bool {
-        let key = message.id_key().and_then(|key| self.late_id(gate, &key));
-        let Some(key) = key else { return false };
-        let is_taken = self.take_kept_room(message.raw().len());
-        let Some(late) = &mut self.late else { return false };
-        let bytes = message.raw().len() + late.bytes();
-        let Some(work) = late.works.running_mut(&key) else { return false };
-        work.until = now + work.details.terms().finished;
-        let has_room = is_taken && bytes <= work.details.policy.call.late.bytes;
-        let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
-        gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
-        if event == LateEvent::Finished {
-            // A copy: the answer may wait for minutes, and would keep a whole read buffer.
-            work.finish(Message::parse(Bytes::copy_from_slice(message.raw())));
-        } else {
-            late.works.take_running(&key);
-        }
-        // If a client fetches the answer later, it gets a message of Milepost's own.
-        gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::CancelledAnswer));
-        true
-    }
-
-    /// Forgets a call that goes on without its client, because its answer cannot be kept.
-    pub(crate) fn drop_late_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        if let Some(work) = self.late.as_mut().and_then(|late| late.works.take_running(id)) {
-            gate.calls
-                .events
-                .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Dropped, now))));
-        }
-    }
-
-    /// Forgets the calls that go on without their clients, because the server has ended.
-    pub(crate) fn drop_late_calls(&mut self, gate: &mut Gate, now: Instant) {
-        let Some(late) = &mut self.late else { return };
-        for call in late.take_all() {
-            gate.calls
-                .events
-                .push_back(FilterEvent::Late(Box::new(call.news(LateEvent::Dropped, now))));
-        }
-    }
-
-    /// Gives up a call whose answer no client will get, and tells the server to stop its work.
-    fn give_late_up(&self, gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
-        gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
-        if work.is_running() {
-            gate.calls.to_server.cancel(&work.server_id, NOBODY_CAME);
-        }
-    }
-
     /// Takes a `tools/call`: joins the same work if that goes on, and gives up what the client left for this
     /// call. Returns the draft of a call that is to be sent to the server.
     pub(crate) fn join_late(
@@ -152,7 +48,8 @@ impl DetachedWork {
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
         let signature = asks_for.and_then(|tool| {
-            let late = self.late_of(gate, gate.calls.policy.of(Some(tool)), Some(tool))?;
+            let late = self.late.as_ref()?;
+            let late = late.late_of(gate, gate.calls.policy.of(Some(tool)), Some(tool))?;
             read(tool, &late.ignore)
         });
         let mut same = None;
@@ -177,8 +74,17 @@ impl DetachedWork {
                 None
             }
             None => {
-                let draft = self.hold_repeated(gate, now, stream, message, tool, draft)?;
-                self.move_on(gate, now, who);
+                let in_batch = self.in_batch;
+                let late = self.late.as_mut().filter(|_| !in_batch);
+                let draft = match late {
+                    Some(late) => {
+                        late.held.hold_repeated(gate, now, stream, message, tool, draft)?
+                    }
+                    None => draft,
+                };
+                if let Some(late) = &mut self.late {
+                    late.move_on(gate, now, who);
+                }
                 Some(draft)
             }
         }
@@ -215,6 +121,7 @@ impl DetachedWork {
         late: LateWork,
         mut draft: CallDraft,
     ) {
+        let Some(own) = &mut self.late else { return };
         let client_id = draft.id.client.clone();
         draft.id = MappedId { server: late.server_id.clone(), translated: true, ..draft.id };
         let invented = late.details.token.is_none() && gate.calls.streams.topology.has_strangers();
@@ -224,8 +131,8 @@ impl DetachedWork {
             None => own,
         });
         let tool = Some(late.details.signature.tool.clone());
-        let Some(id) = self.enter(gate, now, stream, mcp::TOOLS_CALL, tool, draft) else {
-            self.keep(late);
+        let Some(id) = gate.enter(now, stream, (mcp::TOOLS_CALL, tool), draft) else {
+            own.works.add(late);
             gate.calls.refuse(
                 stream,
                 &client_id,
@@ -238,7 +145,7 @@ impl DetachedWork {
         if let Some(upstream) = late.details.paired {
             gate.calls.open.pair(id, upstream);
         }
-        self.plan_late(gate, now, id);
+        own.plan(gate, now, id);
         let event = if late.is_running() { LateEvent::Joined } else { LateEvent::Fetched };
         let mut news = late.news(event, now);
         (news.attempts, news.call) = (news.attempts + 1, Some(id));
@@ -267,10 +174,11 @@ impl DetachedWork {
         id: CallId,
         event: LateEvent,
     ) -> bool {
+        let Some(own) = &mut self.late else { return false };
         let Some(call) = gate.calls.open.get(id) else { return false };
-        let late = self.late_of(gate, call.settings(), call.tool.as_deref());
+        let late = own.late_of(gate, call.settings(), call.tool.as_deref());
         let (Some(late), Some(signature)) = (late, &call.signature) else { return false };
-        if !self.late.as_ref().is_some_and(|late| late.works.has_room()) {
+        if !own.works.has_room() {
             return false;
         }
         let details = LateCall {
@@ -288,7 +196,7 @@ impl DetachedWork {
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         gate.end_call(now, id, Tombstone::Cancelled, outcome);
         let (who, what) = (kept.details.principal, kept.details.signature.clone());
-        self.keep(kept);
+        own.works.add(kept);
         self.join_held(gate, now, who, &what);
         true
     }
@@ -315,11 +223,9 @@ impl DetachedWork {
         };
         work.until = now + work.details.terms().finished;
         work.finish(answer);
-        gate.calls
-            .events
-            .push_back(FilterEvent::Late(Box::new(work.news(LateEvent::Finished, now))));
+        note(gate, now, &work, LateEvent::Finished);
         let what = work.details.signature.clone();
-        self.keep(work);
+        late.works.add(work);
         self.join_held(gate, now, who, &what);
         true
     }
@@ -329,11 +235,47 @@ impl DetachedWork {
         while let Some(id) = self.late.as_mut().and_then(|late| late.next_told(now)) {
             self.tell_late(gate, now, id);
         }
-        let over = self.late.as_mut().map(|late| late.take_over(now));
-        for call in over.unwrap_or_default() {
-            self.give_late_up(gate, now, &call, LateEvent::Expired);
+        if let Some(late) = &mut self.late {
+            late.expire(gate, now);
         }
-        self.release_due(gate, now);
+        while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_due(now)) {
+            self.release(gate, now, held);
+        }
+    }
+
+    /// Sends every held call to the server, because the client sends nothing more.
+    pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
+        while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
+            self.release(gate, now, held);
+        }
+    }
+
+    fn release(&mut self, gate: &mut Gate, now: Instant, held: HeldCall) {
+        let HeldCall { stream, message, draft, tool, .. } = held;
+        if let Some(late) = &mut self.late {
+            late.move_on(gate, now, gate.calls.streams.late_principal(stream));
+        }
+        let payload = self.enter_sent(gate, now, stream, &message, (mcp::TOOLS_CALL, tool), draft);
+        if !payload.is_empty()
+            && let Some(late) = &mut self.late
+        {
+            late.held.released.push_back(ReleasedRequest { stream, message, payload });
+        }
+    }
+
+    /// Lets a held call join the same work, which goes on without its client.
+    pub(crate) fn join_held(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        who: Principal,
+        what: &Signature,
+    ) {
+        let held = self.late.as_mut().and_then(|late| late.held.take_same(gate, who, what));
+        let Some(HeldCall { stream, draft, .. }) = held else { return };
+        if let Some(work) = self.late.as_mut().and_then(|late| late.take_same(who, what)) {
+            self.rejoin(gate, now, stream, work, draft);
+        }
     }
 
     /// Answers an open call with words for a model: the work goes on, and the same call waits for it.

@@ -12,6 +12,7 @@
 //!
 //! The work belongs to one connection to a server: what another process, or another child, does is not joined.
 
+pub(crate) mod answers;
 pub(crate) mod calls;
 mod given;
 pub(crate) mod held;

@@ -1,6 +1,6 @@
 //! The end of a task: the server's answer, or the reason for the lack of an answer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 use crate::progress::clients;
 use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::detached::DetachedWork;
+use crate::progress::detached::kept_room::KeptRoom;
 use crate::progress::detached::tasks::requests::NO_TASK;
-use crate::progress::detached::tasks::table::{KeptAnswer, TaskEnd, TaskState, TaskWork};
+use crate::progress::detached::tasks::table::{
+    KeptAnswer, TaskEnd, TaskState, TaskTable, TaskWork,
+};
 use crate::progress::event::FilterEvent;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::task::{TaskEvent, TaskNews};
@@ -18,49 +20,16 @@ use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::payload::{Payload, TransmitKind, spliced};
 use crate::progress::streams::stream::{Guard, Item, ItemKind};
-use crate::progress::verdict::{Repair, Repairs, Verdict};
+use crate::progress::verdict::Repairs;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};
 
 /// The reason in the cancellation of a call whose task has expired.
 const EXPIRED: &str = "the time to live of the task is over";
 
-impl DetachedWork {
-    /// The answer with its repairs, in memory of its own: it may wait for an hour.
-    fn mended_task_answer(
-        &self,
-        gate: &Gate,
-        call: CallId,
-        message: &Message,
-        repairs: &mut Repairs,
-    ) -> Message {
-        let whole = |payload: Payload| Message::parse(Bytes::from(payload.to_bytes().to_vec()));
-        let Some(call) = gate.calls.open.get(call) else {
-            return whole(message.raw().clone().into());
-        };
-        let switches = call.answer_repairs();
-        let body = mended_body(message, call, switches, repairs);
-        let pieces = body.map(|body| spliced(message, vec![body]));
-        whole(pieces.map_or_else(|| message.raw().clone(), |all| all.to_bytes()).into())
-    }
-
-    /// Whether a task with this answer has failed. VS Code throws the payload of a failed task away, so that for
-    /// VS Code a task whose tool reports an error is complete.
-    fn is_task_failure(&self, gate: &Gate, answer: &Message) -> bool {
-        let Some(result) = answer.result().filter(|_| answer.error_code().is_none()) else {
-            return true;
-        };
-        let keeps_failures = !gate
-            .calls
-            .handshake
-            .client
-            .as_ref()
-            .is_some_and(|client| clients::drops_failed_tasks(client));
-        keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
-    }
-
+impl TaskTable {
     /// Ends a task, and keeps its answer.
-    pub(crate) fn close_task(
+    pub(crate) fn close(
         &mut self,
         gate: &mut Gate,
         now: Instant,
@@ -69,7 +38,7 @@ impl DetachedWork {
         answer: KeptAnswer,
         event: TaskEvent,
     ) {
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.get_mut(id) else { return };
         task.finish(TaskEnd { state, answer });
         task.details.changed = now;
         task.details.asked.clear();
@@ -85,15 +54,15 @@ impl DetachedWork {
         id: &str,
         guard: Option<Guard>,
     ) {
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.get_mut(id) else { return };
         for call in std::mem::take(&mut task.details.waiting) {
             let Some(waiting) = gate.calls.open.get(call) else { continue };
             let client_id = waiting.id.client.clone();
-            let Some(text) = self.task(id).and_then(|task| task.answer_to(&client_id)) else {
+            let Some(text) = self.get(id).and_then(|task| task.answer_to(&client_id)) else {
                 continue;
             };
-            self.answer_waiting_call(gate, now, call, &client_id, text, guard);
-            let Some(task) = self.task_mut(id) else { continue };
+            answer_waiting_call(gate, now, call, &client_id, text, guard);
+            let Some(task) = self.get_mut(id) else { continue };
             if task.fetch() {
                 let news = task.news(TaskEvent::Fetched, now);
                 gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
@@ -101,145 +70,148 @@ impl DetachedWork {
         }
     }
 
-    fn answer_waiting_call(
-        &self,
-        gate: &mut Gate,
-        now: Instant,
-        call: CallId,
-        client_id: &Bytes,
-        text: Bytes,
-        guard: Option<Guard>,
-    ) {
-        let Some(stream) = gate.calls.open.get(call).map(|call| call.stream) else { return };
-        gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
-        let item = Item {
-            order: 0,
-            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
-            payload: Payload::own(text),
-            guards: guard.into_iter().collect(),
-            verdicts: SmallVec::new(),
-        };
-        gate.calls.enqueue_own(stream, item);
-    }
-
     /// Fails the task of an answer that is too large to be kept.
-    pub(crate) fn fail_large_task(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
-        let Some(task) = self.running_task(id) else { return };
+    pub(crate) fn fail_large(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
+        let Some(task) = self.works.running(id) else { return };
         let (id, call) = (task.details.id.clone(), task.details.call);
         gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
         let why = "the answer is too large to be kept for a task; call the tool without a task";
         let answer = KeptAnswer::None(why.to_owned());
-        self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
+        self.close(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
         self.answer_waiting(gate, now, &id, None);
     }
 
     /// Fails the tasks that still run, because the server has ended.
-    pub(crate) fn fail_tasks(&mut self, gate: &mut Gate, now: Instant, why: &str) {
-        let running: Vec<String> = self
-            .tasks
-            .iter()
-            .flat_map(|tasks| tasks.working())
-            .map(|task| task.details.id.clone())
-            .collect();
+    pub(crate) fn fail_all(&mut self, gate: &mut Gate, now: Instant, why: &str) {
+        let running: Vec<String> = self.working().map(|task| task.details.id.clone()).collect();
         for id in running {
             let answer = KeptAnswer::None(why.to_owned());
-            self.close_task(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
+            self.close(gate, now, &id, TaskState::Failed, answer, TaskEvent::Failed);
             self.answer_waiting(gate, now, &id, None);
         }
     }
 
     /// Forgets the tasks whose time to live is over; the server can stop its work.
-    pub(crate) fn expire_tasks(&mut self, gate: &mut Gate, now: Instant) {
-        let Some(tasks) = &mut self.tasks else { return };
-        for task in tasks.works.take_over(now) {
+    pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
+        for task in self.works.take_over(now) {
             if task.is_running() {
                 gate.calls.to_server.cancel(&task.server_id, EXPIRED);
                 gate.end_call(now, task.details.call, Tombstone::Cancelled, Outcome::TaskEnded);
             }
             if task.is_open() {
-                self.note_task_event(gate, &task, TaskEvent::Expired, now);
+                note(gate, &task, TaskEvent::Expired, now);
             }
-            self.refuse_waiting(gate, now, &task.details.waiting);
+            refuse_waiting(gate, now, &task.details.waiting);
         }
     }
 
-    fn refuse_waiting(&self, gate: &mut Gate, now: Instant, waiting: &[CallId]) {
-        for call in waiting {
-            let Some(client_id) = gate.calls.open.get(*call).map(|call| call.id.client.clone())
-            else {
-                continue;
-            };
-            let text = error_answer(&client_id, INVALID_PARAMS, NO_TASK, None);
-            self.answer_waiting_call(gate, now, *call, &client_id, text, None);
-        }
-    }
-
-    /// Takes the server's answer to a call that runs as a task. Returns false if the answer belongs
-    /// to another call.
-    pub(crate) fn take_task_answer(
-        &mut self,
-        gate: &mut Gate,
-        now: Instant,
-        message: &Message,
-        (number, done): (u64, Repairs),
-    ) -> bool {
-        if !self.offers_tasks() {
-            return false;
-        }
-        let Some(key) = message.id_key() else { return false };
+    /// The id and the call of the task that an answer of the server ends; `None` if the answer belongs to another call.
+    pub(crate) fn of_answer(&self, gate: &Gate, message: &Message) -> Option<(String, CallId)> {
+        let key = message.id_key().filter(|_| self.offers.is_offered)?;
         // An open request with this id goes first: the client may have used the id of the task's
         // request again.
         if gate.calls.open.ledger.by_id(&key).is_some() {
-            return false;
+            return None;
         }
-        let Some(task) = self.running_task(&key) else { return false };
-        let (id, call) = (task.details.id.clone(), task.details.call);
-        let mut repairs = done;
-        repairs.add(Repair::Task);
-        let answer = self.mended_task_answer(gate, call, message, &mut repairs);
-        // Before the call ends, because the guard is read from the call.
-        let guard = gate.calls.open.guard_of(call, &gate.calls.streams);
-        // After the repairs, which need the call: this ends it.
-        self.note_answer(gate, now, call, message);
+        let task = self.works.running(&key)?;
+        Some((task.details.id.clone(), task.details.call))
+    }
+
+    /// Ends a task with the server's answer, and keeps the answer if there is room.
+    pub(crate) fn keep_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: &str,
+        answer: Message,
+        kept_room: &mut KeptRoom,
+    ) {
         let room = gate.calls.policy.call.tasks.bytes;
         let bytes = answer.raw().len();
-        let has_room = self.tasks.as_mut().is_some_and(|tasks| tasks.works.make_bytes(bytes, room));
-        if !has_room || !self.take_kept_room(bytes) {
+        if !self.works.make_bytes(bytes, room) || !kept_room.take(bytes) {
             let why = format!(
                 "the answer of {bytes} bytes has no room (tasks.bytes, server.max_kept_bytes)"
             );
-            self.close_task(
-                gate,
-                now,
-                &id,
-                TaskState::Failed,
-                KeptAnswer::None(why),
-                TaskEvent::Failed,
-            );
+            self.close(gate, now, id, TaskState::Failed, KeptAnswer::None(why), TaskEvent::Failed);
         } else {
-            let failed = self.is_task_failure(gate, &answer);
+            let failed = is_failure(gate, &answer);
             let state = if failed { TaskState::Failed } else { TaskState::Completed };
             let event = if failed { TaskEvent::Failed } else { TaskEvent::Completed };
-            self.close_task(gate, now, &id, state, KeptAnswer::Server(answer), event);
+            self.close(gate, now, id, state, KeptAnswer::Server(answer), event);
         }
-        gate.calls.events.push_verdict(number, Some(call), Verdict::of(repairs));
-        self.answer_waiting(gate, now, &id, Some(guard));
-        true
     }
+}
 
-    pub(crate) fn note_task_event(
-        &self,
-        gate: &mut Gate,
-        task: &TaskWork,
-        event: TaskEvent,
-        now: Instant,
-    ) {
-        gate.calls.events.push_back(FilterEvent::Task(Box::new(task.news(event, now))));
-    }
+/// The answer with its repairs, in memory of its own: it may wait for an hour.
+pub(crate) fn mended_answer(
+    gate: &Gate,
+    call: CallId,
+    message: &Message,
+    repairs: &mut Repairs,
+) -> Message {
+    let whole = |payload: Payload| Message::parse(Bytes::from(payload.to_bytes().to_vec()));
+    let Some(call) = gate.calls.open.get(call) else {
+        return whole(message.raw().clone().into());
+    };
+    let switches = call.answer_repairs();
+    let body = mended_body(message, call, switches, repairs);
+    let pieces = body.map(|body| spliced(message, vec![body]));
+    whole(pieces.map_or_else(|| message.raw().clone(), |all| all.to_bytes()).into())
+}
 
-    pub(crate) fn note_refused_task(&self, gate: &mut Gate, tool: Option<&str>, _now: Instant) {
-        let tool = tool.unwrap_or_default().to_owned();
-        let news = TaskNews { event: TaskEvent::Refused, tool, age: std::time::Duration::ZERO };
-        gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
+/// Whether a task with this answer has failed. VS Code throws the payload of a failed task away, so that for
+/// VS Code a task whose tool reports an error is complete.
+fn is_failure(gate: &Gate, answer: &Message) -> bool {
+    let Some(result) = answer.result().filter(|_| answer.error_code().is_none()) else {
+        return true;
+    };
+    let keeps_failures = !gate
+        .calls
+        .handshake
+        .client
+        .as_ref()
+        .is_some_and(|client| clients::drops_failed_tasks(client));
+    keeps_failures && json::member(&result, "isError").is_some_and(|said| said == "true")
+}
+
+fn answer_waiting_call(
+    gate: &mut Gate,
+    now: Instant,
+    call: CallId,
+    client_id: &Bytes,
+    text: Bytes,
+    guard: Option<Guard>,
+) {
+    let Some(stream) = gate.calls.open.get(call).map(|call| call.stream) else { return };
+    gate.end_call(now, call, Tombstone::Answered, Outcome::Result);
+    let item = Item {
+        order: 0,
+        kind: ItemKind::Whole(TransmitKind::Answer(Key::read(client_id))),
+        payload: Payload::own(text),
+        guards: guard.into_iter().collect(),
+        verdicts: SmallVec::new(),
+    };
+    gate.calls.enqueue_own(stream, item);
+}
+
+fn refuse_waiting(gate: &mut Gate, now: Instant, waiting: &[CallId]) {
+    for call in waiting {
+        let Some(client_id) = gate.calls.open.get(*call).map(|call| call.id.client.clone()) else {
+            continue;
+        };
+        let text = error_answer(&client_id, INVALID_PARAMS, NO_TASK, None);
+        answer_waiting_call(gate, now, *call, &client_id, text, None);
     }
+}
+
+/// Tells of an event of a task.
+pub(super) fn note(gate: &mut Gate, task: &TaskWork, event: TaskEvent, now: Instant) {
+    gate.calls.events.push_back(FilterEvent::Task(Box::new(task.news(event, now))));
+}
+
+/// Tells of a call that cannot run as a task.
+pub(super) fn note_refused(gate: &mut Gate, tool: Option<&str>) {
+    let tool = tool.unwrap_or_default().to_owned();
+    let news = TaskNews { event: TaskEvent::Refused, tool, age: Duration::ZERO };
+    gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
 }

@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use crate::progress::correlate::call::{Task, TaskNotes};
 use crate::progress::correlate::draft::CallDraft;
-use crate::progress::detached::DetachedWork;
 use crate::progress::detached::store::Work;
-use crate::progress::detached::tasks::table::OwnTask;
+use crate::progress::detached::tasks::answer::{note, note_refused};
+use crate::progress::detached::tasks::table::{OwnTask, TaskTable};
 use crate::progress::event::task::TaskEvent;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::StreamId;
@@ -27,9 +27,9 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// The reason and the code of a refusal.
 type TaskRefusal = (i32, String);
 
-impl DetachedWork {
+impl TaskTable {
     /// Begins a task, and returns the call for the server.
-    pub(crate) fn begin_task(
+    pub(crate) fn begin(
         &mut self,
         gate: &mut Gate,
         now: Instant,
@@ -39,15 +39,14 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Payload {
         let client_id = Bytes::copy_from_slice(&draft.id.client);
-        let ttl = match self.task_ttl(gate, message, tool.as_deref()) {
+        let ttl = match self.ttl_for(gate, message, tool.as_deref()) {
             Ok(ttl) => ttl,
             Err((code, why)) => {
-                self.refuse_task(gate, now, stream, &client_id, (code, &why), tool.as_deref());
+                refuse(gate, stream, &client_id, (code, &why), tool.as_deref());
                 return Payload::default();
             }
         };
-        let Some(tasks) = &mut self.tasks else { return Payload::default() };
-        let Some(id) = tasks.next_id() else { return Payload::default() };
+        let Some(id) = self.next_id() else { return Payload::default() };
         let text = json::quote(&id);
         let sent = without_member(message, "task");
         let sent = if draft.token.is_some() { sent } else { with_token_in_meta(&sent, &id) };
@@ -57,9 +56,9 @@ impl DetachedWork {
         (draft.asks_for_task, draft.signature) = (false, None);
         let has_token = draft.token.is_some();
         let name = tool.clone().unwrap_or_default();
-        let Some(call) = self.enter(gate, now, stream, method, tool, draft) else {
+        let Some(call) = gate.enter(now, stream, (method, tool), draft) else {
             let why = "too many requests are open on this upstream";
-            self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
+            refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
         // The server reports under the id of the task, because the client asks how the task goes.
@@ -78,17 +77,15 @@ impl DetachedWork {
             asked: Vec::new(),
         };
         let task = Work::new(server_id, now, now + ttl, details);
-        let made = format!(r#"{{"task":{}}}"#, self.show_task(gate, now, &task));
-        self.note_task_event(gate, &task, TaskEvent::Began, now);
-        if let Some(tasks) = &mut self.tasks {
-            tasks.works.add(task);
-        }
-        self.answer_task_request(gate, stream, &client_id, &made);
+        let made = format!(r#"{{"task":{}}}"#, task.show(gate, now, |at| self.date(at)));
+        note(gate, &task, TaskEvent::Began, now);
+        self.works.add(task);
+        answer_request(gate, stream, &client_id, &made);
         gate.calls.policy.for_server(&sent)
     }
 
     /// The time to live of the task that a call asks for; the reason why the call cannot be a task.
-    fn task_ttl(
+    fn ttl_for(
         &mut self,
         gate: &Gate,
         message: &Message,
@@ -120,50 +117,42 @@ impl DetachedWork {
             let why = format!("calls of the tool {tool:?} cannot run as tasks");
             return Err((METHOD_NOT_FOUND, why));
         };
-        if !self.tasks.as_mut().is_some_and(|tasks| tasks.works.make_room()) {
+        if !self.works.make_room() {
             let why = "too many tasks are open; fetch the results of some, or cancel some";
             return Err((INTERNAL_ERROR, why.to_owned()));
         }
         Ok(asked.map_or(settings.ttl, |asked| asked.min(settings.ttl)).max(TTL_MIN))
     }
+}
 
-    /// Answers a request about tasks with this result.
-    pub(crate) fn answer_task_request(
-        &self,
-        gate: &mut Gate,
-        stream: StreamId,
-        id: &Bytes,
-        result: &str,
-    ) {
-        let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#, result.as_bytes()];
-        let text = Bytes::from([&text.concat()[..], b"}"].concat());
-        self.enqueue_answer(gate, stream, id, text);
-    }
+/// Answers a request about tasks with this result.
+pub(crate) fn answer_request(gate: &mut Gate, stream: StreamId, id: &Bytes, result: &str) {
+    let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#, result.as_bytes()];
+    let text = Bytes::from([&text.concat()[..], b"}"].concat());
+    enqueue_answer(gate, stream, id, text);
+}
 
-    /// Answers a request about tasks with an error.
-    pub(crate) fn refuse_task(
-        &self,
-        gate: &mut Gate,
-        now: Instant,
-        stream: StreamId,
-        id: &Bytes,
-        (code, why): (i32, &str),
-        tool: Option<&str>,
-    ) {
-        self.note_refused_task(gate, tool, now);
-        self.enqueue_answer(gate, stream, id, error_answer(id, code, why, None));
-    }
+/// Answers a request about tasks with an error.
+pub(crate) fn refuse(
+    gate: &mut Gate,
+    stream: StreamId,
+    id: &Bytes,
+    (code, why): (i32, &str),
+    tool: Option<&str>,
+) {
+    note_refused(gate, tool);
+    enqueue_answer(gate, stream, id, error_answer(id, code, why, None));
+}
 
-    fn enqueue_answer(&self, gate: &mut Gate, stream: StreamId, id: &Bytes, text: Bytes) {
-        let item = Item {
-            order: 0,
-            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(id))),
-            payload: Payload::own(text),
-            guards: SmallVec::new(),
-            verdicts: SmallVec::new(),
-        };
-        gate.calls.enqueue_own(stream, item);
-    }
+fn enqueue_answer(gate: &mut Gate, stream: StreamId, id: &Bytes, text: Bytes) {
+    let item = Item {
+        order: 0,
+        kind: ItemKind::Whole(TransmitKind::Answer(Key::read(id))),
+        payload: Payload::own(text),
+        guards: SmallVec::new(),
+        verdicts: SmallVec::new(),
+    };
+    gate.calls.enqueue_own(stream, item);
 }
 
 /// The members of an object that have this name.

@@ -2,12 +2,10 @@
 //! tasks, and the tools that may run as tasks.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::progress::correlate::given_names::NameKey;
-use crate::progress::detached::DetachedWork;
 use crate::progress::durations::Expected;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
@@ -51,50 +49,54 @@ impl Policy {
     }
 }
 
-impl DetachedWork {
-    /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
-    /// `key`; `millis` is the time `now` in milliseconds since 1970.
-    pub fn enable_tasks(&mut self, now: Instant, key: NameKey, millis: u64) {
-        self.tasks.get_or_insert_default().enable(now, key, millis);
-    }
+/// What has been agreed on with the client about tasks.
+#[derive(Debug, Default)]
+pub(crate) struct TaskOffers {
+    /// The client has asked for the revision that has tasks of this form.
+    is_wanted: bool,
+    /// The client has been told that calls may be tasks.
+    pub(crate) is_offered: bool,
+    /// The client has been told a newer revision than the server's.
+    pub(crate) is_lifted: bool,
+}
 
+impl TaskOffers {
     /// Learns from `initialize` whether the client knows tasks.
-    pub(crate) fn note_task_client(&mut self, gate: &Gate, params: &Bytes) {
+    pub(crate) fn note_client(&mut self, gate: &Gate, params: &Bytes) {
         let date = json::member(params, "protocolVersion");
         let date = date.as_ref().and_then(|date| json::decode_str(date));
-        let Some(tasks) = &mut self.tasks else { return };
         // A task belongs to one connection. The filter of a single request, or of clients that
         // share a server, could not find the task of a later request.
-        tasks.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
+        self.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
             && gate.calls.policy.has_tasks()
             && gate.calls.streams.topology.is_whole()
             && !gate.calls.streams.topology.has_strangers();
-        (tasks.is_offered, tasks.is_lifted) = (false, false);
+        (self.is_offered, self.is_lifted) = (false, false);
     }
 
     /// The changes of an answer that tell its client of tasks.
-    pub(crate) fn task_offers(
+    pub(crate) fn changes(
         &mut self,
         gate: &Gate,
         id: CallId,
         message: &Message,
     ) -> Vec<(Range<usize>, Bytes)> {
-        if !self.tasks.as_ref().is_some_and(|tasks| tasks.is_wanted) {
+        if !self.is_wanted {
             return Vec::new();
         }
         let Some(call) = gate.calls.open.get(id) else { return Vec::new() };
         let Some(result) = message.result() else { return Vec::new() };
         match &*call.method {
-            mcp::INITIALIZE => self.offer_tasks(message.raw(), &result).unwrap_or_default(),
-            mcp::TOOLS_LIST if self.offers_tasks() => {
-                self.mark_tools(gate, message.raw(), &result).unwrap_or_default()
+            mcp::INITIALIZE => self.declare(message.raw(), &result).unwrap_or_default(),
+            mcp::TOOLS_LIST if self.is_offered => {
+                mark_tools(&gate.calls.policy, message.raw(), &result).unwrap_or_default()
             }
             _ => Vec::new(),
         }
     }
 
     /// Declares the capability, unless the server has tasks itself, or has no tools.
-    fn offer_tasks(&mut self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
+    fn declare(&mut self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
         let capabilities = json::member(result, "capabilities")?;
         let date = json::member(result, "protocolVersion")?;
         let revision = Revision::from_date(&json::decode_str(&date)?)?;
@@ -102,43 +104,37 @@ impl DetachedWork {
         if has("tasks") || !has("tools") || revision > Revision::V2025_11_25 {
             return None;
         }
-        let tasks = self.tasks.as_mut()?;
         let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
         // The client uses tasks only if the revision that has them is agreed on.
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));
-            tasks.is_lifted = true;
+            self.is_lifted = true;
         }
-        tasks.is_offered = true;
+        self.is_offered = true;
         Some(splices)
     }
+}
 
-    /// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
-    fn mark_tools(
-        &self,
-        gate: &Gate,
-        raw: &Bytes,
-        result: &Bytes,
-    ) -> Option<Vec<(Range<usize>, Bytes)>> {
-        let tools = json::member(result, "tools")?;
-        let (places, _) = json::elements(&tools)?;
-        let marked = places.into_iter().filter_map(|place| {
-            let tool = tools.slice(place);
-            let name = json::member(&tool, "name")?;
-            if !gate.calls.policy.offers_task(&json::decode_str(&name)?) {
-                return None;
+/// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
+fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
+    let tools = json::member(result, "tools")?;
+    let (places, _) = json::elements(&tools)?;
+    let marked = places.into_iter().filter_map(|place| {
+        let tool = tools.slice(place);
+        let name = json::member(&tool, "name")?;
+        if !policy.offers_task(&json::decode_str(&name)?) {
+            return None;
+        }
+        match json::member(&tool, "execution") {
+            None => first_member(raw, &tool, EXECUTION),
+            Some(execution) if json::member(&execution, "taskSupport").is_none() => {
+                first_member(raw, &execution, SUPPORT)
             }
-            match json::member(&tool, "execution") {
-                None => first_member(raw, &tool, EXECUTION),
-                Some(execution) if json::member(&execution, "taskSupport").is_none() => {
-                    first_member(raw, &execution, SUPPORT)
-                }
-                Some(_) => None,
-            }
-        });
-        Some(marked.collect())
-    }
+            Some(_) => None,
+        }
+    });
+    Some(marked.collect())
 }
 
 /// Puts a member before the other members of `object`, a part of `raw`. `None` if it is no object.

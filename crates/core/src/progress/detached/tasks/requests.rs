@@ -5,9 +5,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::draft::CallDraft;
+use crate::progress::correlate::open_calls::only;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::detached::DetachedWork;
-use crate::progress::detached::tasks::table::{KeptAnswer, TaskState};
+use crate::progress::detached::tasks::begin::{answer_request, refuse};
+use crate::progress::detached::tasks::table::{KeptAnswer, TaskState, TaskTable};
 use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::task::TaskEvent;
@@ -24,16 +25,9 @@ pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its ti
 /// The reason of the cancellation that the server gets.
 const CANCELLED: &str = "the client has cancelled the task";
 
-impl DetachedWork {
-    /// Whether a request is about tasks of Milepost's own.
-    pub(crate) fn is_for_tasks(&self, method: &str, message: &Message) -> bool {
-        let params = || message.params().unwrap_or_default();
-        let begins = || method == mcp::TOOLS_CALL && json::member(&params(), "task").is_some();
-        !self.in_batch && (method.starts_with(mcp::TASKS) || begins())
-    }
-
+impl TaskTable {
     /// Takes a request about tasks, and returns the message for the server.
-    pub(crate) fn task_request(
+    pub(crate) fn request(
         &mut self,
         gate: &mut Gate,
         now: Instant,
@@ -43,12 +37,12 @@ impl DetachedWork {
         draft: CallDraft,
     ) -> Payload {
         if method == mcp::TOOLS_CALL {
-            return self.begin_task(gate, now, stream, message, (method, tool), draft);
+            return self.begin(gate, now, stream, message, (method, tool), draft);
         }
         let client_id = Bytes::copy_from_slice(&draft.id.client);
         let id = message.params().and_then(|params| json::member(&params, "taskId"));
         let id = id.as_ref().and_then(|id| json::decode_str(id));
-        let task = id.as_ref().and_then(|id| self.task(id));
+        let task = id.as_ref().and_then(|id| self.get(id));
         let refused = match (method, &id, task) {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, None, _) => {
                 Some((INVALID_PARAMS, "params.taskId must be a string".to_owned()))
@@ -66,26 +60,31 @@ impl DetachedWork {
             _ => Some((METHOD_NOT_FOUND, format!("this server has no method {method:?}"))),
         };
         if let Some((code, why)) = refused {
-            self.refuse_task(gate, now, stream, &client_id, (code, &why), None);
+            refuse(gate, stream, &client_id, (code, &why), None);
             return Payload::default();
         }
         let id = id.unwrap_or_default().into_owned();
         match method {
-            mcp::TASKS_RESULT => self.wait_for_task(gate, now, stream, &id, draft),
-            mcp::TASKS_CANCEL => self.cancel_task(gate, now, &id),
+            mcp::TASKS_RESULT => self.wait_for(gate, now, stream, &id, draft),
+            mcp::TASKS_CANCEL => self.cancel(gate, now, &id),
             _ => {}
         }
         if method != mcp::TASKS_RESULT
-            && let Some(task) = self.task(&id)
+            && let Some(task) = self.get(&id)
         {
-            let shown = self.show_task(gate, now, task);
-            self.answer_task_request(gate, stream, &client_id, &shown);
+            let shown = task.show(gate, now, |at| self.date(at));
+            answer_request(gate, stream, &client_id, &shown);
         }
         Payload::default()
     }
 
+    /// Whether Milepost answers the requests of this method, which wait for a task.
+    pub(crate) fn answers(&self, method: &str) -> bool {
+        self.offers.is_offered && method == mcp::TASKS_RESULT
+    }
+
     /// Opens the call of a client that waits for the answer of a task.
-    fn wait_for_task(
+    fn wait_for(
         &mut self,
         gate: &mut Gate,
         now: Instant,
@@ -95,11 +94,11 @@ impl DetachedWork {
     ) {
         let client_id = Bytes::copy_from_slice(&draft.id.client);
         (draft.token, draft.signature) = (None, None);
-        let Some(call) = self.enter(gate, now, stream, mcp::TASKS_RESULT, None, draft) else {
+        let Some(call) = gate.enter(now, stream, (mcp::TASKS_RESULT, None), draft) else {
             let why = "too many requests are open on this upstream";
-            return self.refuse_task(gate, now, stream, &client_id, (INTERNAL_ERROR, why), None);
+            return refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), None);
         };
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.get_mut(id) else { return };
         task.details.waiting.push(call);
         if !task.is_running() {
             self.answer_waiting(gate, now, id, None);
@@ -110,25 +109,23 @@ impl DetachedWork {
     /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
         let method = gate.calls.open.get(call).map(|call| &*call.method);
-        if !method.is_some_and(|method| self.waits_for_task(method)) {
+        if !method.is_some_and(|method| self.answers(method)) {
             return false;
         }
-        if let Some(tasks) = &mut self.tasks {
-            tasks.forget_waiting(call);
-        }
+        self.forget_waiting(call);
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         true
     }
 
-    fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
-        let Some(task) = self.task(id) else { return };
+    fn cancel(&mut self, gate: &mut Gate, now: Instant, id: &str) {
+        let Some(task) = self.get(id) else { return };
         let (call, server_id) = (task.details.call, task.server_id.clone());
         gate.calls.to_server.cancel(&server_id, CANCELLED);
         gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
-        self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
+        self.close(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // A cancelled task counts as fetched, so that it is the first to be forgotten.
-        if let Some(task) = self.task_mut(id) {
+        if let Some(task) = self.get_mut(id) {
             task.fetch();
         }
         self.answer_waiting(gate, now, id, None);
@@ -136,43 +133,38 @@ impl DetachedWork {
 
     /// The task that a request of the server is about, and the request with its name for the stream where its client
     /// waits.
-    pub(crate) fn place_task_question(
+    pub(crate) fn place_question(
         &mut self,
         gate: &Gate,
         now: Instant,
         origin: Origin,
         message: &Message,
     ) -> Option<(CallId, (Option<StreamId>, Payload))> {
-        let call = self.task_asked_by_server(gate, origin, message)?;
-        let payload = self.related_request(call, message)?;
+        let call = self.asked_by_server(gate, origin, message)?;
+        let payload = self.of_call(call)?.related_request(message)?;
         let stream =
             self.waiting_stream(gate, call).or_else(|| gate.calls.streams.common_session_stream());
-        if let (Some(tasks), Some(id)) = (&mut self.tasks, message.id_key()) {
-            tasks.note_asked(call, id, now);
+        if let Some(id) = message.id_key() {
+            self.note_asked(call, id, now);
         }
         Some((call, (stream, payload)))
     }
 
     /// Whether a request of the server is about a task of Milepost's own.
-    pub(crate) fn is_about_own_task(&self, gate: &Gate, origin: Origin, message: &Message) -> bool {
-        self.task_asked_by_server(gate, origin, message).is_some()
+    pub(crate) fn is_asked(&self, gate: &Gate, origin: Origin, message: &Message) -> bool {
+        self.asked_by_server(gate, origin, message).is_some()
     }
 
     /// The task that a request of the server is about, if only that one can be meant.
-    fn task_asked_by_server(
-        &self,
-        gate: &Gate,
-        origin: Origin,
-        message: &Message,
-    ) -> Option<CallId> {
+    fn asked_by_server(&self, gate: &Gate, origin: Origin, message: &Message) -> Option<CallId> {
         // A `ping` asks no person, so the task does not require input.
-        if !self.offers_tasks() || message.method().as_deref() == Some(mcp::PING) {
+        if !self.offers.is_offered || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }
         let of_stream = gate.calls.open.sole_call_on(origin, &gate.calls.streams);
         let only = || {
             let calls = gate.calls.open.active(|call| call.is_tool_call());
-            crate::progress::correlate::open_calls::only(calls).ok()
+            only(calls).ok()
         };
         let call = of_stream.or_else(only)?;
         let task = gate.calls.open.get(call)?.task.as_ref()?;
@@ -181,14 +173,20 @@ impl DetachedWork {
 
     /// The stream on which a client waits for the task of a call.
     fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
-        let task = self.tasks.as_ref()?.of_call(call)?;
+        let task = self.of_call(call)?;
         let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.open.get(*id));
         waiting.map(|call| call.stream).find(|stream| gate.calls.streams.has_stream(*stream))
     }
 
     /// Whether the server works on the task that this request of the client made: its id means nothing any more.
-    pub(crate) fn made_task(&self, id: &Key) -> bool {
-        let tasks = self.tasks.as_ref().filter(|tasks| tasks.is_offered);
-        tasks.is_some_and(|tasks| tasks.made_by(id).is_some())
+    pub(crate) fn has_made(&self, id: &Key) -> bool {
+        self.offers.is_offered && self.made_by(id).is_some()
     }
+}
+
+/// Whether a request is about tasks of Milepost's own.
+pub(crate) fn is_for_tasks(method: &str, message: &Message) -> bool {
+    let params = || message.params().unwrap_or_default();
+    let begins = || method == mcp::TOOLS_CALL && json::member(&params(), "task").is_some();
+    method.starts_with(mcp::TASKS) || begins()
 }

@@ -5,13 +5,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::progress::correlate::call::TaskNotes;
-use crate::progress::detached::DetachedWork;
 use crate::progress::detached::tasks::offer::first_member;
 use crate::progress::detached::tasks::table::{KeptAnswer, TaskEnd, TaskState, TaskWork};
 use crate::progress::dialect::Fields;
 use crate::progress::gate::heartbeat;
 use crate::progress::gate::state::Gate;
-use crate::progress::ids::CallId;
 use crate::progress::one_line::one_line;
 use crate::progress::payload::{Payload, spliced};
 use crate::progress::policy::CallPolicy;
@@ -69,52 +67,40 @@ impl TaskWork {
         }
     }
 
-    fn related_member(&self) -> String {
-        format!(r#""{META_RELATED_TASK}":{{"taskId":"{}"}}"#, self.details.id)
-    }
-}
-
-impl DetachedWork {
-    /// A task, as JSON.
-    pub(crate) fn show_task(&self, gate: &Gate, now: Instant, work: &TaskWork) -> String {
-        let task = &work.details;
-        let call = gate.calls.open.get(task.call).filter(|_| work.is_running());
-        let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
-        let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
-        let words = self.task_words(gate, now, work, notes);
-        format!(
-            r#"{{"taskId":"{}","status":"{}","statusMessage":{},"createdAt":"{}","lastUpdatedAt":"{}","ttl":{},"pollInterval":{POLL_INTERVAL_MS}}}"#,
-            task.id,
-            work.status(),
-            String::from_utf8_lossy(&json::quote(&words)),
-            self.date(work.began),
-            self.date(updated),
-            work.ttl().as_millis(),
-        )
-    }
-
-    fn date(&self, at: Instant) -> String {
-        self.tasks.as_ref().map(|tasks| tasks.date(at)).unwrap_or_default()
-    }
-
     /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
-    pub(crate) fn related_request(&self, call: CallId, message: &Message) -> Option<Payload> {
-        let task = self.tasks.as_ref()?.of_call(call)?;
-        let splice = task.related(message, &message.params()?)?;
+    pub(crate) fn related_request(&self, message: &Message) -> Option<Payload> {
+        let splice = self.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
     }
 
-    /// The status of a task in words for people.
-    fn task_words(
+    /// The task, as JSON. `date`: the text of a moment.
+    pub(crate) fn show(
         &self,
         gate: &Gate,
         now: Instant,
-        work: &TaskWork,
-        notes: Option<&TaskNotes>,
+        date: impl Fn(Instant) -> String,
     ) -> String {
-        let task = &work.details;
-        let took = || heartbeat::spell(task.changed.saturating_duration_since(work.began));
-        if let Some(TaskEnd { state, answer }) = work.answer() {
+        let task = &self.details;
+        let call = gate.calls.open.get(task.call).filter(|_| self.is_running());
+        let notes = call.and_then(|call| call.task.as_ref()?.notes.as_deref());
+        let updated = notes.map_or(task.changed, |notes| notes.at.max(task.changed));
+        let words = self.words(gate, now, notes);
+        format!(
+            r#"{{"taskId":"{}","status":"{}","statusMessage":{},"createdAt":"{}","lastUpdatedAt":"{}","ttl":{},"pollInterval":{POLL_INTERVAL_MS}}}"#,
+            task.id,
+            self.status(),
+            String::from_utf8_lossy(&json::quote(&words)),
+            date(self.began),
+            date(updated),
+            self.ttl().as_millis(),
+        )
+    }
+
+    /// The status of a task in words for people.
+    fn words(&self, gate: &Gate, now: Instant, notes: Option<&TaskNotes>) -> String {
+        let task = &self.details;
+        let took = || heartbeat::spell(task.changed.saturating_duration_since(self.began));
+        if let Some(TaskEnd { state, answer }) = self.answer() {
             return match answer {
                 _ if *state == TaskState::Completed => format!("done in {}", took()),
                 KeptAnswer::None(why) => one_line(why, ""),
@@ -129,8 +115,8 @@ impl DetachedWork {
         if !task.asked.is_empty() {
             return one_line(&task.tool, ": the server waits for an answer");
         }
-        let running = work.age(now);
-        let heard = gate.calls.received_at.map_or(work.began, |heard| heard.max(work.began));
+        let running = self.age(now);
+        let heard = gate.calls.received_at.map_or(self.began, |heard| heard.max(self.began));
         let silence = now.saturating_duration_since(heard);
         let last = notes.map(TaskNotes::words).unwrap_or_default();
         let last = Some(&*last).filter(|words| !words.is_empty());
@@ -141,6 +127,10 @@ impl DetachedWork {
             }
             None => heartbeat::text(&task.tool, last, running, silence),
         }
+    }
+
+    fn related_member(&self) -> String {
+        format!(r#""{META_RELATED_TASK}":{{"taskId":"{}"}}"#, self.details.id)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::progress::correlate::given_names::NameKey;
 use crate::progress::detached::store::{KeptBytes, Work, WorkStore};
 use crate::progress::detached::tasks::date::rfc_3339;
+use crate::progress::detached::tasks::offer::TaskOffers;
 use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
@@ -94,19 +95,14 @@ struct TaskClock {
 #[derive(Debug, Default)]
 pub(crate) struct TaskTable {
     clock: Option<TaskClock>,
-    /// The client has asked for the revision that has tasks of this form.
-    pub(crate) is_wanted: bool,
-    /// The client has been told that calls may be tasks.
-    pub(crate) is_offered: bool,
-    /// The client has been told a newer revision than the server's.
-    pub(crate) is_lifted: bool,
+    pub(crate) offers: TaskOffers,
     pub(crate) works: WorkStore<OwnTask, TaskEnd>,
     count: u64,
 }
 
 impl TaskTable {
-    /// Sets the source of the ids and the dates of tasks. `millis`: the time `now` in milliseconds
-    /// since 1970.
+    /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
+    /// `key`; `millis` is the time `now` in milliseconds since 1970.
     pub(crate) fn enable(&mut self, now: Instant, key: NameKey, millis: u64) {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }

@@ -1,0 +1,124 @@
+//! The answers to calls that go on without their clients, and the ends of such calls.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::progress::detached::kept_room::KeptRoom;
+use crate::progress::detached::late::calls::{LateCalls, LateWork};
+use crate::progress::event::FilterEvent;
+use crate::progress::event::late::LateEvent;
+use crate::progress::gate::state::Gate;
+use crate::progress::ids::Principal;
+use crate::progress::verdict::{Reason, Verdict};
+use crate::protocol::jsonrpc::{Key, Message};
+
+/// The reason in the cancellation of work whose client did not come back.
+const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
+
+impl LateCalls {
+    /// Gives up the calls that a client has left, because the client makes another call.
+    pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
+        self.forget_given(who);
+        for work in self.works.take_if(|work| work.details.principal == who) {
+            give_up(gate, now, &work, LateEvent::MovedOn);
+        }
+    }
+
+    /// Gives up the calls whose time is over.
+    pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
+        for call in self.take_over(now) {
+            give_up(gate, now, &call, LateEvent::Expired);
+        }
+    }
+
+    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
+    fn id_of_answer(&self, gate: &Gate, id: &Key) -> Option<Key> {
+        let ledger = &gate.calls.open.ledger;
+        // An open request with exactly this id goes before work that its client has given up.
+        if self.any_running().is_none() || ledger.by_id(id).is_some() {
+            return None;
+        }
+        if self.works.running(id).is_some() {
+            return Some(id.clone());
+        }
+        // An exact name, also that of an ended request, goes before another spelling.
+        let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
+        is_unknown.then(|| self.running_in_other_spelling(id)).flatten()
+    }
+
+    /// Whether an answer with this id is for a call that goes on without its client.
+    pub(crate) fn is_answer(&self, gate: &Gate, id: &Key) -> bool {
+        self.id_of_answer(gate, id).is_some()
+    }
+
+    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
+    /// call. `None` if the answer is for no call that goes on without its client.
+    pub(crate) fn room(
+        &self,
+        gate: &Gate,
+        id: Option<&Key>,
+        kept_room: &KeptRoom,
+    ) -> Option<usize> {
+        let some = self.any_running().filter(|_| id.is_none_or(|id| self.is_answer(gate, id)));
+        let room = some?.details.policy.call.late.bytes;
+        Some(room.saturating_sub(self.bytes()).min(kept_room.left()))
+    }
+
+    /// Takes the answer to a call that goes on without its client. Returns false if the answer
+    /// belongs to another call.
+    pub(crate) fn take_answer(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        message: &Message,
+        number: u64,
+        kept_room: &mut KeptRoom,
+    ) -> bool {
+        let key = message.id_key().and_then(|key| self.id_of_answer(gate, &key));
+        let Some(key) = key else { return false };
+        let is_taken = kept_room.take(message.raw().len());
+        let bytes = message.raw().len() + self.bytes();
+        let Some(work) = self.works.running_mut(&key) else { return false };
+        work.until = now + work.details.terms().finished;
+        let has_room = is_taken && bytes <= work.details.policy.call.late.bytes;
+        let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
+        gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
+        if event == LateEvent::Finished {
+            // A copy: the answer may wait for minutes, and would keep a whole read buffer.
+            work.finish(Message::parse(Bytes::copy_from_slice(message.raw())));
+        } else {
+            self.works.take_running(&key);
+        }
+        // If a client fetches the answer later, it gets a message of Milepost's own.
+        gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::CancelledAnswer));
+        true
+    }
+
+    /// Forgets a call that goes on without its client, because its answer cannot be kept.
+    pub(crate) fn drop_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
+        if let Some(work) = self.works.take_running(id) {
+            note(gate, now, &work, LateEvent::Dropped);
+        }
+    }
+
+    /// Forgets the calls that go on without their clients, because the server has ended.
+    pub(crate) fn drop_all(&mut self, gate: &mut Gate, now: Instant) {
+        for work in self.take_all() {
+            note(gate, now, &work, LateEvent::Dropped);
+        }
+    }
+}
+
+/// Gives up a call whose answer no client will get, and tells the server to stop its work.
+fn give_up(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
+    note(gate, now, work, event);
+    if work.is_running() {
+        gate.calls.to_server.cancel(&work.server_id, NOBODY_CAME);
+    }
+}
+
+/// Tells of an event of a call that goes on without its client.
+pub(super) fn note(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
+    gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
+}
