@@ -6,6 +6,7 @@ use crate::progress::dialect::TextSource;
 use crate::progress::filter::Filter;
 use crate::progress::input::{FilterScope, Input, InputResult, ONLY};
 use crate::progress::intake::state::Intake;
+use crate::progress::intake::text_source::hear;
 use crate::progress::verdict::Repair;
 use crate::progress::{Origin, StreamKind, StreamPacing};
 use crate::protocol::jsonrpc::Message;
@@ -31,7 +32,7 @@ impl Filter {
             Input::HandleLast(Some((origin, message))) | Input::HandleForeign(origin, message) => {
                 return InputResult::Server(intake.server_message_here(now, *origin, message));
             }
-            Input::HearLog(origin, message) => intake.hear(now, *origin, message),
+            Input::HearLog(origin, message) => hear(&mut intake.gate, now, *origin, message),
             Input::FindStream(origin, message) => {
                 return InputResult::Stream(
                     intake.gate.calls.stream_of_arrived(now, *origin, message),

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{for_client, with_client_names};
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
@@ -14,6 +15,7 @@ use crate::progress::event::{FilterEvent, Origin, RefusalRule};
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::server::Unread;
 use crate::progress::intake::state::Intake;
+use crate::progress::intake::text_source::text_from_log;
 use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::streams::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
@@ -50,28 +52,6 @@ struct Group {
 }
 
 impl Intake {
-    /// Whether the objects of an opaque message, which are on one line, are separated: because
-    /// their streams may differ, or because no client can read the line.
-    pub(crate) fn is_split(&self, message: &Message) -> bool {
-        // Where clients share the server, text that may be read in two ways is never split on a
-        // guess.
-        let may_differ = self.gate.calls.streams.topology.has_many_streams()
-            && message.elements().nth(1).is_some();
-        may_differ
-            || !self.gate.calls.streams.topology.has_strangers()
-                && self.gate.calls.policy.call.answers.split_line
-                && !self.gate.calls.policy.call.observes()
-                && message.on_one_line().is_some()
-    }
-
-    /// Refuses a batch that is too long to be read, where clients share the server.
-    pub(crate) fn refuse_long_batch(&mut self, stream: StreamId) -> Payload {
-        let why = format!("a batch of more than {BATCH_MAX} messages");
-        self.gate.calls.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
-        self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::LongBatch));
-        Payload::default()
-    }
-
     /// Takes several messages in one. Only 2025-03-26 has arrays: clients of other revisions get
     /// each message alone. `done`: the repairs of the frame around them.
     pub(crate) fn dispatch_batch(
@@ -117,7 +97,8 @@ impl Intake {
                 continue;
             }
             let claims = self.gate.calls.policy.claims_progress(element);
-            let place = claims.then(|| self.progress_place(origin, element)).flatten();
+            let place =
+                claims.then(|| progress_place(&mut self.gate.calls, origin, element)).flatten();
             // Progress must keep its distance from the answers around it.
             if claims && self.gate.calls.open.is_paced(place, &self.gate.calls.streams) {
                 let done = Repairs::from_iter([Repair::Batch]);
@@ -151,7 +132,7 @@ impl Intake {
                 group.verdicts.push(MessageVerdict { number, call, verdict });
             }
         }
-        self.send_groups(message, groups, untouched, done);
+        send_groups(&mut self.gate.calls, message, groups, untouched, done);
     }
 
     fn dispatch_elements(
@@ -168,47 +149,6 @@ impl Intake {
             // The repairs of the frame count once, for the first element.
             done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
             self.dispatch(now, origin, &element, std::mem::take(&mut done));
-        }
-    }
-
-    /// Sends the original array if all elements stay together; else one array for each group.
-    fn send_groups(
-        &mut self,
-        message: &Message,
-        groups: Vec<Group>,
-        untouched: bool,
-        done: Repairs,
-    ) {
-        let split = groups.len() > 1;
-        let last = groups.len().saturating_sub(1);
-        for (index, group) in groups.into_iter().enumerate() {
-            let Group { stream, mut kept, guards, mut verdicts } = group;
-            let (kind, payload) = if untouched && !split {
-                (TransmitKind::of(message), Payload::of(message))
-            } else {
-                let text = match kept.pop() {
-                    Some(only) if split && kept.is_empty() => only,
-                    end => {
-                        kept.extend(end);
-                        Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
-                    }
-                };
-                // The rest of the frame (an event id, the blank line) goes out with the last group.
-                let kind = TransmitKind::of(&Message::parse(text.clone()));
-                let own = Payload::own(text);
-                (kind, if index == last { own.in_place_of(message.framing()) } else { own })
-            };
-            for judged in verdicts.iter_mut().filter(|_| split) {
-                judged.verdict = judged.verdict.with(Repair::Batch);
-            }
-            // One frame is one repair, however many messages are in it.
-            if let Some(judged) = verdicts.last_mut().filter(|_| index == last) {
-                judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
-            }
-            let kind = ItemKind::Array(kind);
-            let item = Item { order: 0, kind, payload, guards, verdicts };
-            let calls = &mut self.gate.calls;
-            calls.streams.enqueue(stream, item, &mut calls.events);
         }
     }
 
@@ -235,7 +175,7 @@ impl Intake {
         }
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
-            self.text_from_log(now, origin, element);
+            text_from_log(&mut self.gate, now, origin, element);
         }
         match placed {
             Err(reason) => Element::withheld(None, reason),
@@ -247,14 +187,6 @@ impl Intake {
                 Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
             }
         }
-    }
-
-    /// The stream of the call that progress is about.
-    fn progress_place(&mut self, origin: Origin, element: &Message) -> Option<StreamId> {
-        let calls = &mut self.gate.calls;
-        let is_sought = calls.streams.topology.has_many_streams();
-        let meant = is_sought.then(|| calls.find_stream(origin, element, false)).flatten();
-        meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
     }
 
     /// Decides on progress that stays inside its array. The array goes out as a whole, so its
@@ -275,7 +207,7 @@ impl Intake {
             Err(Unread::Withheld(reason)) => return Element::withheld(None, reason),
             Err(Unread::Refused(id, about, reason)) => {
                 let refused = Element::withheld(Some(id), reason);
-                return self.unless_observed(id, message, &about, refused);
+                return unless_observed(&self.gate.calls, id, message, &about, refused);
             }
             Err(Unread::NotTaken(id, about)) => {
                 let call = self.gate.calls.open.get(id);
@@ -317,21 +249,89 @@ impl Intake {
             }
             Err(reason) => Element::withheld(Some(id), reason),
         };
-        self.unless_observed(id, message, &pending.report.about, judged)
+        unless_observed(&self.gate.calls, id, message, &pending.report.about, judged)
     }
+}
 
-    /// An element about a call: as it was judged, or as it came where the call is observed beside others.
-    fn unless_observed(
-        &self,
-        id: CallId,
-        message: &Message,
-        about: &About,
-        judged: Element,
-    ) -> Element {
-        let call = self.gate.calls.open.get(id).filter(|call| call.is_observed());
-        let Some(call) = call else { return judged };
-        let payload =
-            Some(with_client_names(call, message, about, self.gate.calls.streams.topology));
-        Element { stream: Some(call.stream), payload, verdict: Verdict::Forwarded, ..judged }
+/// Whether the objects of an opaque message, which are on one line, are separated: because
+/// their streams may differ, or because no client can read the line.
+pub(crate) fn is_split(calls: &Correlator, message: &Message) -> bool {
+    // Where clients share the server, text that may be read in two ways is never split on a
+    // guess.
+    let may_differ =
+        calls.streams.topology.has_many_streams() && message.elements().nth(1).is_some();
+    may_differ
+        || !calls.streams.topology.has_strangers()
+            && calls.policy.call.answers.split_line
+            && !calls.policy.call.observes()
+            && message.on_one_line().is_some()
+}
+
+/// Refuses a batch that is too long to be read, where clients share the server.
+pub(crate) fn refuse_long_batch(calls: &mut Correlator, stream: StreamId) -> Payload {
+    let why = format!("a batch of more than {BATCH_MAX} messages");
+    calls.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
+    calls.events.push_back(FilterEvent::Refused(RefusalRule::LongBatch));
+    Payload::default()
+}
+
+/// Sends the original array if all elements stay together; else one array for each group.
+fn send_groups(
+    calls: &mut Correlator,
+    message: &Message,
+    groups: Vec<Group>,
+    untouched: bool,
+    done: Repairs,
+) {
+    let split = groups.len() > 1;
+    let last = groups.len().saturating_sub(1);
+    for (index, group) in groups.into_iter().enumerate() {
+        let Group { stream, mut kept, guards, mut verdicts } = group;
+        let (kind, payload) = if untouched && !split {
+            (TransmitKind::of(message), Payload::of(message))
+        } else {
+            let text = match kept.pop() {
+                Some(only) if split && kept.is_empty() => only,
+                end => {
+                    kept.extend(end);
+                    Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
+                }
+            };
+            // The rest of the frame (an event id, the blank line) goes out with the last group.
+            let kind = TransmitKind::of(&Message::parse(text.clone()));
+            let own = Payload::own(text);
+            (kind, if index == last { own.in_place_of(message.framing()) } else { own })
+        };
+        for judged in verdicts.iter_mut().filter(|_| split) {
+            judged.verdict = judged.verdict.with(Repair::Batch);
+        }
+        // One frame is one repair, however many messages are in it.
+        if let Some(judged) = verdicts.last_mut().filter(|_| index == last) {
+            judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
+        }
+        let kind = ItemKind::Array(kind);
+        let item = Item { order: 0, kind, payload, guards, verdicts };
+        calls.streams.enqueue(stream, item, &mut calls.events);
     }
+}
+
+/// The stream of the call that progress is about.
+fn progress_place(calls: &mut Correlator, origin: Origin, element: &Message) -> Option<StreamId> {
+    let is_sought = calls.streams.topology.has_many_streams();
+    let meant = is_sought.then(|| calls.find_stream(origin, element, false)).flatten();
+    meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
+}
+
+/// An element about a call: as it was judged, or as it came where the call is observed beside others.
+fn unless_observed(
+    calls: &Correlator,
+    id: CallId,
+    message: &Message,
+    about: &About,
+    judged: Element,
+) -> Element {
+    let call = calls.open.get(id).filter(|call| call.is_observed());
+    let Some(call) = call else { return judged };
+    let payload = Some(with_client_names(call, message, about, calls.streams.topology));
+    Element { stream: Some(call.stream), payload, verdict: Verdict::Forwarded, ..judged }
 }

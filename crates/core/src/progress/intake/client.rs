@@ -14,7 +14,7 @@ use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, RefusalRule};
 use crate::progress::ids::{MappedId, StreamId};
-use crate::progress::intake::batch::BATCH_MAX;
+use crate::progress::intake::batch::{BATCH_MAX, refuse_long_batch};
 use crate::progress::intake::request_members::RequestMembers;
 use crate::progress::intake::state::Intake;
 use crate::progress::payload::{Payload, spliced, within};
@@ -49,7 +49,7 @@ impl Intake {
         match message.kind() {
             Kind::Batch if message.elements().nth(BATCH_MAX).is_some() => {
                 if self.gate.calls.streams.topology.has_strangers() {
-                    return self.refuse_long_batch(stream);
+                    return refuse_long_batch(&mut self.gate.calls, stream);
                 }
                 // The batch goes to the server unread: its answers must not count as orphans.
                 self.gate.calls.open.mark_incomplete();

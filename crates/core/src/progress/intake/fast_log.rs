@@ -8,8 +8,9 @@ use memchr::memmem::Finder;
 
 use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::dialect::plain_progress::LENGTH_MAX;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::StreamId;
-use crate::progress::intake::state::Intake;
+use crate::progress::intake::fast_path::{FastPaths, is_unhindered};
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{mcp, unicode};
@@ -17,20 +18,22 @@ use crate::protocol::{mcp, unicode};
 static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
 static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
-impl Intake {
+impl FastPaths {
     /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
-    /// Any other message returns false and changes nothing.
-    pub(crate) fn fast_log(
+    /// Any other message returns false and changes nothing. `messages`: the number of messages so far.
+    pub(crate) fn forward_log(
         &mut self,
+        gate: &mut Gate,
+        messages: &mut u64,
         now: Instant,
         stream: StreamId,
         arrived: &ArrivedMessage<'_>,
     ) -> bool {
         let text = arrived.text;
-        if text.len() > LENGTH_MAX || !self.is_unhindered(stream) || !self.forwards_logs() {
+        if text.len() > LENGTH_MAX || !is_unhindered(gate, stream) || !forwards_logs(gate) {
             return false;
         }
-        let sole = self.gate.calls.open.sole_mut();
+        let sole = gate.calls.open.sole_mut();
         let call = sole.filter(|(_, call)| call.stream == stream && call.is_quiet());
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
@@ -49,14 +52,14 @@ impl Intake {
             }
             self.log_templates.note(&message);
         }
-        self.gate.calls.received_at = Some(now);
-        let number = self.next_number();
-        self.gate.calls.events.push_verdict(number, Some(id), Verdict::Forwarded);
+        gate.calls.received_at = Some(now);
+        *messages += 1;
+        gate.calls.events.push_verdict(*messages, Some(id), Verdict::Forwarded);
         true
     }
+}
 
-    /// Whether no log message is read as progress.
-    fn forwards_logs(&mut self) -> bool {
-        self.gate.calls.names.elsewhere.is_empty() && self.gate.calls.policy.forwards_logs()
-    }
+/// Whether no log message is read as progress.
+fn forwards_logs(gate: &mut Gate) -> bool {
+    gate.calls.names.elsewhere.is_empty() && gate.calls.policy.forwards_logs()
 }

@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use crate::progress::correlate::call::{Call, ProtocolValues};
 use crate::progress::dialect::plain_progress::{PlainMembers, PlainProgress};
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::StreamId;
-use crate::progress::intake::state::Intake;
+use crate::progress::intake::log_template::LogTemplates;
+use crate::progress::intake::template::Templates;
 use crate::progress::policy::{Coalesce, Messages, StreamPacing, ValueFrom};
 use crate::progress::streams::stream::StreamKind;
 use crate::progress::value::is_total_of;
@@ -26,23 +28,30 @@ pub(crate) enum FastForward<'a> {
     Unread,
 }
 
-impl Intake {
-    /// Takes a server message on `stream`, if the message is progress that can be forwarded
-    /// unchanged and at once. Any other message returns false and changes nothing.
-    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
-        matches!(self.fast_forward(now, stream, text), FastForward::Done)
-    }
+/// The fast paths of messages on the stream of their only call, with the shapes of the last messages there.
+#[derive(Debug, Default)]
+pub(crate) struct FastPaths {
+    /// The shapes of the last plain progress.
+    pub(super) templates: Templates,
+    /// The shapes of the last log messages.
+    pub(super) log_templates: LogTemplates,
+}
 
-    pub(crate) fn fast_forward<'a>(
+impl FastPaths {
+    /// Takes a server message on `stream`, if the message is progress that can be forwarded
+    /// unchanged and at once. Any other message changes nothing. `messages`: the number of messages so far.
+    pub(crate) fn forward<'a>(
         &mut self,
+        gate: &mut Gate,
+        messages: &mut u64,
         now: Instant,
         stream: StreamId,
         text: &'a [u8],
     ) -> FastForward<'a> {
-        if !self.is_unhindered(stream) {
+        if !is_unhindered(gate, stream) {
             return FastForward::Unread;
         }
-        let Some((id, call)) = self.gate.calls.open.sole_mut() else {
+        let Some((id, call)) = gate.calls.open.sole_mut() else {
             return FastForward::Unread;
         };
         let policy = call.settings();
@@ -72,33 +81,31 @@ impl Intake {
         };
         call.note_plain(now, &plain);
         let is_unplanned = call.wake.is_none();
-        self.gate.calls.received_at = Some(now);
-        let number = self.next_number();
-        self.gate.calls.events.push_verdict(number, Some(id), Verdict::Forwarded);
+        gate.calls.received_at = Some(now);
+        *messages += 1;
+        gate.calls.events.push_verdict(*messages, Some(id), Verdict::Forwarded);
         // A wake that is already planned may be too early now: when it comes, the time of the
         // heartbeat is worked out again.
         if is_unplanned {
-            self.gate.schedule(id);
+            gate.schedule(id);
         }
         FastForward::Done
     }
+}
 
-    /// Whether messages on this stream can be forwarded without waiting.
-    pub(crate) fn is_unhindered(&self, id: StreamId) -> bool {
-        // Where one of these conditions does not hold, the ordinary path would do more than forward
-        // the message: wait, keep an order, withhold, or rename.
-        self.gate.calls.streams.get(&id).is_some_and(|stream| {
-            stream.kind == StreamKind::Exchange
-                && stream.pacing == StreamPacing::Immediate
-                && stream.queue.is_empty()
-                && !stream.replays
-                && stream.midway.is_none()
-        }) && !self.gate.calls.policy.observes()
-            && !self.gate.calls.streams.topology.has_strangers()
-            && !self.gate.calls.streams.client_is_slow
-            && self.large_messages.is_empty()
-            && self.done.is_empty()
-    }
+/// Whether messages on this stream can be forwarded without waiting.
+pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
+    // Where one of these conditions does not hold, the ordinary path would do more than forward
+    // the message: wait, keep an order, withhold, or rename.
+    gate.calls.streams.get(&id).is_some_and(|stream| {
+        stream.kind == StreamKind::Exchange
+            && stream.pacing == StreamPacing::Immediate
+            && stream.queue.is_empty()
+            && !stream.replays
+            && stream.midway.is_none()
+    }) && !gate.calls.policy.observes()
+        && !gate.calls.streams.topology.has_strangers()
+        && !gate.calls.streams.client_is_slow
 }
 
 impl Call {

@@ -19,10 +19,10 @@ use crate::progress::dialect::{Dialect, standard};
 use crate::progress::event::Origin;
 use crate::progress::gate::Rendered;
 use crate::progress::gate::hold::plan;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::fast_path::FastForward;
+use crate::progress::intake::fast_path::{FastForward, FastPaths};
 use crate::progress::intake::server::total_of;
-use crate::progress::intake::state::Intake;
 use crate::progress::policy::{StreamPacing, ValueFrom};
 use crate::progress::streams::stream::StreamKind;
 use crate::progress::topology::Topology;
@@ -43,161 +43,157 @@ pub enum FastPath {
     Kept,
 }
 
-impl Intake {
+impl FastPaths {
     /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
-    pub fn fast_repair(
+    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only; `messages` is the number
+    /// of messages so far.
+    pub(crate) fn repair(
         &mut self,
+        gate: &mut Gate,
+        messages: &mut u64,
         now: Instant,
         stream: StreamId,
         arrived: ArrivedMessage<'_>,
         is_elsewhere: impl FnOnce(&Key) -> bool,
     ) -> FastPath {
         let text = arrived.text;
-        let read = match self.fast_forward(now, stream, text) {
+        let read = match self.forward(gate, messages, now, stream, text) {
             FastForward::Done => return FastPath::Unchanged,
             FastForward::Read(members) => Some(members),
             FastForward::Unread => None,
         };
         let Some(members) = read.or_else(|| self.templates.read(text)) else {
-            let is_log = self.fast_log(now, stream, &arrived);
+            let is_log = self.forward_log(gate, messages, now, stream, &arrived);
             return if is_log { FastPath::Unchanged } else { FastPath::NotTaken };
         };
-        if !self.has_sole_reporter(stream) {
+        if !has_sole_reporter(gate, stream) {
             return FastPath::NotTaken;
         }
         let source = arrived.source;
-        let meant = self.meaning_of(Origin::Stream(stream), (source, members.token), is_elsewhere);
+        let meant = meaning_of(gate, Origin::Stream(stream), (source, members.token), is_elsewhere);
         let Some(meant) = meant else { return FastPath::NotTaken };
-        self.gate.calls.received_at = Some(now);
-        let number = self.next_number();
+        gate.calls.received_at = Some(now);
+        *messages += 1;
+        let number = *messages;
         let taken = meant.map_err(|reason| (None, reason));
-        let taken = taken.and_then(|meant| self.take_plain(now, number, meant, &members, &arrived));
+        let taken =
+            taken.and_then(|meant| take_plain(gate, now, number, meant, &members, &arrived));
         taken.unwrap_or_else(|(id, reason)| {
-            self.gate.calls.events.push_verdict(number, id, Verdict::Withheld(reason));
+            gate.calls.events.push_verdict(number, id, Verdict::Withheld(reason));
             FastPath::Kept
         })
     }
+}
 
-    /// The text that is to be written in the place of the last message ([`FastPath::Rewritten`]).
-    pub fn rewritten(&self) -> &[u8] {
-        &self.gate.rewritten
+/// The call that the token of a message means on the stream of a single call; `None` if it may be a call of
+/// another session.
+fn meaning_of(
+    gate: &mut Gate,
+    origin: Origin,
+    (source, token): (&Bytes, Option<&[u8]>),
+    is_elsewhere: impl FnOnce(&Key) -> bool,
+) -> Option<Result<Attributed, Reason>> {
+    let known = token.and_then(|token| gate.calls.names.known_token(token, &gate.calls.open));
+    if let Some(known) = known {
+        let may_be_elsewhere = !known.is_given && is_elsewhere(&known.key);
+        return (!may_be_elsewhere).then_some(Ok(known.means));
     }
+    let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
+    let about = About { token: key, ..About::default() };
+    if let Some(token) = &about.token {
+        // The filter of one request knows only that request: a token that is not known here may
+        // belong to another request of the session, which the ordinary path asks.
+        let is_of_another = gate.calls.streams.topology == Topology::RequestOfSession
+            && !gate.calls.names.knows_token(token, &gate.calls.open);
+        if is_of_another || !gate.calls.open.has_token(token) && is_elsewhere(token) {
+            return None;
+        }
+    }
+    let means = gate.calls.attribute(&about, origin);
+    if let (Ok(means), Some(token), Some(key)) = (means, token, about.token) {
+        gate.calls.names.note_token(token, key, means, &gate.calls.open);
+    }
+    Some(means)
+}
 
-    /// The call that the token of a message means on the stream of a single call; `None` if it may be a call of
-    /// another session.
-    fn meaning_of(
-        &mut self,
-        origin: Origin,
-        (source, token): (&Bytes, Option<&[u8]>),
-        is_elsewhere: impl FnOnce(&Key) -> bool,
-    ) -> Option<Result<Attributed, Reason>> {
-        let known =
-            token.and_then(|token| self.gate.calls.names.known_token(token, &self.gate.calls.open));
-        if let Some(known) = known {
-            let may_be_elsewhere = !known.is_given && is_elsewhere(&known.key);
-            return (!may_be_elsewhere).then_some(Ok(known.means));
-        }
-        let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
-        let about = About { token: key, ..About::default() };
-        if let Some(token) = &about.token {
-            // The filter of one request knows only that request: a token that is not known here may
-            // belong to another request of the session, which the ordinary path asks.
-            let is_of_another = self.gate.calls.streams.topology == Topology::RequestOfSession
-                && !self.gate.calls.names.knows_token(token, &self.gate.calls.open);
-            if is_of_another || !self.gate.calls.open.has_token(token) && is_elsewhere(token) {
-                return None;
-            }
-        }
-        let means = self.gate.calls.attribute(&about, origin);
-        if let (Ok(means), Some(token), Some(key)) = (means, token, about.token) {
-            self.gate.calls.names.note_token(token, key, means, &self.gate.calls.open);
-        }
-        Some(means)
+/// Takes the progress with these members. `mended`: the repair of the token that was needed to
+/// find the call. An error is the reason for which the message is withheld, with its call.
+fn take_plain(
+    gate: &mut Gate,
+    now: Instant,
+    number: u64,
+    (id, mended): Attributed,
+    members: &PlainMembers<'_>,
+    arrived: &ArrivedMessage<'_>,
+) -> Result<FastPath, (Option<CallId>, Reason)> {
+    let mut report = standard::view_of(members);
+    let Some(call) = gate.calls.open.get_mut(id) else {
+        return Err((None, Reason::Unknown));
+    };
+    call.admit_plain(&mut report, members.token, mended).map_err(|reason| (Some(id), reason))?;
+    let scale = call.settings().scale.map(total_of);
+    if let (Some(scale), Some(figure)) = (&scale, &mut report.figure)
+        && figure.total.is_none_or(|total| total.value <= 0.0)
+    {
+        figure.total = Some(scale.view());
+        report.repairs.add(Repair::Total);
     }
+    let mut in_words = None;
+    if report.figure.is_some() {
+        call.reports.protocol_values = ProtocolValues::Members;
+    } else {
+        in_words = report.message.and_then(|words| call.figure_in_words(words));
+        report.in_words = true;
+    }
+    report.figure = report.figure.or_else(|| in_words.as_ref().map(ProgressValue::view));
+    call.reports.has_figure |= report.figure.is_some();
+    let planned = plan(&gate.calls.streams, now, call, &report);
+    let waits = planned.thinning != Thinning::No || planned.due > now;
+    if waits || call.pending.first().is_some() {
+        gate.hold_view(now, id, number, &report, planned, arrived);
+        return Ok(FastPath::Kept);
+    }
+    // The ordinary path gives each report a place in the order. Both paths must count alike.
+    gate.calls.streams.next_order();
+    let form = (Repairs::default(), report.repairs.is_empty());
+    let rendered = gate.render_view(now, id, &report, form);
+    // A wake that is already planned may be too early now: when it comes, the time of the
+    // heartbeat is worked out again.
+    if gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
+        gate.schedule(id);
+    }
+    let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
+        Rendered::AsCame => (FastPath::Unchanged, Verdict::Forwarded),
+        Rendered::WithoutTotal(repairs) => {
+            let total = report.figure.and_then(|figure| figure.total);
+            gate.leave_total_out(arrived.text, total);
+            (FastPath::Rewritten, Verdict::Repaired(repairs))
+        }
+        Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
+    };
+    gate.calls.events.push_verdict(number, Some(id), verdict);
+    Ok(fate)
+}
 
-    /// Takes the progress with these members. `mended`: the repair of the token that was needed to
-    /// find the call. An error is the reason for which the message is withheld, with its call.
-    fn take_plain(
-        &mut self,
-        now: Instant,
-        number: u64,
-        (id, mended): Attributed,
-        members: &PlainMembers<'_>,
-        arrived: &ArrivedMessage<'_>,
-    ) -> Result<FastPath, (Option<CallId>, Reason)> {
-        let mut report = standard::view_of(members);
-        let Some(call) = self.gate.calls.open.get_mut(id) else {
-            return Err((None, Reason::Unknown));
-        };
-        call.admit_plain(&mut report, members.token, mended)
-            .map_err(|reason| (Some(id), reason))?;
-        let scale = call.settings().scale.map(total_of);
-        if let (Some(scale), Some(figure)) = (&scale, &mut report.figure)
-            && figure.total.is_none_or(|total| total.value <= 0.0)
-        {
-            figure.total = Some(scale.view());
-            report.repairs.add(Repair::Total);
-        }
-        let mut in_words = None;
-        if report.figure.is_some() {
-            call.reports.protocol_values = ProtocolValues::Members;
-        } else {
-            in_words = report.message.and_then(|words| call.figure_in_words(words));
-            report.in_words = true;
-        }
-        report.figure = report.figure.or_else(|| in_words.as_ref().map(ProgressValue::view));
-        call.reports.has_figure |= report.figure.is_some();
-        let planned = plan(&self.gate.calls.streams, now, call, &report);
-        let waits = planned.thinning != Thinning::No || planned.due > now;
-        if waits || call.pending.first().is_some() {
-            self.gate.hold_view(now, id, number, &report, planned, arrived);
-            return Ok(FastPath::Kept);
-        }
-        // The ordinary path gives each report a place in the order. Both paths must count alike.
-        self.gate.calls.streams.next_order();
-        let form = (Repairs::default(), report.repairs.is_empty());
-        let rendered = self.gate.render_view(now, id, &report, form);
-        // A wake that is already planned may be too early now: when it comes, the time of the
-        // heartbeat is worked out again.
-        if self.gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
-            self.gate.schedule(id);
-        }
-        let (fate, verdict) = match rendered.map_err(|reason| (Some(id), reason))? {
-            Rendered::AsCame => (FastPath::Unchanged, Verdict::Forwarded),
-            Rendered::WithoutTotal(repairs) => {
-                let total = report.figure.and_then(|figure| figure.total);
-                self.gate.leave_total_out(arrived.text, total);
-                (FastPath::Rewritten, Verdict::Repaired(repairs))
-            }
-            Rendered::Rewritten(repairs) => (FastPath::Rewritten, Verdict::Repaired(repairs)),
-        };
-        self.gate.calls.events.push_verdict(number, Some(id), verdict);
-        Ok(fate)
+/// Whether progress on a stream is read by the standard dialect alone, and is about its only call.
+fn has_sole_reporter(gate: &mut Gate, stream: StreamId) -> bool {
+    let is_free = gate.calls.streams.get(&stream).is_some_and(|on| {
+        on.kind == StreamKind::Exchange
+            && on.pacing == StreamPacing::Immediate
+            && on.queue.is_empty()
+            && !on.replays
+            && on.midway.is_none()
+    });
+    let is_plain = is_free
+        && !gate.calls.policy.call.observes()
+        && !gate.calls.streams.topology.has_strangers()
+        && !gate.calls.open.is_incomplete()
+        && gate.calls.names.elsewhere.is_empty();
+    if !is_plain || !gate.calls.policy.has_standard_alone() {
+        return false;
     }
-
-    /// Whether progress on a stream is read by the standard dialect alone, and is about its only call.
-    fn has_sole_reporter(&mut self, stream: StreamId) -> bool {
-        let is_free = self.gate.calls.streams.get(&stream).is_some_and(|on| {
-            on.kind == StreamKind::Exchange
-                && on.pacing == StreamPacing::Immediate
-                && on.queue.is_empty()
-                && !on.replays
-                && on.midway.is_none()
-        });
-        let is_plain = is_free
-            && !self.gate.calls.policy.call.observes()
-            && !self.gate.calls.streams.topology.has_strangers()
-            && !self.gate.calls.open.is_incomplete()
-            && self.gate.calls.names.elsewhere.is_empty()
-            && self.large_messages.is_empty()
-            && self.done.is_empty();
-        if !is_plain || !self.gate.calls.policy.has_standard_alone() {
-            return false;
-        }
-        let sole = self.gate.calls.open.sole_mut();
-        sole.is_some_and(|(_, call)| call.stream == stream && call.is_plain())
-    }
+    let sole = gate.calls.open.sole_mut();
+    sole.is_some_and(|(_, call)| call.stream == stream && call.is_plain())
 }
 
 impl Call {

@@ -10,7 +10,6 @@ pub(crate) mod large_answer;
 pub(crate) mod large_message;
 pub(crate) mod log_template;
 pub(crate) mod observe_mode;
-mod other_filters;
 pub(crate) mod request_members;
 pub(crate) mod server;
 pub(crate) mod state;

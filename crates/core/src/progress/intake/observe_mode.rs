@@ -2,108 +2,100 @@
 //! verdicts are computed for the record only. Where some tools have another mode than their route, the
 //! messages of observed calls pass through the queue of their stream, beside the others.
 
+use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{restored_names, with_client_names};
 use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;
-use crate::progress::intake::state::Intake;
+use crate::progress::intake::batch::is_split;
 use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced};
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
 
-impl Intake {
-    /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
-    /// the message.
-    pub(crate) fn forward_observed(&mut self, origin: Origin, message: &Message) -> bool {
-        // Only one stream is possible, so the message is not read.
-        if !self.gate.calls.streams.topology.is_whole()
-            || self.gate.calls.streams.topology.needs_no_choice()
-        {
-            let streams = &mut self.gate.calls.streams;
-            return streams.observe(streams.session_stream, Transmit::of(message));
-        }
-        if message.kind() != Kind::Batch && !self.is_split(message) {
-            let Ok((stream, payload)) = self.observed_place(origin, message) else { return true };
-            return self.gate.calls.streams.observe(stream, transmit(payload));
-        }
-        let elements = message.elements().map(|element| self.observed_place(origin, &element));
-        let placed: Vec<Placement> = elements.collect();
-        let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
-        let together =
-            |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
-        // An array whose elements all go to one stream stays as it came.
-        if let Some(stream) = first
-            && !self.gate.calls.streams.topology.has_strangers()
-            && placed.iter().all(together)
-        {
-            return self.gate.calls.streams.observe(stream, Transmit::of(message));
-        }
-        for (stream, payload) in placed.into_iter().flatten() {
-            self.gate.calls.streams.observe(stream, transmit(payload));
-        }
-        true
+/// Forwards a message unchanged, except for names given by Milepost. False if no client can get
+/// the message.
+pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message: &Message) -> bool {
+    // Only one stream is possible, so the message is not read.
+    if !calls.streams.topology.is_whole() || calls.streams.topology.needs_no_choice() {
+        let streams = &mut calls.streams;
+        return streams.observe(streams.session_stream, Transmit::of(message));
     }
-
-    fn observed_place(&mut self, origin: Origin, message: &Message) -> Placement {
-        match message.kind() {
-            Kind::Response => self.observed_answer(origin, message),
-            Kind::Notification => match self.observed_progress(origin, message) {
-                Some(placed) => placed,
-                None => self.gate.calls.destination_of(origin, message),
-            },
-            Kind::Request => self.gate.calls.destination_of(origin, message),
-            Kind::Noise => Err(Reason::Noise),
-            _ if self.gate.calls.streams.topology.has_strangers() => Err(Reason::Unknown),
-            _ => self.gate.calls.destination_of(origin, message),
-        }
+    if message.kind() != Kind::Batch && !is_split(calls, message) {
+        let Ok((stream, payload)) = observed_place(calls, origin, message) else { return true };
+        return calls.streams.observe(stream, transmit(payload));
     }
+    let elements = message.elements().map(|element| observed_place(calls, origin, &element));
+    let placed: Vec<Placement> = elements.collect();
+    let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
+    let together = |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
+    // An array whose elements all go to one stream stays as it came.
+    if let Some(stream) = first
+        && !calls.streams.topology.has_strangers()
+        && placed.iter().all(together)
+    {
+        return calls.streams.observe(stream, Transmit::of(message));
+    }
+    for (stream, payload) in placed.into_iter().flatten() {
+        calls.streams.observe(stream, transmit(payload));
+    }
+    true
+}
 
-    fn observed_answer(&self, origin: Origin, message: &Message) -> Placement {
-        let calls = &self.gate.calls;
-        let topology = calls.streams.topology;
-        let answered = message
-            .id_key()
-            .and_then(|key| calls.open.call_of_answer_on(origin, &key, &calls.streams))
-            .and_then(|id| calls.open.get(id));
-        let Some(call) = answered else {
-            // Where clients share the server, the answer could be for another client.
-            return if topology.has_strangers() {
-                Err(Reason::OrphanAnswer)
-            } else {
-                calls.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
-            };
-        };
-        let names = if topology.has_strangers() {
-            restored_names(call, message, topology)
+fn observed_place(calls: &mut Correlator, origin: Origin, message: &Message) -> Placement {
+    match message.kind() {
+        Kind::Response => observed_answer(calls, origin, message),
+        Kind::Notification => match observed_progress(calls, origin, message) {
+            Some(placed) => placed,
+            None => calls.destination_of(origin, message),
+        },
+        Kind::Request => calls.destination_of(origin, message),
+        Kind::Noise => Err(Reason::Noise),
+        _ if calls.streams.topology.has_strangers() => Err(Reason::Unknown),
+        _ => calls.destination_of(origin, message),
+    }
+}
+
+fn observed_answer(calls: &Correlator, origin: Origin, message: &Message) -> Placement {
+    let topology = calls.streams.topology;
+    let answered = message
+        .id_key()
+        .and_then(|key| calls.open.call_of_answer_on(origin, &key, &calls.streams))
+        .and_then(|id| calls.open.get(id));
+    let Some(call) = answered else {
+        // Where clients share the server, the answer could be for another client.
+        return if topology.has_strangers() {
+            Err(Reason::OrphanAnswer)
         } else {
-            Vec::new()
+            calls.fallback_stream(origin).map(|stream| (stream, Payload::of(message)))
         };
-        Ok((Some(call.stream), spliced(message, names)))
-    }
+    };
+    let names =
+        if topology.has_strangers() { restored_names(call, message, topology) } else { Vec::new() };
+    Ok((Some(call.stream), spliced(message, names)))
+}
 
-    /// The stream for progress; `None` if the message is no progress, or its call is unknown.
-    fn observed_progress(&mut self, origin: Origin, message: &Message) -> Option<Placement> {
-        if !self.gate.calls.policy.claims_progress(message) {
-            return None;
-        }
-        let (policies, method) = (self.gate.calls.policy.clone(), message.method()?);
-        let mut why = Reason::Unreadable;
-        for (_, report) in policies.reports(&method, message) {
-            match self.gate.calls.attribute(&report.about, origin) {
-                Ok((id, _)) => {
-                    let call = self.gate.calls.open.get(id)?;
-                    let payload = with_client_names(
-                        call,
-                        message,
-                        &report.about,
-                        self.gate.calls.streams.topology,
-                    );
-                    return Some(Ok((Some(call.stream), payload)));
-                }
-                Err(reason) => why = reason,
-            }
-        }
-        self.gate.calls.streams.topology.has_strangers().then_some(Err(why))
+/// The stream for progress; `None` if the message is no progress, or its call is unknown.
+fn observed_progress(
+    calls: &mut Correlator,
+    origin: Origin,
+    message: &Message,
+) -> Option<Placement> {
+    if !calls.policy.claims_progress(message) {
+        return None;
     }
+    let (policies, method) = (calls.policy.clone(), message.method()?);
+    let mut why = Reason::Unreadable;
+    for (_, report) in policies.reports(&method, message) {
+        match calls.attribute(&report.about, origin) {
+            Ok((id, _)) => {
+                let call = calls.open.get(id)?;
+                let payload =
+                    with_client_names(call, message, &report.about, calls.streams.topology);
+                return Some(Ok((Some(call.stream), payload)));
+            }
+            Err(reason) => why = reason,
+        }
+    }
+    calls.streams.topology.has_strangers().then_some(Err(why))
 }
 
 /// A whole message with the names that its client gave.

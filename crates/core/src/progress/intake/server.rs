@@ -22,7 +22,10 @@ use crate::progress::event::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::gate::hold::SourceMessage;
 use crate::progress::ids::CallId;
+use crate::progress::intake::batch::is_split;
+use crate::progress::intake::observe_mode::forward_unchanged;
 use crate::progress::intake::state::Intake;
+use crate::progress::intake::text_source::{text_from_log, text_from_stdout};
 use crate::progress::payload::Payload;
 use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale, ValueFrom};
 use crate::progress::topology::Topology;
@@ -195,7 +198,9 @@ impl Intake {
         let message = bare_error.as_ref().unwrap_or(message);
         self.at_work =
             Some((self.gate.calls.fallback_stream(origin).ok().flatten(), message.clone()));
-        if self.gate.calls.policy.observes() && self.forward_observed(origin, message) {
+        if self.gate.calls.policy.observes()
+            && forward_unchanged(&mut self.gate.calls, origin, message)
+        {
             // The client has the message already: if the filter fails now, the message must not be
             // written once more.
             self.at_work = None;
@@ -232,7 +237,7 @@ impl Intake {
     ) -> Disposition {
         let is_several = match message.kind() {
             Kind::Batch => true,
-            Kind::Opaque => self.is_split(message),
+            Kind::Opaque => is_split(&self.gate.calls, message),
             _ => false,
         };
         if is_several {
@@ -255,11 +260,11 @@ impl Intake {
                 {
                     let placed = (self.gate.calls.streams.session_stream, Payload::of(message));
                     self.gate.calls.forward(Ok(placed), (number, None), message, done);
-                    self.text_from_stdout(now, origin, message.raw());
+                    text_from_stdout(&mut self.gate, now, origin, message.raw());
                     return Disposition::Consumed;
                 }
                 self.gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::Noise));
-                self.text_from_stdout(now, origin, message.raw());
+                text_from_stdout(&mut self.gate, now, origin, message.raw());
                 return Disposition::NotAMessage(message.raw().clone());
             }
             Kind::Response => {
@@ -274,7 +279,7 @@ impl Intake {
                 let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
                 self.gate.calls.forward(placed, (number, about), message, done);
-                self.text_from_log(now, origin, message);
+                text_from_log(&mut self.gate, now, origin, message);
             }
             Kind::Request => {
                 self.detached.server_request(&mut self.gate, now, origin, message, number, done)

@@ -6,18 +6,21 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::detached::DetachedWork;
 use crate::progress::dialect::Dialect;
-use crate::progress::dialect::report::Report;
+use crate::progress::dialect::report::{Report, TextSource};
+use crate::progress::event::Origin;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::intake::fast_path::{FastForward, FastPaths};
+use crate::progress::intake::fast_repair::FastPath;
 use crate::progress::intake::large_answer::LargeRepairs;
-use crate::progress::intake::log_template::LogTemplates;
-use crate::progress::intake::template::Templates;
+use crate::progress::intake::text_source;
 use crate::progress::policy::Policy;
-use crate::progress::verdict::{Reason, Repairs};
-use crate::protocol::jsonrpc::{Key, Message, Scan};
+use crate::progress::verdict::{Reason, Repairs, Verdict};
+use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::protocol::unicode::ReadablePieces;
 
 /// A large message of the server that is passing.
@@ -78,10 +81,7 @@ pub struct Intake {
     pub(crate) done: Repairs,
     /// The reports that were read in the current message.
     pub(crate) reports: Option<MessageReports>,
-    /// The shapes of the last plain progress.
-    pub(crate) templates: Templates,
-    /// The shapes of the last log messages.
-    pub(crate) log_templates: LogTemplates,
+    pub(crate) fast: FastPaths,
     pub(crate) gate: Gate,
     pub(crate) detached: DetachedWork,
 }
@@ -94,8 +94,7 @@ impl Intake {
             at_work: None,
             done: Repairs::default(),
             reports: None,
-            templates: Templates::default(),
-            log_templates: LogTemplates::default(),
+            fast: FastPaths::default(),
             detached: DetachedWork::new(&policy),
             gate: Gate::new(Correlator::new(policy)),
         }
@@ -133,6 +132,52 @@ impl Intake {
     /// The number of server messages so far. Messages are numbered from 1 in the order of arrival.
     pub fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// Takes a server message on `stream`, if the message is progress that can be forwarded
+    /// unchanged and at once. Any other message returns false and changes nothing.
+    pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &[u8]) -> bool {
+        let Self { fast, gate, messages, large_messages, done, .. } = self;
+        let is_clear = large_messages.is_empty() && done.is_empty();
+        is_clear && matches!(fast.forward(gate, messages, now, stream, text), FastForward::Done)
+    }
+
+    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
+    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
+    pub fn fast_repair(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        arrived: ArrivedMessage<'_>,
+        is_elsewhere: impl FnOnce(&Key) -> bool,
+    ) -> FastPath {
+        // Where one of these conditions does not hold, the ordinary path would do more than forward
+        // or repair the message.
+        if !self.large_messages.is_empty() || !self.done.is_empty() {
+            return FastPath::NotTaken;
+        }
+        self.fast.repair(&mut self.gate, &mut self.messages, now, stream, arrived, is_elsewhere)
+    }
+
+    /// The text that is to be written in the place of the last message ([`FastPath::Rewritten`]).
+    pub fn rewritten(&self) -> &[u8] {
+        &self.gate.rewritten
+    }
+
+    /// Takes a line that the server has written somewhere, as a terminal would show it.
+    pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
+        text_source::take_line(&mut self.gate, now, source, line);
+    }
+
+    /// The stream of the call that a log notification is about, where another filter sends the progress of the
+    /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
+    pub fn stream_of_log(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        message: &Message,
+    ) -> Option<StreamId> {
+        text_source::stream_of_log(&mut self.gate, now, origin, message)
     }
 
     /// Whether a client stream has a request without an answer.
@@ -196,5 +241,94 @@ impl Intake {
             Some(known) => known.reports,
             None => self.gate.calls.policy.read_reports(message),
         }
+    }
+
+    /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
+    pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
+        match message.kind() {
+            // An id that this filter's request once had stays with this filter, although the client
+            // may have given the id to another request since.
+            Kind::Response => message.id_key().is_some_and(|key| {
+                let ledger = &self.gate.calls.open.ledger;
+                ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
+            }),
+            Kind::Notification => self.named_token(message).is_some_and(|token| {
+                !self.gate.calls.names.knows_token(&token, &self.gate.calls.open)
+            }),
+            _ => false,
+        }
+    }
+
+    /// The tokens that the progress in a message names, except tokens of open calls, and except ids
+    /// of open requests with a token where no other filter knows requests of the session: some
+    /// servers put ids in the place of tokens. On the stream of another request this exception does
+    /// not hold, as an unknown token there means that request. A request without a token gets no
+    /// progress, and another request of its session must not get it instead.
+    pub fn tokens_named(&mut self, origin: Origin, message: &Message) -> Vec<Key> {
+        let named = match message.kind() {
+            Kind::Notification => self.named_token(message).into_iter().collect(),
+            Kind::Batch => message
+                .elements()
+                .filter_map(|one| self.gate.calls.policy.named_token(&one))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let open = &self.gate.calls.open;
+        let of_stream = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams);
+        let by_id = |id: &Key| {
+            let call =
+                open.ledger.by_id(id).filter(|call| of_stream.is_none_or(|own| own == *call));
+            call.and_then(|call| open.get(call))
+        };
+        // Without these conditions, a token of another session that is the id of a request here would
+        // count as this session's own, and the text of one session would be shown to the client of
+        // another.
+        let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
+        let is_id = |token: &Key| self.gate.calls.streams.topology.is_whole() && is_told(token);
+        named
+            .into_iter()
+            .filter(|token| !self.gate.calls.open.has_token(token) && !is_id(token))
+            .collect()
+    }
+
+    /// Counts a message as withheld that is about no request of this filter, and must not be taken
+    /// for progress of one.
+    pub fn note_out_of_place(&mut self, reason: Reason) {
+        self.messages += 1;
+        self.gate.calls.events.push_verdict(self.messages, None, Verdict::Withheld(reason));
+    }
+
+    /// Notes that another filter has delivered a server message: the answer to a request, or a
+    /// message about a task. `on`: the stream of the request, if known.
+    pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
+        if message.kind() == Kind::Notification {
+            return self.server_notification(now, message);
+        }
+        let call = message.id_key().and_then(|id| {
+            let own = on.and_then(|on| self.gate.calls.open.asked_on(on, &id));
+            let other = || self.gate.calls.open.ledger.call_of_answer(&id);
+            // The late answer to a cancelled request is not the answer to a newer request with its
+            // id, which waits on its own stream.
+            own.or_else(|| {
+                other().filter(|call| {
+                    !self.gate.calls.open.waits_elsewhere(*call, on, &self.gate.calls.streams)
+                })
+            })
+        });
+        if let Some(call) = call {
+            if self.gate.calls.open.has_come_back_elsewhere(call, on, &self.gate.calls.streams) {
+                return self.gate.note_answer_where_left(call);
+            }
+            // The answer is already out. `delivered` keeps the end of the call from writing the
+            // waiting progress behind it.
+            self.gate.delivered = Some(call);
+            self.detached.note_answer(&mut self.gate, now, call, message);
+            self.gate.delivered = None;
+        }
+    }
+
+    /// The number of the message that came last.
+    pub fn last_number(&self) -> u64 {
+        self.messages
     }
 }

@@ -16,9 +16,9 @@ use crate::progress::dialect::fields::Fields;
 use crate::progress::dialect::report::{About, Report, TextSource};
 use crate::progress::event::Origin;
 use crate::progress::gate::hold::SourceMessage;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::server::apply_scale;
-use crate::progress::intake::state::Intake;
 use crate::progress::intake::text;
 use crate::progress::policy::{CallPolicy, Messages, Mode};
 use crate::progress::value::ProgressValue;
@@ -60,265 +60,262 @@ fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressVal
     !is_other
 }
 
-impl Intake {
-    // Text names no request: a line is progress of the only active call, and of no call if there
-    // are two, or if one was cancelled a moment ago and the server may still work on it. Text in
-    // the pipe when a request arrives was written before the request, so it is read first. Only the
-    // newest lines of one read are searched: newer progress would replace older lines before anyone
-    // saw them.
-    /// Takes a line that the server has written somewhere, as a terminal would show it.
-    pub fn text_line(&mut self, now: Instant, source: TextSource, line: &str) {
-        if self.gate.calls.policy.listens_to(source) {
-            self.gate.calls.received_at = Some(now);
-            let meant = self.sole_candidate(now, Origin::Shared, &[]);
-            self.take_text(now, meant, source, SourceText::Line(line));
-        }
+// Text names no request: a line is progress of the only active call, and of no call if there
+// are two, or if one was cancelled a moment ago and the server may still work on it. Text in
+// the pipe when a request arrives was written before the request, so it is read first. Only the
+// newest lines of one read are searched: newer progress would replace older lines before anyone
+// saw them.
+/// Takes a line that the server has written somewhere, as a terminal would show it.
+pub(crate) fn take_line(gate: &mut Gate, now: Instant, source: TextSource, line: &str) {
+    if gate.calls.policy.listens_to(source) {
+        gate.calls.received_at = Some(now);
+        let meant = sole_candidate(gate, now, Origin::Shared, &[]);
+        take_text(gate, now, meant, source, SourceText::Line(line));
     }
+}
 
-    /// Reads a line on the wire that is not a message.
-    pub(crate) fn text_from_stdout(&mut self, now: Instant, origin: Origin, text: &[u8]) {
-        if !self.gate.calls.policy.listens_to(TextSource::Stdout) {
-            return;
-        }
-        // A progress bar draws its states over each other on one line. All of them have arrived
-        // together, so only the last state matters.
-        let mut last = None;
-        let mut terminal = Terminal::default();
-        terminal.feed(text, &mut |line| last = Some(line.to_owned()));
-        terminal.flush(&mut |line| last = Some(line.to_owned()));
-        if let Some(line) = last {
-            let meant = self.sole_candidate(now, origin, &[]);
-            self.take_text(now, meant, TextSource::Stdout, SourceText::Line(&line));
-        }
+/// Reads a line on the wire that is not a message.
+pub(crate) fn text_from_stdout(gate: &mut Gate, now: Instant, origin: Origin, text: &[u8]) {
+    if !gate.calls.policy.listens_to(TextSource::Stdout) {
+        return;
     }
-
-    /// The stream of the call that a log notification is about, where another filter sends the progress of the
-    /// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
-    pub fn stream_of_log(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-    ) -> Option<StreamId> {
-        let Some((meant, data)) = self.read_log(now, origin, message) else {
-            let call = self.overhear(origin, message)?.0;
-            let call = self.gate.calls.open.get(call)?;
-            return call.shadow.then_some(call.stream);
-        };
-        let named = self.named_in(TextSource::Log, &SourceText::Data(&data));
-        let call = self.gate.calls.open.get(named.unwrap_or(meant).ok()?)?;
-        let listens = call.settings().listens_to(TextSource::Log);
-        (call.shadow && listens).then_some(call.stream)
+    // A progress bar draws its states over each other on one line. All of them have arrived
+    // together, so only the last state matters.
+    let mut last = None;
+    let mut terminal = Terminal::default();
+    terminal.feed(text, &mut |line| last = Some(line.to_owned()));
+    terminal.flush(&mut |line| last = Some(line.to_owned()));
+    if let Some(line) = last {
+        let meant = sole_candidate(gate, now, origin, &[]);
+        take_text(gate, now, meant, TextSource::Stdout, SourceText::Line(&line));
     }
+}
 
-    /// Takes a message that the server has sent on another stream, where another filter forwards it: a log, or a
-    /// question that may be about a call of this filter.
-    pub(crate) fn hear(&mut self, now: Instant, origin: Origin, message: &Message) {
-        match message.kind() {
-            Kind::Request => self.gate.note_question(now, origin, message, None),
-            _ if message.method().as_deref() == Some(mcp::CANCELLED) => {
-                self.gate.note_withdrawal(now, message);
-            }
-            _ => self.text_from_log(now, origin, message),
+/// The stream of the call that a log notification is about, where another filter sends the progress of the
+/// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
+pub(crate) fn stream_of_log(
+    gate: &mut Gate,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+) -> Option<StreamId> {
+    let Some((meant, data)) = read_log(gate, now, origin, message) else {
+        let call = overhear(gate, origin, message)?.0;
+        let call = gate.calls.open.get(call)?;
+        return call.shadow.then_some(call.stream);
+    };
+    let named = named_in(gate, TextSource::Log, &SourceText::Data(&data));
+    let call = gate.calls.open.get(named.unwrap_or(meant).ok()?)?;
+    let listens = call.settings().listens_to(TextSource::Log);
+    (call.shadow && listens).then_some(call.stream)
+}
+
+/// Takes a message that the server has sent on another stream, where another filter forwards it: a log, or a
+/// question that may be about a call of this filter.
+pub(crate) fn hear(gate: &mut Gate, now: Instant, origin: Origin, message: &Message) {
+    match message.kind() {
+        Kind::Request => gate.note_question(now, origin, message, None),
+        _ if message.method().as_deref() == Some(mcp::CANCELLED) => {
+            gate.note_withdrawal(now, message);
         }
+        _ => text_from_log(gate, now, origin, message),
     }
+}
 
-    /// Reads the text of a log notification, which has already been forwarded.
-    pub(crate) fn text_from_log(&mut self, now: Instant, origin: Origin, message: &Message) {
-        if let Some((meant, data)) = self.read_log(now, origin, message) {
-            self.take_text(now, meant, TextSource::Log, SourceText::Data(&data));
-        } else if let Some((id, report)) = self.overhear(origin, message) {
-            self.take_overheard(now, id, report);
-        }
+/// Reads the text of a log notification, which has already been forwarded.
+pub(crate) fn text_from_log(gate: &mut Gate, now: Instant, origin: Origin, message: &Message) {
+    if let Some((meant, data)) = read_log(gate, now, origin, message) {
+        take_text(gate, now, meant, TextSource::Log, SourceText::Data(&data));
+    } else if let Some((id, report)) = overhear(gate, origin, message) {
+        take_overheard(gate, now, id, report);
     }
+}
 
-    /// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
-    /// notifications.
-    pub(crate) fn overhear(
-        &mut self,
-        origin: Origin,
-        message: &Message,
-    ) -> Option<(CallId, Report)> {
-        let (policies, method) = (self.gate.calls.policy.clone(), message.method()?);
-        policies.overheard(&method, message).find_map(|(dialect, report)| {
-            let (id, _) = self.gate.calls.attribute(&report.about, origin).ok()?;
-            let settings = self.gate.calls.open.get(id)?.settings();
-            let takes = settings.mode == Mode::Full && settings.dialects.contains(dialect);
-            takes.then_some((id, report))
-        })
+/// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
+/// notifications.
+pub(crate) fn overhear(
+    gate: &mut Gate,
+    origin: Origin,
+    message: &Message,
+) -> Option<(CallId, Report)> {
+    let (policies, method) = (gate.calls.policy.clone(), message.method()?);
+    policies.overheard(&method, message).find_map(|(dialect, report)| {
+        let (id, _) = gate.calls.attribute(&report.about, origin).ok()?;
+        let settings = gate.calls.open.get(id)?.settings();
+        let takes = settings.mode == Mode::Full && settings.dialects.contains(dialect);
+        takes.then_some((id, report))
+    })
+}
+
+/// Takes progress out of a notification that has already been forwarded.
+pub(crate) fn take_overheard(gate: &mut Gate, now: Instant, id: CallId, mut report: Report) {
+    let Some(call) = gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
+        return;
+    };
+    call.account.read_from_text += 1;
+    call.note_for_task(&report, now);
+    if call.token.is_none() || call.is_subscription() {
+        return call.account.withheld(Reason::NoToken);
     }
-
-    /// Takes progress out of a notification that has already been forwarded.
-    pub(crate) fn take_overheard(&mut self, now: Instant, id: CallId, mut report: Report) {
-        let Some(call) = self.gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
-            return;
-        };
-        call.account.read_from_text += 1;
-        call.note_for_task(&report, now);
-        if call.token.is_none() || call.is_subscription() {
-            return call.account.withheld(Reason::NoToken);
-        }
-        let policy = Arc::clone(&call.policy);
-        let policy = policy.of(call.tool.as_deref());
-        if report.figure.is_none() && !report.chunk {
-            let words = report.message.as_ref().and_then(|message| json::decode_str(message));
-            report.figure = words.and_then(|words| policy.extract.figure(&words));
-        }
-        self.hold_text(now, id, report, policy);
+    let policy = Arc::clone(&call.policy);
+    let policy = policy.of(call.tool.as_deref());
+    if report.figure.is_none() && !report.chunk {
+        let words = report.message.as_ref().and_then(|message| json::decode_str(message));
+        report.figure = words.and_then(|words| policy.extract.figure(&words));
     }
+    hold_text(gate, now, id, report, policy);
+}
 
-    /// The call that a log notification can be about, and what it says.
-    pub(crate) fn read_log(
-        &self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-    ) -> Option<(Result<CallId, Reason>, Bytes)> {
-        let is_log = message.method().is_some_and(|method| LOGS.contains(&&*method));
-        if !is_log || !self.gate.calls.policy.listens_to(TextSource::Log) {
-            return None;
-        }
-        let params = message.params().unwrap_or_default();
-        let data = log_data(params.clone())?;
-        let logger = json::member(&params, "logger");
-        let member = || Fields::read(&data)?.text(&TOOLS);
-        let logger = logger.as_ref().and_then(|text| json::decode_str(text));
-        let logger = logger.map(|logger| logger.into_owned());
-        let names: Vec<String> = logger.into_iter().chain(member()).collect();
-        Some((self.sole_candidate(now, origin, &names), data))
+/// The call that a log notification can be about, and what it says.
+pub(crate) fn read_log(
+    gate: &Gate,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+) -> Option<(Result<CallId, Reason>, Bytes)> {
+    let is_log = message.method().is_some_and(|method| LOGS.contains(&&*method));
+    if !is_log || !gate.calls.policy.listens_to(TextSource::Log) {
+        return None;
     }
+    let params = message.params().unwrap_or_default();
+    let data = log_data(params.clone())?;
+    let logger = json::member(&params, "logger");
+    let member = || Fields::read(&data)?.text(&TOOLS);
+    let logger = logger.as_ref().and_then(|text| json::decode_str(text));
+    let logger = logger.map(|logger| logger.into_owned());
+    let names: Vec<String> = logger.into_iter().chain(member()).collect();
+    Some((sole_candidate(gate, now, origin, &names), data))
+}
 
-    /// The only call that text can be about: the call of its stream, the call whose tool one of the names in
-    /// the text means, or the only active call.
-    pub(crate) fn sole_candidate(
-        &self,
-        now: Instant,
-        origin: Origin,
-        said: &[String],
-    ) -> Result<CallId, Reason> {
-        if let Some(call) = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams) {
-            return Ok(call);
-        }
-        if self.gate.calls.open.is_stale(origin, &self.gate.calls.streams) {
-            return Err(Reason::Unknown);
-        }
-        // After a cancellation the server may still work on the cancelled call for a moment, and
-        // write about it. The name of a tool does not help, because the next call may be of the
-        // same tool.
-        if self.gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
-            return Err(Reason::Ambiguous);
-        }
-        let is_named =
-            |call: &Call, name| call.tool.as_deref().is_some_and(|tool| names(name, tool));
-        let named = |name| only(self.gate.calls.open.active(|call| is_named(call, name))).ok();
-        if let Some(call) = said.iter().find_map(|name| named(name)) {
-            return self.gate.calls.unless_over(call);
-        }
-        self.gate.calls.guess(&About::default(), origin)
+/// The only call that text can be about: the call of its stream, the call whose tool one of the names in
+/// the text means, or the only active call.
+pub(crate) fn sole_candidate(
+    gate: &Gate,
+    now: Instant,
+    origin: Origin,
+    said: &[String],
+) -> Result<CallId, Reason> {
+    if let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) {
+        return Ok(call);
     }
-
-    /// The call that an object of a structured log names, where a dialect has a pointer to the
-    /// name; `None` if the object names none.
-    pub(crate) fn named_in(
-        &self,
-        source: TextSource,
-        text: &SourceText<'_>,
-    ) -> Option<Result<CallId, Reason>> {
-        let all = self.gate.calls.policy.everywhere().flat_map(|policy| &policy.dialects);
-        let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
-        naming.peek()?;
-        let object = match text {
-            SourceText::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
-            SourceText::Data(data) => json::decode_str(data).map_or_else(
-                || (*data).clone(),
-                |words| Bytes::copy_from_slice(words.trim().as_bytes()),
-            ),
-        };
-        naming.find_map(|own| {
-            let found = self.gate.calls.open.named_in_text(&own.about(&object)?);
-            Some(found.ok_or(Reason::Unknown))
-        })
+    if gate.calls.open.is_stale(origin, &gate.calls.streams) {
+        return Err(Reason::Unknown);
     }
+    // After a cancellation the server may still work on the cancelled call for a moment, and
+    // write about it. The name of a tool does not help, because the next call may be of the
+    // same tool.
+    if gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
+        return Err(Reason::Ambiguous);
+    }
+    let is_named = |call: &Call, name| call.tool.as_deref().is_some_and(|tool| names(name, tool));
+    let named = |name| only(gate.calls.open.active(|call| is_named(call, name))).ok();
+    if let Some(call) = said.iter().find_map(|name| named(name)) {
+        return gate.calls.unless_over(call);
+    }
+    gate.calls.guess(&About::default(), origin)
+}
 
-    pub(crate) fn take_text(
-        &mut self,
-        now: Instant,
-        meant: Result<CallId, Reason>,
-        source: TextSource,
-        text: SourceText<'_>,
-    ) {
-        let id = match self.named_in(source, &text).unwrap_or(meant) {
-            Ok(id) => id,
-            Err(Reason::Ambiguous) => return self.withhold_ambiguous(source),
-            Err(_) => return,
-        };
-        let Some(call) = self.gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
-            return;
-        };
-        let policy = Arc::clone(&call.policy);
-        let policy = policy.of(call.tool.as_deref());
-        if !policy.listens_to(source) {
-            return;
-        }
-        call.account.read_from_text += 1;
-        // The status of a task shows the text as well, also if the client gave no token.
-        if call.is_own_task() {
-            let report = match &text {
-                SourceText::Line(line) => text::read(source, line, policy),
-                SourceText::Data(data) => text::read_json(source, data, policy),
-            };
-            report.iter().for_each(|report| call.note_for_task(report, now));
-        }
-        if call.token.is_none() || call.is_subscription() {
-            return call.account.withheld(Reason::NoToken);
-        }
-        let read = match text {
+/// The call that an object of a structured log names, where a dialect has a pointer to the
+/// name; `None` if the object names none.
+pub(crate) fn named_in(
+    gate: &Gate,
+    source: TextSource,
+    text: &SourceText<'_>,
+) -> Option<Result<CallId, Reason>> {
+    let all = gate.calls.policy.everywhere().flat_map(|policy| &policy.dialects);
+    let mut naming = all.filter_map(|dialect| dialect.that_names(source)).peekable();
+    naming.peek()?;
+    let object = match text {
+        SourceText::Line(line) => Bytes::copy_from_slice(line.trim().as_bytes()),
+        SourceText::Data(data) => json::decode_str(data).map_or_else(
+            || (*data).clone(),
+            |words| Bytes::copy_from_slice(words.trim().as_bytes()),
+        ),
+    };
+    naming.find_map(|own| {
+        let found = gate.calls.open.named_in_text(&own.about(&object)?);
+        Some(found.ok_or(Reason::Unknown))
+    })
+}
+
+pub(crate) fn take_text(
+    gate: &mut Gate,
+    now: Instant,
+    meant: Result<CallId, Reason>,
+    source: TextSource,
+    text: SourceText<'_>,
+) {
+    let id = match named_in(gate, source, &text).unwrap_or(meant) {
+        Ok(id) => id,
+        Err(Reason::Ambiguous) => return withhold_ambiguous(gate, source),
+        Err(_) => return,
+    };
+    let Some(call) = gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
+        return;
+    };
+    let policy = Arc::clone(&call.policy);
+    let policy = policy.of(call.tool.as_deref());
+    if !policy.listens_to(source) {
+        return;
+    }
+    call.account.read_from_text += 1;
+    // The status of a task shows the text as well, also if the client gave no token.
+    if call.is_own_task() {
+        let report = match &text {
             SourceText::Line(line) => text::read(source, line, policy),
             SourceText::Data(data) => text::read_json(source, data, policy),
         };
-        let Some(report) = read else { return call.account.withheld(Reason::Unreadable) };
-        self.hold_text(now, id, report, policy);
+        report.iter().for_each(|report| call.note_for_task(report, now));
     }
-
-    /// Holds a report that was read beside the server's own progress, which has priority.
-    pub(crate) fn hold_text(
-        &mut self,
-        now: Instant,
-        id: CallId,
-        mut report: Report,
-        policy: &CallPolicy,
-    ) {
-        let Some(call) = self.gate.calls.open.get_mut(id) else { return };
-        // A piece of a joined text is joined, as a piece of progress is.
-        let is_joined = report.chunk && policy.messages == Messages::Append;
-        report.from_text = !is_joined;
-        report.in_words = true;
-        apply_scale(&mut report, policy.scale);
-        if call.reports.protocol_values != ProtocolValues::Missing {
-            // The values of the server's own progress may count something else than its text does.
-            report.figure = None;
-        }
-        // A report of the server's own waits: text must not take its place.
-        if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
-            return call.account.withheld(Reason::Superseded);
-        }
-        report.figure =
-            report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
-        call.reports.has_figure |= report.figure.is_some();
-        self.gate.hold(now, id, SourceMessage::default(), report);
+    if call.token.is_none() || call.is_subscription() {
+        return call.account.withheld(Reason::NoToken);
     }
+    let read = match text {
+        SourceText::Line(line) => text::read(source, line, policy),
+        SourceText::Data(data) => text::read_json(source, data, policy),
+    };
+    let Some(report) = read else { return call.account.withheld(Reason::Unreadable) };
+    hold_text(gate, now, id, report, policy);
+}
 
-    /// Withholds text while several calls are active: the text belongs to none of them, and the
-    /// record of each call has the reason.
-    pub(crate) fn withhold_ambiguous(&mut self, source: TextSource) {
-        let listens = |call: &Call| call.settings().listens_to(source);
-        let candidates = self.gate.calls.open.active(|call| call.token.is_some() && listens(call));
-        let candidates: Vec<CallId> = candidates.collect();
-        for id in candidates {
-            if let Some(call) = self.gate.calls.open.get_mut(id) {
-                call.account.read_from_text += 1;
-                call.account.withheld(Reason::Ambiguous);
-            }
+/// Holds a report that was read beside the server's own progress, which has priority.
+pub(crate) fn hold_text(
+    gate: &mut Gate,
+    now: Instant,
+    id: CallId,
+    mut report: Report,
+    policy: &CallPolicy,
+) {
+    let Some(call) = gate.calls.open.get_mut(id) else { return };
+    // A piece of a joined text is joined, as a piece of progress is.
+    let is_joined = report.chunk && policy.messages == Messages::Append;
+    report.from_text = !is_joined;
+    report.in_words = true;
+    apply_scale(&mut report, policy.scale);
+    if call.reports.protocol_values != ProtocolValues::Missing {
+        // The values of the server's own progress may count something else than its text does.
+        report.figure = None;
+    }
+    // A report of the server's own waits: text must not take its place.
+    if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
+        return call.account.withheld(Reason::Superseded);
+    }
+    report.figure =
+        report.figure.filter(|figure| follows(&mut call.reports.text_counter, now, figure));
+    call.reports.has_figure |= report.figure.is_some();
+    gate.hold(now, id, SourceMessage::default(), report);
+}
+
+/// Withholds text while several calls are active: the text belongs to none of them, and the
+/// record of each call has the reason.
+pub(crate) fn withhold_ambiguous(gate: &mut Gate, source: TextSource) {
+    let listens = |call: &Call| call.settings().listens_to(source);
+    let candidates = gate.calls.open.active(|call| call.token.is_some() && listens(call));
+    let candidates: Vec<CallId> = candidates.collect();
+    for id in candidates {
+        if let Some(call) = gate.calls.open.get_mut(id) {
+            call.account.read_from_text += 1;
+            call.account.withheld(Reason::Ambiguous);
         }
     }
 }
