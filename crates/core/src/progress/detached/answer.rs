@@ -14,6 +14,10 @@ use crate::progress::detached::tasks::answer::mended_answer;
 use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::gate::orphans::Orphan;
+use crate::progress::gate::orphans::{
+    answer_without_id, release_orphan, release_orphans_on, take_orphan,
+};
+use crate::progress::gate::server_tasks::{becomes_task, note_task_answer};
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::spliced;
@@ -70,7 +74,7 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         let Some(key) = message.id_key() else {
-            return gate.answer_without_id(origin, message);
+            return answer_without_id(gate, origin, message);
         };
         if gate.calls.handshake.is_answer_to_us(&key, &gate.calls.open) {
             return RepairedAnswer::withheld(Reason::OwnRequest);
@@ -174,7 +178,7 @@ impl DetachedWork {
         let orphan = Orphan { number, message: message.clone(), done };
         // One response has one answer, so only the newest candidate waits.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
-            gate.release_orphan(origin, &before);
+            release_orphan(gate, origin, &before);
         }
         true
     }
@@ -184,9 +188,9 @@ impl DetachedWork {
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) else {
-            return gate.release_orphans_on(on);
+            return release_orphans_on(gate, on);
         };
-        if let Some(Orphan { number, message, done }) = gate.take_orphan(on) {
+        if let Some(Orphan { number, message, done }) = take_orphan(gate, on) {
             let judged = self.repair_answer_to(gate, now, origin, call, &message, done);
             gate.calls.send_answer(judged, number, done);
         }
@@ -228,12 +232,12 @@ impl DetachedWork {
         }
         if asks_for_task
             && let Some(task) = result.as_ref().and_then(|result| json::member(result, "task"))
-            && gate.becomes_task(now, id, &task)
+            && becomes_task(gate, now, id, &task)
         {
             return;
         }
         if method.starts_with("tasks/") {
-            gate.note_task_answer(now, id, message);
+            note_task_answer(gate, now, id, message);
         }
         if is_tool_call && let Some(result) = &result {
             gate.calls.names.strays.note_answer(now, result);

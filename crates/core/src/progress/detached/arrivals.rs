@@ -10,6 +10,7 @@ use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
 use crate::progress::detached::tasks::requests::is_for_tasks;
 use crate::progress::event::Origin;
+use crate::progress::gate::questions::{end_question, note_question};
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::payload::{Payload, spliced, within};
@@ -251,9 +252,9 @@ impl DetachedWork {
         let has_strangers = gate.calls.streams.topology.has_strangers();
         match &placed {
             Ok((Some(on), _)) if has_strangers => {
-                gate.note_question(now, origin, message, Some(*on));
+                note_question(gate, now, origin, message, Some(*on));
             }
-            Ok(_) if !has_strangers => gate.note_question(now, origin, message, None),
+            Ok(_) if !has_strangers => note_question(gate, now, origin, message, None),
             _ => {}
         }
         gate.calls.forward(placed, (number, about), message, done);
@@ -263,7 +264,7 @@ impl DetachedWork {
     /// request was about goes on.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
-            gate.end_question(now, &id);
+            end_question(gate, now, &id);
         }
         if let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.offers.is_offered)
             && let Some(id) = message.id_key()

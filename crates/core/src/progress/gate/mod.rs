@@ -3,14 +3,13 @@
 //! The gate decides on tokens, values and whether a request has been answered, at the moment of
 //! writing. Everything before the gate only makes claims.
 
-mod before_answer;
-mod error_answers;
 mod handover;
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use smallvec::{SmallVec, smallvec};
 
 use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::correlate::draft::CallDraft;
@@ -19,20 +18,22 @@ use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{ReportView, join, message_text};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::gate::orphans::release_orphans_on;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::payload::Payload;
+use crate::progress::payload::{Payload, TransmitKind};
 use crate::progress::policy::Messages;
+use crate::progress::streams::stream::{Item, ItemKind};
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::json;
-use crate::protocol::jsonrpc::Framing;
+use crate::protocol::jsonrpc::{Framing, Key, own_error};
 
 pub(crate) mod heartbeat;
 pub(crate) mod hold;
 pub(crate) mod notification;
 pub(crate) mod orphans;
-mod questions;
-mod server_tasks;
+pub(crate) mod questions;
+pub(crate) mod server_tasks;
 pub(crate) mod state;
 
 /// The time within which an exact duplicate of the last notification is withheld. Later the
@@ -325,6 +326,30 @@ impl Gate {
         }
     }
 
+    /// Answers a call in the server's place with an error.
+    pub(crate) fn answer_with_error(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        why: &str,
+        status: Option<u16>,
+        outcome: Outcome,
+    ) {
+        let Some(call) = self.calls.open.get(id) else { return };
+        let (stream, client_id) = (call.stream, call.id.client.clone());
+        // Before the call ends, because the guard is read from the call.
+        let guards = smallvec![self.calls.open.guard_of(id, &self.calls.streams)];
+        self.end_call(now, id, Tombstone::Cancelled, outcome);
+        let item = Item {
+            order: 0,
+            kind: ItemKind::Whole(TransmitKind::Answer(Key::read(&client_id))),
+            payload: Payload::own(own_error(&client_id, why, status)),
+            guards,
+            verdicts: SmallVec::new(),
+        };
+        self.calls.enqueue_own(stream, item);
+    }
+
     /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
     /// answer where nothing has to wait.
     pub(crate) fn end_call(
@@ -347,7 +372,7 @@ impl Gate {
         self.calls.last_ends.note(call.principal, now);
         // The request has its answer. Another answer that waited on the stream as a possible one is
         // an orphan now.
-        self.release_orphans_on(call.paired.unwrap_or(call.stream));
+        release_orphans_on(self, call.paired.unwrap_or(call.stream));
         self.calls.forget_policies();
         if let Some(stream) = self.calls.streams.get_mut(&call.stream)
             && let Some((at, order)) = call.wake

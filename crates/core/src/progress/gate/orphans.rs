@@ -35,71 +35,63 @@ pub(crate) struct Orphans {
 /// time does not fill the log.
 pub(crate) const TOLD_CODES_MAX: usize = 4;
 
-impl Gate {
-    /// Whether an answer waits for the end of its response.
-    pub fn holds_answer(&self, on: StreamId) -> bool {
-        self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
-    }
+/// Decides on an answer that waited and has turned out not to be the answer to the request of
+/// its stream.
+pub(crate) fn release_orphan(gate: &mut Gate, origin: Origin, orphan: &Orphan) {
+    let judged = match orphan.message.id_key() {
+        Some(key) => gate.calls.answer_to_nobody(origin, &key, &orphan.message),
+        None => answer_without_id(gate, origin, &orphan.message),
+    };
+    gate.calls.send_answer(judged, orphan.number, orphan.done);
+}
 
-    /// Decides on an answer that waited and has turned out not to be the answer to the request of
-    /// its stream.
-    pub(crate) fn release_orphan(&mut self, origin: Origin, orphan: &Orphan) {
-        let judged = match orphan.message.id_key() {
-            Some(key) => self.calls.answer_to_nobody(origin, &key, &orphan.message),
-            None => self.answer_without_id(origin, &orphan.message),
-        };
-        self.calls.send_answer(judged, orphan.number, orphan.done);
-    }
+/// The answer that waits for the end of its response.
+pub(crate) fn take_orphan(gate: &mut Gate, on: StreamId) -> Option<Orphan> {
+    gate.orphans.as_mut()?.waiting.remove(&on)
+}
 
-    /// The answer that waits for the end of its response.
-    pub(crate) fn take_orphan(&mut self, on: StreamId) -> Option<Orphan> {
-        self.orphans.as_mut()?.waiting.remove(&on)
+/// Releases the answer that waits on a stream whose request has its answer, or needs no answer
+/// any more.
+pub(crate) fn release_orphans_on(gate: &mut Gate, on: StreamId) {
+    if let Some(orphan) = take_orphan(gate, on) {
+        release_orphan(gate, Origin::Stream(on), &orphan);
     }
+}
 
-    /// Releases the answer that waits on a stream whose request has its answer, or needs no answer
-    /// any more.
-    pub(crate) fn release_orphans_on(&mut self, on: StreamId) {
-        if let Some(orphan) = self.take_orphan(on) {
-            self.release_orphan(Origin::Stream(on), &orphan);
-        }
+/// Decides on an answer whose id is missing, null, or neither a string nor a number.
+pub(crate) fn answer_without_id(
+    gate: &mut Gate,
+    origin: Origin,
+    message: &Message,
+) -> RepairedAnswer {
+    let settings = gate.calls.settings_of_orphan(origin);
+    // Many servers answer `notifications/initialized` with an error whose id is null. No client
+    // can use such an error, and some drop the server over it.
+    let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
+    let is_strangers = gate.calls.streams.topology.has_strangers() && message.result().is_some();
+    if !(is_fault || is_strangers) {
+        return RepairedAnswer::fallback_stream(message, gate.calls.fallback_stream(origin));
     }
+    if message.result().is_none() {
+        tell_of_error(gate, message);
+    }
+    RepairedAnswer::withheld(Reason::MissingId)
+}
 
-    /// Decides on an answer whose id is missing, null, or neither a string nor a number.
-    pub(crate) fn answer_without_id(
-        &mut self,
-        origin: Origin,
-        message: &Message,
-    ) -> RepairedAnswer {
-        let settings = self.calls.settings_of_orphan(origin);
-        // Many servers answer `notifications/initialized` with an error whose id is null. No client
-        // can use such an error, and some drop the server over it.
-        let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
-        let is_strangers =
-            self.calls.streams.topology.has_strangers() && message.result().is_some();
-        if !(is_fault || is_strangers) {
-            return RepairedAnswer::fallback_stream(message, self.calls.fallback_stream(origin));
-        }
-        if message.result().is_none() {
-            self.tell_of_error(message);
-        }
-        RepairedAnswer::withheld(Reason::MissingId)
+/// Reports an error that no client gets to the operator.
+pub(crate) fn tell_of_error(gate: &mut Gate, message: &Message) {
+    let told = &mut gate.orphans.get_or_insert_default().told_codes;
+    let code = message.error_code();
+    if told.contains(&code) || told.len() >= TOLD_CODES_MAX {
+        return;
     }
-
-    /// Reports an error that no client gets to the operator.
-    pub(crate) fn tell_of_error(&mut self, message: &Message) {
-        let told = &mut self.orphans.get_or_insert_default().told_codes;
-        let code = message.error_code();
-        if told.contains(&code) || told.len() >= TOLD_CODES_MAX {
-            return;
-        }
-        told.push(code);
-        let error = message.error().unwrap_or_default();
-        let words = json::member(&error, "message").unwrap_or(error);
-        let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
-        // The words come from the server and go to a log and a terminal: without secrets, control
-        // characters and line breaks.
-        let words = plain(&self.calls.policy.call.masks.mask(&words));
-        let words = one_line(&words, "");
-        self.calls.events.push_back(FilterEvent::UnansweringError(words.into()));
-    }
+    told.push(code);
+    let error = message.error().unwrap_or_default();
+    let words = json::member(&error, "message").unwrap_or(error);
+    let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
+    // The words come from the server and go to a log and a terminal: without secrets, control
+    // characters and line breaks.
+    let words = plain(&gate.calls.policy.call.masks.mask(&words));
+    let words = one_line(&words, "");
+    gate.calls.events.push_back(FilterEvent::UnansweringError(words.into()));
 }

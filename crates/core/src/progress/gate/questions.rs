@@ -9,53 +9,51 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 
-impl Gate {
-    /// Stops the clocks of the calls that a request of the server may be about. `only_on`: the stream of its client,
-    /// where different clients share the server.
-    pub(crate) fn note_question(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        only_on: Option<StreamId>,
-    ) {
-        let Some(question) = message.id_key() else { return };
-        // A client answers `ping` at once: no person is asked.
-        if message.method().as_deref() == Some(mcp::PING) {
-            return;
-        }
-        for id in self.calls.open.calls_of_question(origin, message, only_on) {
-            let Some(call) = self.calls.open.get_mut(id) else { continue };
-            let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
-            self.asked.insert(id);
-            // The longest possible wait is added at once, and what is left of it is taken off again
-            // with the client's answer. So no timer has to run while the question is open.
-            if let Some(most) = stopped {
-                self.calls.open.put_off(id, |expires| expires + most);
-            }
-            self.schedule(id);
-        }
+/// Stops the clocks of the calls that a request of the server may be about. `only_on`: the stream of its client,
+/// where different clients share the server.
+pub(crate) fn note_question(
+    gate: &mut Gate,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+    only_on: Option<StreamId>,
+) {
+    let Some(question) = message.id_key() else { return };
+    // A client answers `ping` at once: no person is asked.
+    if message.method().as_deref() == Some(mcp::PING) {
+        return;
     }
-
-    /// Notes that a question of the server is answered, or withdrawn. The clocks of its calls go on.
-    pub(crate) fn end_question(&mut self, now: Instant, question: &Key) {
-        let asked: Vec<CallId> = self.asked.iter().copied().collect();
-        for id in asked {
-            let call = self.calls.open.get_mut(id);
-            let clock = call.and_then(|call| call.clock.as_mut());
-            let Some(rest) = clock.and_then(|clock| clock.go_on(question, now)) else { continue };
-            self.asked.remove(&id);
-            self.calls.open.put_off(id, |expires| expires - rest);
-            self.schedule(id);
+    for id in gate.calls.open.calls_of_question(origin, message, only_on) {
+        let Some(call) = gate.calls.open.get_mut(id) else { continue };
+        let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
+        gate.asked.insert(id);
+        // The longest possible wait is added at once, and what is left of it is taken off again
+        // with the client's answer. So no timer has to run while the question is open.
+        if let Some(most) = stopped {
+            gate.calls.open.put_off(id, |expires| expires + most);
         }
+        gate.schedule(id);
     }
+}
 
-    /// Notes that the server has cancelled a request of its own.
-    pub(crate) fn note_withdrawal(&mut self, now: Instant, cancelled: &Message) {
-        let params = cancelled.params().unwrap_or_default();
-        let question = json::member(&params, "requestId").and_then(|id| Key::read(&id));
-        if let Some(question) = question {
-            self.end_question(now, &question);
-        }
+/// Notes that a question of the server is answered, or withdrawn. The clocks of its calls go on.
+pub(crate) fn end_question(gate: &mut Gate, now: Instant, question: &Key) {
+    let asked: Vec<CallId> = gate.asked.iter().copied().collect();
+    for id in asked {
+        let call = gate.calls.open.get_mut(id);
+        let clock = call.and_then(|call| call.clock.as_mut());
+        let Some(rest) = clock.and_then(|clock| clock.go_on(question, now)) else { continue };
+        gate.asked.remove(&id);
+        gate.calls.open.put_off(id, |expires| expires - rest);
+        gate.schedule(id);
+    }
+}
+
+/// Notes that the server has cancelled a request of its own.
+pub(crate) fn note_withdrawal(gate: &mut Gate, now: Instant, cancelled: &Message) {
+    let params = cancelled.params().unwrap_or_default();
+    let question = json::member(&params, "requestId").and_then(|id| Key::read(&id));
+    if let Some(question) = question {
+        end_question(gate, now, &question);
     }
 }

@@ -20,88 +20,85 @@ const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// JSON-RPC's code for "no such task" (11:utilities/tasks).
 const INVALID_PARAMS: &[u8] = b"-32602";
 
-impl Gate {
-    /// Turns a call that is answered by `CreateTaskResult` into a task: its token stays valid.
-    /// Returns false if `task` has no id, or is over.
-    pub(crate) fn becomes_task(&mut self, now: Instant, id: CallId, task: &Bytes) -> bool {
-        let Some(text) = json::member(task, "taskId") else { return false };
-        let Some(key) = Key::read(&text) else { return false };
-        // A task that is over has no more progress: its call ends with this answer.
-        if is_over(task) {
-            return false;
-        }
-        let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
-        // The unit is milliseconds (MCP 2025-11-25, Tasks). Clamped, because `from_secs_f64` panics
-        // on negative and very large values.
-        let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
-        self.calls.open.continue_as_task(id, now + ttl.min(TASK_MAX));
-        let open = self.calls.open.get(id);
-        let keeps_distance = open.is_some_and(|call| {
-            self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
-        });
-        if let Some(call) = self.calls.open.get_mut(id) {
-            call.task = Some(Task { id: key, text, notes: None });
-            // Waiting progress goes behind the answer: directly before the answer it would leave
-            // the answer without its guard.
-            if keeps_distance {
-                call.pending.go_last();
-            }
-        }
-        self.schedule(id);
-        true
+/// Turns a call that is answered by `CreateTaskResult` into a task: its token stays valid.
+/// Returns false if `task` has no id, or is over.
+pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Bytes) -> bool {
+    let Some(text) = json::member(task, "taskId") else { return false };
+    let Some(key) = Key::read(&text) else { return false };
+    // A task that is over has no more progress: its call ends with this answer.
+    if is_over(task) {
+        return false;
     }
+    let ttl = json::member(task, "ttl").and_then(|ttl| json::number(&ttl));
+    // The unit is milliseconds (MCP 2025-11-25, Tasks). Clamped, because `from_secs_f64` panics
+    // on negative and very large values.
+    let ttl = ttl.map_or(TASK_MAX, |ms| Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3));
+    gate.calls.open.continue_as_task(id, now + ttl.min(TASK_MAX));
+    let open = gate.calls.open.get(id);
+    let keeps_distance = open.is_some_and(|call| {
+        gate.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
+    });
+    if let Some(call) = gate.calls.open.get_mut(id) {
+        call.task = Some(Task { id: key, text, notes: None });
+        // Waiting progress goes behind the answer: directly before the answer it would leave
+        // the answer without its guard.
+        if keeps_distance {
+            call.pending.go_last();
+        }
+    }
+    gate.schedule(id);
+    true
+}
 
-    /// Notes an answer about tasks, which may show that a task is over.
-    pub(crate) fn note_task_answer(&mut self, now: Instant, id: CallId, message: &Message) {
-        let Some(call) = self.calls.open.get(id) else { return };
-        let method = call.method.clone();
-        if &*method == mcp::TASKS_LIST {
-            let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks"))
-            else {
-                return;
-            };
-            for task in json::elements(&tasks).map(|(found, _)| found).unwrap_or_default() {
-                self.note_task(now, &tasks.slice(task));
-            }
+/// Notes an answer about tasks, which may show that a task is over.
+pub(crate) fn note_task_answer(gate: &mut Gate, now: Instant, id: CallId, message: &Message) {
+    let Some(call) = gate.calls.open.get(id) else { return };
+    let method = call.method.clone();
+    if &*method == mcp::TASKS_LIST {
+        let Some(tasks) = message.result().and_then(|result| json::member(&result, "tasks")) else {
             return;
+        };
+        for task in json::elements(&tasks).map(|(found, _)| found).unwrap_or_default() {
+            note_task(gate, now, &tasks.slice(task));
         }
-        // `tasks/result` answers only when the task is over; an unknown task is over too.
-        let asked = call.about_task.clone();
-        let unknown = message.error().and_then(|error| json::member(&error, "code"));
-        let over = &*method == mcp::TASKS_RESULT || unknown.is_some_and(|c| *c == *INVALID_PARAMS);
-        match (asked, over) {
-            (Some(task), true) => self.end_task(now, &task),
-            _ => {
-                if let Some(result) = message.result() {
-                    self.note_task(now, &result);
-                }
+        return;
+    }
+    // `tasks/result` answers only when the task is over; an unknown task is over too.
+    let asked = call.about_task.clone();
+    let unknown = message.error().and_then(|error| json::member(&error, "code"));
+    let over = &*method == mcp::TASKS_RESULT || unknown.is_some_and(|c| *c == *INVALID_PARAMS);
+    match (asked, over) {
+        (Some(task), true) => end_task(gate, now, &task),
+        _ => {
+            if let Some(result) = message.result() {
+                note_task(gate, now, &result);
             }
         }
     }
+}
 
-    /// Ends a task if the server describes it as over.
-    pub(crate) fn note_task(&mut self, now: Instant, task: &Bytes) {
-        let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
-        if let Some(id) = id.filter(|_| is_over(task)) {
-            self.end_task(now, &id);
-        }
+/// Ends a task if the server describes it as over.
+pub(crate) fn note_task(gate: &mut Gate, now: Instant, task: &Bytes) {
+    let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
+    if let Some(id) = id.filter(|_| is_over(task)) {
+        end_task(gate, now, &id);
     }
+}
 
-    /// Ends every task, because another filter of the session has received the end.
-    pub fn end_tasks(&mut self, now: Instant) {
-        let tasks = self.calls.open.iter().filter(|(_, call)| call.task.is_some());
-        let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
-        for id in tasks {
-            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
-        }
+/// Ends every task, because another filter of the session has received the end.
+pub(crate) fn end_tasks(gate: &mut Gate, now: Instant) {
+    let tasks = gate.calls.open.iter().filter(|(_, call)| call.task.is_some());
+    let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();
+    for id in tasks {
+        gate.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
     }
+}
 
-    pub(crate) fn end_task(&mut self, now: Instant, task: &Key) {
-        let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
-        let found = self.calls.open.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
-        if let Some(id) = found {
-            self.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
-        }
+pub(crate) fn end_task(gate: &mut Gate, now: Instant, task: &Key) {
+    let is_meant = |call: &Call| call.task.as_ref().is_some_and(|own| own.id == *task);
+    let found = gate.calls.open.iter().find(|(_, call)| is_meant(call)).map(|(id, _)| id);
+    if let Some(id) = found {
+        gate.end_call(now, id, Tombstone::Answered, Outcome::TaskEnded);
     }
 }
 

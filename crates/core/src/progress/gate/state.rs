@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::gate::orphans::Orphans;
-use crate::progress::ids::CallId;
+use crate::progress::ids::{CallId, StreamId};
 use crate::progress::value::NumberView;
 use crate::protocol::json;
 
@@ -74,5 +74,10 @@ impl Gate {
     /// No heartbeats from now on: the upstream is about to end.
     pub fn stop_heartbeats(&mut self) {
         self.alive = false;
+    }
+
+    /// Whether an answer waits for the end of its response.
+    pub fn holds_answer(&self, on: StreamId) -> bool {
+        self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::progress::dialect::TextSource;
 use crate::progress::filter::Filter;
+use crate::progress::gate::server_tasks::end_tasks;
 use crate::progress::input::{FilterScope, Input, InputResult, ONLY};
 use crate::progress::intake::state::Intake;
 use crate::progress::intake::text_source::hear;
@@ -66,7 +67,7 @@ impl Filter {
             Input::EndResponse(stream) => {
                 intake.detached.response_ended(&mut intake.gate, now, *stream)
             }
-            Input::EndTasks => intake.gate.end_tasks(now),
+            Input::EndTasks => end_tasks(&mut intake.gate, now),
             Input::EnableTasks(key, millis) => {
                 let tasks = intake.detached.tasks.get_or_insert_default();
                 tasks.enable(now, *key, *millis);

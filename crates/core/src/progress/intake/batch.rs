@@ -12,6 +12,7 @@ use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
 use crate::progress::dialect::report::About;
 use crate::progress::event::{FilterEvent, Origin, RefusalRule};
+use crate::progress::gate::questions::note_question;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::server::Unread;
 use crate::progress::intake::state::Intake;
@@ -171,7 +172,7 @@ impl Intake {
         }
         let placed = self.gate.calls.destination_of(origin, element);
         if element.kind() == Kind::Request && !self.gate.calls.streams.topology.has_strangers() {
-            self.gate.note_question(now, origin, element, None);
+            note_question(&mut self.gate, now, origin, element, None);
         }
         if element.kind() == Kind::Notification {
             self.server_notification(now, element);
@@ -251,20 +252,6 @@ impl Intake {
         };
         unless_observed(&self.gate.calls, id, message, &pending.report.about, judged)
     }
-}
-
-/// Whether the objects of an opaque message, which are on one line, are separated: because
-/// their streams may differ, or because no client can read the line.
-pub(crate) fn is_split(calls: &Correlator, message: &Message) -> bool {
-    // Where clients share the server, text that may be read in two ways is never split on a
-    // guess.
-    let may_differ =
-        calls.streams.topology.has_many_streams() && message.elements().nth(1).is_some();
-    may_differ
-        || !calls.streams.topology.has_strangers()
-            && calls.policy.call.answers.split_line
-            && !calls.policy.call.observes()
-            && message.on_one_line().is_some()
 }
 
 /// Refuses a batch that is too long to be read, where clients share the server.

@@ -13,6 +13,7 @@ use crate::progress::event::late::LateEvent;
 use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, RefusalRule};
+use crate::progress::gate::questions::end_question;
 use crate::progress::ids::{MappedId, StreamId};
 use crate::progress::intake::batch::{BATCH_MAX, refuse_long_batch};
 use crate::progress::intake::request_members::RequestMembers;
@@ -100,7 +101,7 @@ impl Intake {
             Kind::Request => {}
             Kind::Response => {
                 if let Some(answered) = scan.id() {
-                    self.gate.end_question(now, &answered);
+                    end_question(&mut self.gate, now, &answered);
                 }
                 return;
             }

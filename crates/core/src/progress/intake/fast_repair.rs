@@ -22,7 +22,7 @@ use crate::progress::gate::hold::plan;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::fast_path::{FastForward, FastPaths};
-use crate::progress::intake::server::total_of;
+use crate::progress::intake::scale::total_of;
 use crate::progress::policy::{StreamPacing, ValueFrom};
 use crate::progress::streams::stream::StreamKind;
 use crate::progress::topology::Topology;

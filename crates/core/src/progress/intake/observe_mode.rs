@@ -6,7 +6,7 @@ use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{restored_names, with_client_names};
 use crate::progress::correlate::place::Placement;
 use crate::progress::event::Origin;
-use crate::progress::intake::batch::is_split;
+use crate::progress::intake::split_line::is_split;
 use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced};
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};

@@ -21,15 +21,18 @@ use crate::progress::dialect::report::{About, Report};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{Disposition, Origin};
 use crate::progress::gate::hold::SourceMessage;
+use crate::progress::gate::questions::note_withdrawal;
+use crate::progress::gate::server_tasks::note_task;
 use crate::progress::ids::CallId;
-use crate::progress::intake::batch::is_split;
 use crate::progress::intake::observe_mode::forward_unchanged;
+use crate::progress::intake::scale::apply_scale;
+use crate::progress::intake::split_line::is_split;
 use crate::progress::intake::state::Intake;
 use crate::progress::intake::text_source::{text_from_log, text_from_stdout};
 use crate::progress::payload::Payload;
-use crate::progress::policy::{CallPolicy, Messages, OnFall, Scale, ValueFrom};
+use crate::progress::policy::{CallPolicy, Messages, OnFall, ValueFrom};
 use crate::progress::topology::Topology;
-use crate::progress::value::{Number, ProgressValue, spell};
+use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
@@ -470,9 +473,9 @@ impl Intake {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
             let params = message.params().unwrap_or_default();
-            self.gate.note_task(now, &params);
+            note_task(&mut self.gate, now, &params);
         } else if method == mcp::CANCELLED {
-            self.gate.note_withdrawal(now, message);
+            note_withdrawal(&mut self.gate, now, message);
             // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
             // a client's `subscriptions/listen`.
             let params = message.params().unwrap_or_default();
@@ -486,23 +489,4 @@ impl Intake {
             }
         }
     }
-}
-
-/// Adds the total that the route knows to a value without a total, or with a total of zero or less.
-pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
-    let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
-    if figure.total.as_ref().is_none_or(|total| total.value <= 0.0) {
-        figure.total = Some(total_of(scale));
-        report.repairs.add(Repair::Total);
-    }
-}
-
-/// The total of a scale.
-pub(crate) fn total_of(scale: Scale) -> Number {
-    let value = match scale {
-        Scale::Percent => 100.0,
-        Scale::Unit => 1.0,
-        Scale::Of(total) => total,
-    };
-    Number { value, text: spell(value) }
 }

@@ -16,9 +16,10 @@ use crate::progress::dialect::fields::Fields;
 use crate::progress::dialect::report::{About, Report, TextSource};
 use crate::progress::event::Origin;
 use crate::progress::gate::hold::SourceMessage;
+use crate::progress::gate::questions::{note_question, note_withdrawal};
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
-use crate::progress::intake::server::apply_scale;
+use crate::progress::intake::scale::apply_scale;
 use crate::progress::intake::text;
 use crate::progress::policy::{CallPolicy, Messages, Mode};
 use crate::progress::value::ProgressValue;
@@ -114,9 +115,9 @@ pub(crate) fn stream_of_log(
 /// question that may be about a call of this filter.
 pub(crate) fn hear(gate: &mut Gate, now: Instant, origin: Origin, message: &Message) {
     match message.kind() {
-        Kind::Request => gate.note_question(now, origin, message, None),
+        Kind::Request => note_question(gate, now, origin, message, None),
         _ if message.method().as_deref() == Some(mcp::CANCELLED) => {
-            gate.note_withdrawal(now, message);
+            note_withdrawal(gate, now, message);
         }
         _ => text_from_log(gate, now, origin, message),
     }

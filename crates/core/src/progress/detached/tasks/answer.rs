@@ -9,9 +9,8 @@ use crate::progress::clients;
 use crate::progress::correlate::mended_body::mended_body;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::kept_room::KeptRoom;
-use crate::progress::detached::tasks::requests::NO_TASK;
 use crate::progress::detached::tasks::table::{
-    KeptAnswer, TaskEnd, TaskState, TaskTable, TaskWork,
+    KeptAnswer, NO_TASK, TaskEnd, TaskState, TaskTable, TaskWork,
 };
 use crate::progress::event::FilterEvent;
 use crate::progress::event::summary::Outcome;

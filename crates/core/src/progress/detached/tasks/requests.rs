@@ -8,7 +8,7 @@ use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::open_calls::only;
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::tasks::begin::{answer_request, refuse};
-use crate::progress::detached::tasks::table::{KeptAnswer, TaskState, TaskTable};
+use crate::progress::detached::tasks::table::{KeptAnswer, NO_TASK, TaskState, TaskTable};
 use crate::progress::event::Origin;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::task::TaskEvent;
@@ -17,10 +17,6 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::Payload;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message};
 use crate::protocol::{json, mcp};
-
-/// The error for a task that is not known, or is known no more, or belongs to another client.
-pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its time to live, and only the client \
-                                  that began a task can ask for the task";
 
 /// The reason of the cancellation that the server gets.
 const CANCELLED: &str = "the client has cancelled the task";

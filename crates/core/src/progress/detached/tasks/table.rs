@@ -17,6 +17,10 @@ const ASKED_MAX: usize = 64;
 /// The prefix of the ids of tasks.
 const PREFIX: &str = "mp-";
 
+/// The error for a task that is not known, or is known no more, or belongs to another client.
+pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its time to live, and only the client \
+                                  that began a task can ask for the task";
+
 /// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskState {

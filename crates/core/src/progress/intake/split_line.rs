@@ -1,0 +1,18 @@
+//! Several objects on one line.
+
+use crate::progress::correlate::correlator::Correlator;
+use crate::protocol::jsonrpc::Message;
+
+/// Whether the objects of an opaque message, which are on one line, are separated: because
+/// their streams may differ, or because no client can read the line.
+pub(crate) fn is_split(calls: &Correlator, message: &Message) -> bool {
+    // Where clients share the server, text that may be read in two ways is never split on a
+    // guess.
+    let may_differ =
+        calls.streams.topology.has_many_streams() && message.elements().nth(1).is_some();
+    may_differ
+        || !calls.streams.topology.has_strangers()
+            && calls.policy.call.answers.split_line
+            && !calls.policy.call.observes()
+            && message.on_one_line().is_some()
+}
