@@ -144,7 +144,7 @@ pub enum Input {
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
-    /// Calls may run as tasks of Milepost's own ([`DetachedWork::enable_tasks`](crate::progress::DetachedWork::enable_tasks)): the key of their ids, and the time in
+    /// Calls may run as tasks of Milepost's own: the key of their ids, and the time in
     /// milliseconds since 1970.
     EnableTasks(NameKey, u64),
     /// This filter takes over the calls of the filter with this number ([`Gate::hand_over`](crate::progress::Gate::hand_over));
