@@ -110,7 +110,7 @@ fn from_the_third_call_on_a_silent_tool_says_how_far_it_is_also_after_a_kill() {
             let told = sleep(&mut session, 3, 0.4);
             told.iter().any(|line| line.contains(" of about "))
         });
-        let told = sleep(&mut session, 4, 3.0);
+        let told = sleep(&mut session, 4, 0.8);
         let figures = told.iter().filter_map(|line| {
             let line: Value = serde_json::from_str(line).unwrap();
             let params = line.get("params")?;

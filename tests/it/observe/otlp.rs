@@ -612,11 +612,11 @@ fn check_sampler(name: &str, argument: &str, expected: [bool; 3]) {
 #[test]
 fn samplers_are_those_of_opentelemetry() {
     crate::support::within_tries(|| {
-        check_sampler("parentbased_always_off", "", [true, false, false])
+        check_sampler("parentbased_always_off", "", [true, false, false]);
     });
     crate::support::within_tries(|| check_sampler("always_on", "", [true; 3]));
     crate::support::within_tries(|| {
-        check_sampler("parentbased_traceidratio", "0", [true, false, false])
+        check_sampler("parentbased_traceidratio", "0", [true, false, false]);
     });
     crate::support::within_tries(|| check_sampler("traceidratio", "0", [false; 3]));
     // A name that is no sampler counts as none.
