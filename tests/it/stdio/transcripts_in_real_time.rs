@@ -124,7 +124,7 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
         }
     }
     // What still waits for its guard comes out before this.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(300));
     drop((client, server));
     told.extend(client_reads.iter());
     proxy.wait().unwrap();
@@ -153,7 +153,7 @@ fn transcripts_come_out_the_same_through_the_process() {
                         .collect();
                     let mut told = Vec::new();
                     // A busy machine may sleep through a time of the gate; it does not do so always.
-                    for attempt in 0..3 {
+                    for attempt in 0..6 {
                         let own = tempfile::tempdir_in(folder.path()).unwrap();
                         told = play(own.path(), &format!("try-{attempt}"), text, flags);
                         // Calls that a transcript leaves open are answered when the server ends.

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::Method;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::sleep;
 
@@ -281,6 +282,8 @@ fn serve_one_each(
         }
         stream.write_all(LENGTH.as_bytes()).unwrap();
         let Ok(()) = close.recv() else { return };
+        // The close waits until the client's side of the connection has got the end of the stream.
+        SockRef::from(&stream).set_linger(Some(Duration::from_secs(60))).unwrap();
         drop(stream);
         closed.send(()).unwrap();
     }
@@ -296,7 +299,7 @@ async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
         let (closed, is_closed) = mpsc::channel();
         std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
         let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
-        let pool = ConnectionPool::new(connector, Duration::from_secs(5), &Traffic::default());
+        let pool = ConnectionPool::new(connector, Duration::from_secs(60), &Traffic::default());
         let pool = Arc::new(pool.with_engine(engine));
         // The server has kept a connection before.
         pool.idle.lock().unwrap().note_open(PROVEN_AFTER);

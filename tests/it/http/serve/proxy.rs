@@ -139,9 +139,11 @@ impl Proxy {
         self.folder.path().join("proxy.toml").display().to_string()
     }
 
-    /// All that has been logged.
+    /// All lines that have been logged. A line of which only a part has come is left out.
     pub(crate) fn log(&self) -> String {
-        String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
+        let log = self.log.lock().unwrap();
+        let end = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        String::from_utf8_lossy(&log[..end]).into_owned()
     }
 
     /// Waits for a line of the log that has all of this in it.

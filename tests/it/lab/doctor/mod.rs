@@ -14,7 +14,7 @@ use crate::support::{example, milepost};
 
 /// What a busy machine may pull apart, or put together, that a server has written at once: so often it is
 /// looked at again.
-const TRIES: usize = 4;
+const TRIES: usize = 6;
 
 fn doctor(args: &[&str]) -> Output {
     milepost().arg("doctor").args(args).stdin(Stdio::null()).output().unwrap()
