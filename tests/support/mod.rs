@@ -7,6 +7,7 @@ pub(crate) mod forward_proxy;
 pub(crate) mod messages;
 pub(crate) mod sdk;
 pub(crate) mod secrets;
+pub(crate) mod sections;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod socket_child;

@@ -1,9 +1,13 @@
-//! Route files of earlier versions (`tests/data/routes/before`): each is accepted and means the same.
+//! Route files of earlier versions (`tests/data/routes/before.txt`): each is accepted and means the same.
 
 use milepost::config::routes::{Environment, Routes};
 
 use crate::commands::route_files::{files, folder};
 use crate::support::home;
+use crate::support::sections::{rewrite, section};
+
+/// The settings that the versions of these files printed, by the name of the file.
+const PRINTED: &str = "tests/data/routes/printed.txt";
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
 const NAMED: [&str; 29] = [
@@ -111,17 +115,15 @@ fn files_of_earlier_versions_are_accepted_and_mean_the_same() {
     let mut wrong = Vec::new();
     let files = files("before");
     assert!(files.len() >= 20);
-    for (path, text) in files {
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let place = home().join("tests/data/routes/printed").join(format!("{name}.txt"));
-        let now = printed(&text);
-        if std::fs::read_to_string(&place).unwrap_or_default() == now {
+    for file in files {
+        let now = printed(&file.text);
+        if section(PRINTED, &file.name) == now {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&place, now).unwrap();
+            rewrite(PRINTED, &file.name, &now);
         }
-        wrong.push(name);
+        wrong.push(file.name);
     }
     assert!(wrong.is_empty(), "other settings than before: {wrong:?}");
 }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::core::transcripts::{duration, transcripts_of_one_client, unprintable};
+use crate::support::sections::Section;
 
 /// How long a line may take from one end to the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -134,18 +135,19 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
 #[test]
 fn transcripts_come_out_the_same_through_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let fit: Vec<(String, String, Vec<String>)> = transcripts_of_one_client()
-        .filter(|(_, text)| is_robust(text))
-        .filter_map(|(path, text)| Some((path.display().to_string(), flags(&text)?, text)))
-        .map(|(path, flags, text)| (path, text, flags))
+    let fit: Vec<(Section, Vec<String>)> = transcripts_of_one_client()
+        .filter(|transcript| is_robust(&transcript.text))
+        .filter_map(|transcript| Some((flags(&transcript.text)?, transcript)))
+        .map(|(flags, transcript)| (transcript, flags))
         .collect();
     assert!(fit.len() > 10, "{}", fit.len());
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((path, text, flags)) = fit.get(next.fetch_add(1, Ordering::Relaxed))
+                while let Some((transcript, flags)) = fit.get(next.fetch_add(1, Ordering::Relaxed))
                 {
+                    let text = &transcript.text;
                     let expected: Vec<&str> = text
                         .lines()
                         .filter_map(|line| line.strip_prefix("= "))
@@ -164,7 +166,7 @@ fn transcripts_come_out_the_same_through_the_process() {
                             break;
                         }
                     }
-                    assert_eq!(told, expected, "{path}");
+                    assert_eq!(told, expected, "{transcript}");
                 }
             });
         }
