@@ -79,12 +79,9 @@ impl Input {
                 write!(f, "resumes {} on {} behind {sent}", old.0, on.0)
             }
             Self::SetPrincipal(stream, number) => write!(f, "principal {} {number}", stream.0),
-            Self::CloseStream(stream, cancels) => {
-                write!(f, "closes {}{}", stream.0, if *cancels { " cancels" } else { "" })
-            }
-            Self::CancelCall(asked) => {
-                write!(f, "cancels {} {} {}", asked.call.0, asked.by, asked.reason)
-            }
+            Self::CloseStream(stream, false) => write!(f, "closes {}", stream.0),
+            Self::CloseStream(stream, true) => write!(f, "closes {} cancels", stream.0),
+            Self::CancelCall(asked) => write_cancelled(f, asked),
             Self::SettleStream(stream) => write!(f, "settles {}", stream.0),
             Self::MarkWritten(stream) => write_of(f, "written", *stream),
             Self::MarkUnread(stream) => write_of(f, "waits", *stream),
@@ -385,6 +382,11 @@ impl fmt::Display for Lossy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(self.0))
     }
+}
+
+/// Writes the call that an operator cancels, the place of the operator, and the reason.
+fn write_cancelled(f: &mut dyn fmt::Write, asked: &OperatorCancel) -> fmt::Result {
+    write!(f, "cancels {} {} {}", asked.call.0, asked.by, asked.reason)
 }
 
 /// Words about an answer in a file.
