@@ -20,7 +20,7 @@ use crate::commands::args::{
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
+    adopt, cancel, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError, WrappedServer};
@@ -139,6 +139,10 @@ async fn run(command: Command) -> ExitCode {
         Command::Top(args) => match top::run(&args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
+        },
+        Command::Cancel(args) => match cancel::run(&args).await {
+            Ok(text) => print(&text),
+            Err(error) => report(&error, if error.is_refusal() { 1 } else { 2 }),
         },
         Command::Presets(args) => print(&presets::run(&args)),
         Command::Schema => print(routes::schema()),

@@ -12,6 +12,14 @@ use crate::lab::known_names::KnownNames;
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::{CallPolicy, Policy};
 
+/// `milepost presets`.
+#[derive(Debug, Args)]
+pub struct PresetsArgs {
+    /// Print the settings of this preset, as lines of a route file
+    #[arg(value_name = "NAME", value_parser = preset())]
+    pub name: Option<Preset>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
     /// Take the settings, and the server unless one is given, of a route of this file; flags

@@ -29,6 +29,8 @@ pub(super) enum TopNews {
     Process(String, ProcessNews),
     /// The messages of a call, or why there are none.
     Detail(CallKey, Result<Box<TopDetail>, String>),
+    /// The reason why a call was not cancelled.
+    NotCancelled(String),
 }
 
 type Found = (Site, Option<SiteReply>);
@@ -148,6 +150,17 @@ impl Feeds {
         tokio::spawn(async move {
             for site in sites::find_new(&folder, &known).await {
                 let _ = found.send((site, None)).await;
+            }
+        });
+    }
+
+    /// Cancels a call. The table shows its end.
+    pub(super) fn cancel(&self, key: &CallKey) {
+        let Some(mut site) = self.sites.get(&key.0).cloned() else { return };
+        let (target, news) = (format!("/calls/{}/cancel", key.1), self.news.clone());
+        tokio::spawn(async move {
+            if let Err(error) = site.post(&target, "").await {
+                let _ = news.send(TopNews::NotCancelled(error.to_string())).await;
             }
         });
     }

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -23,17 +23,24 @@ pub struct LocalResponse {
     body: Incoming,
 }
 
-/// Sends a GET for `target` (a path with its query) to the process of a socket, and waits for the head of the
+/// Sends a request for `target` (a path with its query) to the process of a socket, and waits for the head of the
 /// response. `accept` is the wanted type.
 ///
 /// # Errors
 /// If the process has ended, belongs to another user, or its answer is not HTTP.
-pub async fn get(socket: &Path, target: &str, accept: &'static str) -> io::Result<LocalResponse> {
+pub async fn send(
+    socket: &Path,
+    method: Method,
+    target: &str,
+    accept: &'static str,
+    body: Bytes,
+) -> io::Result<LocalResponse> {
     let stream = local_socket::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     // Ends by itself: once the body is read or dropped, nothing uses the connection.
     tokio::spawn(connection);
-    let mut request = Request::new(Empty::<Bytes>::new());
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
     *request.uri_mut() = target.parse().map_err(failed)?;
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_static("localhost"));

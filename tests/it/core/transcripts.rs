@@ -17,6 +17,7 @@
 //! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`); `~ task EVENT`: of `tasks`
 //! + 30s        time passes
 //! ! hears {...}                            the server logs this on the stream of another filter
+//! ! cancels 1 local TEXT                   an operator cancels the call of this number in the filter
 //! ```
 //! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
 //! of calls ending only with `! summaries`.
@@ -190,6 +191,7 @@ impl Player {
                     let _ = writeln!(self.out, "={} {text}", stream.0);
                 }
             }
+            "cancels" => drop(self.filter.handle(self.now(), &text.parse().unwrap())),
             "summaries" => self.summaries = true,
             other => panic!("what is {other:?}?"),
         }

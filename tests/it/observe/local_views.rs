@@ -133,6 +133,33 @@ fn up_to(lines: &Receiver<String>, part: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_call_is_cancelled_by_its_number() {
+    let user = User::new();
+    let mut session = user.busy(&[]);
+    let cancel = |args: &[&str]| {
+        let output = user.command().arg("cancel").args(args).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = cancel(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("say which call to cancel") && said.contains("python3"), "{said}");
+    let (code, said) = cancel(&["4000"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no open call has the number 4000"), "{said}");
+    let (code, said) = cancel(&["last", "--reason", "it hangs"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("cancelled call "), "{said}");
+    // Heartbeats may come before.
+    while !session.line().contains("cancelled by an operator: it hangs") {}
+    let (code, said) = cancel(&["last"]);
+    assert_eq!(code, Some(1), "{said}");
+    // The answer comes after all, and goes to nobody.
+    fs::write(user.done(), "").unwrap();
+    assert_eq!(session.finish().1, Some(0));
+}
+
+#[test]
 fn a_wrap_that_is_used_has_a_socket_for_its_user_and_takes_it_away() {
     let user = User::new();
     let mut session = user.wrap(&[]);

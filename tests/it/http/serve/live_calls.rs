@@ -382,6 +382,87 @@ fn calls_are_shown_to_operators_alone() {
     assert!(said.contains("requires the token") && said.contains("--config"), "{said}");
 }
 
+/// Asks the admin listener to cancel a call: the status and the words.
+#[track_caller]
+fn cancel(proxy: &Proxy, method: &str, call: &Value, reason: &str) -> (u16, String) {
+    let path = format!("/calls/{call}/cancel");
+    let mut answer =
+        Exchange::send(proxy.admin(), method, &path, &[("milepost-admin", "1")], reason);
+    (answer.status(), answer.rest())
+}
+
+/// The call `work` is cancelled, and shown so.
+#[track_caller]
+fn is_cancelled(proxy: &Proxy) {
+    let open = seen(proxy, "work", |call| call["ended"].is_null());
+    let (status, said) = cancel(proxy, "POST", &open["n"], " it \n hangs ");
+    assert_eq!(status, 200, "{said}");
+    seen(proxy, "work", |call| call["outcome"] == "cancelled by operator");
+    proxy.logged(&[
+        "call tool=\"work\"",
+        "outcome=\"cancelled by operator\" cancelled_by=\"127.0.0.1\" reason=\"it hangs\"",
+    ]);
+    let (_, metrics) = proxy.probe("/metrics");
+    let counted = "outcome=\"cancelled by operator\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+    let (status, said) = cancel(proxy, "POST", &open["n"], "");
+    assert_eq!(status, 409, "{said}");
+    assert!(said.contains("is over already: cancelled by operator"), "{said}");
+}
+
+#[test]
+fn an_operator_cancels_a_call_to_a_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = children(&folder);
+    let mut begun = post(&proxy, INITIALIZE);
+    let session = begun.header("mcp-session-id").unwrap();
+    let headers = [&POST[..], &[("mcp-session-id", &session)]].concat();
+    let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", ""));
+    is_cancelled(&proxy);
+    assert!(answer.rest().contains("cancelled by an operator: it hangs"));
+    let unknown = Value::from(4000);
+    assert_eq!(cancel(&proxy, "POST", &unknown, "").0, 404);
+    assert_eq!(cancel(&proxy, "GET", &unknown, "").0, 405);
+    let mut foreign = Exchange::send(proxy.admin(), "POST", "/calls/1/cancel", &[], "");
+    assert_eq!(foreign.status(), 403, "no page of another site can cancel a call");
+    fs::write(file(&folder), "").unwrap();
+}
+
+#[test]
+fn an_operator_cancels_a_call_to_a_server_over_http() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&debug(), &keys);
+    let answer = post(&proxy, &tool("work", ""));
+    let mut server = upstream.asked();
+    server.events();
+    server.say(said()[0].clone());
+    let reader = thread::spawn(move || {
+        let mut answer = answer;
+        answer.rest()
+    });
+    is_cancelled(&proxy);
+    let told = upstream.asked();
+    assert!(told.body.contains("notifications/cancelled"), "{}", told.body);
+    assert!(told.body.contains("cancelled by an operator: it hangs"), "{}", told.body);
+    assert!(reader.join().unwrap().contains("cancelled by an operator: it hangs"));
+}
+
+#[test]
+fn an_operator_cancels_a_call_before_its_server_has_begun_to_answer() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&debug(), &keys);
+    let reader = thread::spawn({
+        let address = proxy.address().to_owned();
+        move || Exchange::send(&address, "POST", "/a", &POST, &tool("work", "")).rest()
+    });
+    let _server = upstream.asked();
+    is_cancelled(&proxy);
+    assert!(upstream.asked().body.contains("notifications/cancelled"));
+    assert!(reader.join().unwrap().contains("cancelled by an operator: it hangs"));
+}
+
 /// `milepost tap`.
 struct Tapping {
     child: Child,

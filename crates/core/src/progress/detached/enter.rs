@@ -197,6 +197,7 @@ impl DetachedWork {
             clock: None,
             account: crate::progress::event::summary::CallStats::default(),
             error_code: None,
+            cancellation: None,
             signature: draft.signature,
             is_joined: false,
             attempts: 1,

@@ -4,6 +4,7 @@
 
 pub(crate) mod answer;
 mod arrivals;
+mod cancel;
 mod clock;
 mod enter;
 pub(crate) mod late;

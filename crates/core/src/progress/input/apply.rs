@@ -40,6 +40,10 @@ impl Filter {
             Input::SpoolAnswer(id, needs) => {
                 return InputResult::Spool(intake.answer_spooled(now, id, *needs));
             }
+            Input::CancelCall(asked) => {
+                let Intake { gate, detached, .. } = intake;
+                return InputResult::Cancel(detached.cancel_by_operator(gate, now, asked));
+            }
             Input::ClientLarge(stream, scan) => intake.finish_large_client(now, *stream, scan),
             Input::Refuse(message) => intake.gate.withdraw(now, message),
             Input::ServerLarge(origin, text, broken) => {

@@ -72,7 +72,9 @@ impl DetachedWork {
         let id = id.unwrap_or_default().into_owned();
         match method {
             mcp::TASKS_RESULT => self.wait_for_task(gate, now, stream, &id, draft),
-            mcp::TASKS_CANCEL => self.cancel_task(gate, now, &id),
+            mcp::TASKS_CANCEL => {
+                self.cancel_task(gate, now, &id, CANCELLED, Outcome::Cancelled);
+            }
             _ => {}
         }
         if method != mcp::TASKS_RESULT
@@ -109,6 +111,16 @@ impl DetachedWork {
     /// Ends a request that waits for the answer of a task, because its client gives the request up.
     /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
+        let waited = self.forget_waiting(gate, call);
+        if waited {
+            gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        }
+        waited
+    }
+
+    /// Lets a request no longer wait for the answer of a task. Returns false if the request does not wait for a
+    /// task.
+    pub(crate) fn forget_waiting(&mut self, gate: &Gate, call: CallId) -> bool {
         let method = gate.calls.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.waits_for_task(method)) {
             return false;
@@ -116,16 +128,23 @@ impl DetachedWork {
         if let Some(tasks) = &mut self.tasks {
             tasks.forget_waiting(call);
         }
-        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
         true
     }
 
-    fn cancel_task(&mut self, gate: &mut Gate, now: Instant, id: &str) {
+    /// Cancels a task at the server, with the reason `why`.
+    pub(crate) fn cancel_task(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: &str,
+        why: &str,
+        outcome: Outcome,
+    ) {
         let Some(task) = self.task(id) else { return };
         let (call, server_id) = (task.details.call, task.server_id.clone());
-        gate.calls.cancel_at_server(&server_id, CANCELLED);
-        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
-        let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
+        gate.calls.cancel_at_server(&server_id, why);
+        gate.end_call(now, call, Tombstone::Cancelled, outcome);
+        let answer = KeptAnswer::None(why.to_owned());
         self.close_task(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // A cancelled task counts as fetched, so that it is the first to be forgotten.
         if let Some(task) = self.task_mut(id) {

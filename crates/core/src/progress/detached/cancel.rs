@@ -1,0 +1,52 @@
+//! Calls that an operator cancels: the server gets the cancellation, and the client an error.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::progress::detached::DetachedWork;
+use crate::progress::event::operator_cancel::{CancelResult, OperatorCancel};
+use crate::progress::event::summary::Outcome;
+use crate::progress::gate::state::Gate;
+use crate::protocol::mcp;
+
+impl DetachedWork {
+    /// Ends a call as a time limit does. What the server still says about the call is withheld.
+    pub(crate) fn cancel_by_operator(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        asked: &Arc<OperatorCancel>,
+    ) -> CancelResult {
+        let id = asked.call;
+        // Another filter serves a shadow, and gives its client the answer.
+        let Some(call) = gate.calls.get_mut(id).filter(|call| !call.shadow) else {
+            return CancelResult::Over;
+        };
+        if call.settings().observes() {
+            return CancelResult::Observed;
+        }
+        if &*call.method == mcp::INITIALIZE {
+            return CancelResult::Begins;
+        }
+        let is_own_task = call.is_own_task();
+        if call.task.is_some() && !is_own_task {
+            return CancelResult::IsTask;
+        }
+        call.cancellation = Some(Arc::clone(asked));
+        let why = asked.words();
+        if is_own_task {
+            let task = self.tasks.as_ref().and_then(|tasks| tasks.of_call(id));
+            let Some(task) = task.map(|task| task.details.id.clone()) else {
+                return CancelResult::Over;
+            };
+            self.cancel_task(gate, now, &task, &why, Outcome::CancelledByOperator);
+            return CancelResult::Cancelled;
+        }
+        // The server knows nothing of a request that waits for a task of Milepost's own.
+        if !self.forget_waiting(gate, id) {
+            gate.calls.send_cancelled(id, &why);
+        }
+        gate.answer_with_error(now, id, &why, None, Outcome::CancelledByOperator);
+        CancelResult::Cancelled
+    }
+}
