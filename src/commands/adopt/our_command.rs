@@ -101,6 +101,10 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if is_milepost(command) {
         return Some(0).filter(is_wrap);
     }
+    if is_python(command) {
+        let module = args.iter().take(2).map(Option::as_deref);
+        return Some(2).filter(|_| module.eq([Some("-m"), Some(PACKAGE)])).filter(is_wrap);
+    }
     if !RUNNERS.contains(&file_name(command)) {
         return None;
     }
@@ -116,6 +120,12 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
 /// Whether a word is this program's name, with or without its folder, its version or its platform.
 pub(super) fn is_milepost(word: &str) -> bool {
     file_name(word).starts_with("milepost")
+}
+
+/// Whether a word is the name of Python, which runs the module of the wheel: `python3.13`, `python.exe`, `py`.
+fn is_python(word: &str) -> bool {
+    let name = file_name(word);
+    name.starts_with("python") || ["py", "py.exe"].contains(&name)
 }
 
 fn file_name(word: &str) -> &str {
@@ -175,7 +185,10 @@ mod tests {
         assert_eq!(at("/opt/milepost", &["wrap", "--", "a"]), Some(0));
         assert_eq!(at("npx", &["-y", "milepost", "wrap", "--", "a"]), Some(2));
         assert_eq!(at("uvx", &["milepost", "wrap", "a"]), Some(1));
+        assert_eq!(at("/venv/bin/python3", &["-m", "milepost", "wrap", "a"]), Some(2));
         assert_eq!(at("npx", &["-y", "other", "wrap"]), None);
+        assert_eq!(at("python3", &["-m", "other", "wrap"]), None);
+        assert_eq!(at("python3", &["milepost", "wrap"]), None);
         assert_eq!(at("/opt/milepost", &["serve"]), None);
     }
 }
