@@ -84,3 +84,14 @@ fn the_server_of_the_examples_reports_to_clients_through_milepost() {
     let (_, code, error) = session.finish();
     assert_eq!(code, Some(0), "{error}");
 }
+
+#[test]
+fn each_example_is_on_the_page() {
+    let read = |file: &str| fs::read_to_string(home().join(file)).unwrap();
+    let page = read("docs/agents.md");
+    assert!(page.starts_with("# My agent gives my tool up after N seconds\n"));
+    for example in examples() {
+        let name = example.file_name().unwrap().to_str().unwrap();
+        assert!(page.contains(&format!("[{name}](../examples/agents/{name}/agent.")), "{name}");
+    }
+}
