@@ -86,12 +86,13 @@ fn the_server_of_the_examples_reports_to_clients_through_milepost() {
 }
 
 #[test]
-fn each_example_is_on_the_page() {
+fn each_example_is_on_the_page_and_is_played() {
     let read = |file: &str| fs::read_to_string(home().join(file)).unwrap();
-    let page = read("docs/agents.md");
+    let (page, played) = (read("docs/agents.md"), read("tests/frameworks/frameworks.py"));
     assert!(page.starts_with("# My agent gives my tool up after N seconds\n"));
     for example in examples() {
         let name = example.file_name().unwrap().to_str().unwrap();
         assert!(page.contains(&format!("[{name}](../examples/agents/{name}/agent.")), "{name}");
+        assert!(played.contains(&format!("Framework(\"{name}\", ")), "{name}");
     }
 }
