@@ -63,11 +63,15 @@ FRAMEWORKS = [
 ]
 
 
+class NotInstalled(Exception):
+    """A framework cannot be installed here, and why."""
+
+
 def quiet(command, **options):
-    """Runs a command of an installation, whose output is shown only if the command fails."""
+    """Runs a command of an installation. Raises NotInstalled with the end of its output if the command fails."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
     if done.returncode:
-        raise SystemExit(f"tests/frameworks: {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise NotInstalled(f"{' '.join(map(str, command))}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
 
 
 def venv(folder, packages):
@@ -95,7 +99,10 @@ def node(home):
 
 
 def install(framework, home):
-    """Installs a framework. Returns its driver as a command without the task, the command of examples, and its folder."""
+    """Installs a framework. Returns its driver as a command without the task, the command of examples, and its folder.
+
+    Raises NotInstalled if a package cannot be had.
+    """
     folder = home / framework.name
     if framework.is_python:
         venv(folder, framework.packages)

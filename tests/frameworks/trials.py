@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
-from frameworks import FRAMEWORKS, ROOT, install
+from frameworks import FRAMEWORKS, ROOT, NotInstalled, install
 
 PAGE = ROOT / "docs/agents.md"
 SERVER = ROOT / "examples/agents/server.py"
@@ -41,6 +41,17 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+def end(process):
+    """Ends a process, if need be without asking."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
 class Trial:
@@ -94,9 +105,7 @@ class Trial:
                 self.drive([*driver, json.dumps(task)], place, folder)
             finally:
                 for process in reversed(self.processes):
-                    process.terminate()
-                    process.wait(10)
-                    process.stdout.close()
+                    end(process)
             if log.exists():
                 self.log = [json.loads(line) for line in log.read_text().splitlines()]
         return self
@@ -261,7 +270,7 @@ def compare(measured, is_update):
 
 
 def run_example(framework, command, place):
-    """Runs the example of a framework as a reader would. Returns its fault, if it has one."""
+    """Runs the example of a framework as a reader would. Returns its fault, or an empty text."""
     folder = ROOT / "examples/agents" / framework.name
     environment = {**os.environ, "PATH": f"{os.environ['MILEPOST_FOLDER']}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
     if framework.is_python:
@@ -269,22 +278,29 @@ def run_example(framework, command, place):
     else:
         # Node.js looks for packages from the place of a file.
         file = shutil.copy(folder / "agent.mjs", place / "agent.mjs")
-    done = subprocess.run(
-        [*command, file], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
+    try:
+        done = subprocess.run(
+            [*command, file], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+        )
+    except subprocess.TimeoutExpired:
+        return "no end within 120 s"
     is_right = done.returncode == 0 and "report" in done.stdout and "15 pages" in done.stdout
-    return None if is_right else f"exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-3000:]}"
+    return "" if is_right else f"exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-3000:]}"
 
 
 def play(framework, options, pool):
-    """Begins all trials of a framework."""
-    driver, command, place = install(framework, options.home)
+    """Begins all trials of a framework. Returns the fault of its example and the trials; none if it cannot be installed."""
+    try:
+        driver, command, place = install(framework, options.home)
+    except NotInstalled as error:
+        print(f"FAILED {framework.name} cannot be installed: {error}", flush=True)
+        return "cannot be installed", []
     fault = run_example(framework, command, place)
     print(f"{'FAILED' if fault else 'ok':6} examples/agents/{framework.name}{': ' + fault if fault else ''}", flush=True)
     cells = [(transport, side, kind) for kind in ("slow", "short", "cancel") for transport in TRANSPORTS for side in SIDES]
     cells.append(("stdio", "wrap", "patient"))
     trials = [Trial(framework, *cell) for cell in cells]
-    return fault, [pool.submit(trial.run, options.milepost, driver, place) for trial in trials]
+    return fault and "the example fails", [pool.submit(trial.run, options.milepost, driver, place) for trial in trials]
 
 
 def main():
@@ -304,11 +320,12 @@ def main():
     with ThreadPoolExecutor(options.jobs) as pool:
         begun = [(framework, *play(framework, options, pool)) for framework in chosen]
         for framework, fault, waiting in begun:
+            faults += [f"{framework.title}: {fault}"] if fault else []
             results = Results(framework)
             for future in waiting:
                 results.add(future.result())
-            measured[framework.title] = rows_of(results)
-            faults += [f"{framework.title}: the example fails"] if fault else []
+            if waiting:
+                measured[framework.title] = rows_of(results)
             faults += results.worse()
     for table, head in HEADS.items():
         print(f"\n{head}\n{'|---' * (head.count('|') - 1)}|")
