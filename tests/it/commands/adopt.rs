@@ -323,6 +323,33 @@ fn rights_links_and_marks_are_kept() {
     assert_eq!(client.text(), text);
 }
 
+#[test]
+fn a_program_on_path_is_written_by_its_name() {
+    let before = r#"{"mcpServers":{"a":{"command":"cat"}}}"#;
+    let client = Client::new(before);
+    let bin = tempfile::tempdir().unwrap();
+    symlink(MILEPOST, bin.path().join("milepost")).unwrap();
+    let adopt = |environment: &str, args: &[&str]| {
+        let mut command = Command::new(MILEPOST);
+        command.arg("adopt").arg(client.path()).arg("--yes").args(args).stdin(Stdio::null());
+        command.env("PATH", bin.path()).env("VIRTUAL_ENV", environment);
+        let output = command.env_remove("CONDA_PREFIX").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = adopt("", &[]);
+    assert!(shown.contains("`milepost` is started by its name"), "{shown}");
+    let after = r#"{"mcpServers":{"a":{"command":"milepost","args":["wrap","cat"]}}}"#;
+    assert_eq!(client.text(), after);
+    let shown = adopt("", &["--undo"]);
+    assert!(!shown.contains("by its name"), "{shown}");
+    assert_eq!(client.text(), before);
+    // Other shells do not find the programs of an activated environment.
+    let shown = adopt(bin.path().to_str().unwrap(), &[]);
+    assert!(!shown.contains("by its name"), "{shown}");
+    assert_eq!(client.text(), after.replace("milepost", MILEPOST));
+}
+
 /// Answers as a person would, after the client has written its file.
 struct Late<'a>(&'a Client, &'a [u8]);
 
