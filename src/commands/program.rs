@@ -266,7 +266,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     };
     warn_of_writers(wrapped.state_dir.as_deref());
     let memory = DurationStore::open(wrapped.state_dir.as_deref());
-    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.needs_durations());
     let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),

@@ -29,9 +29,8 @@ fn flags(text: &str) -> Option<Vec<String>> {
             let (key, value) = setting.split_once('=')?;
             match (key, value) {
                 ("heartbeat", "off") => flags.push("--no-heartbeat".to_owned()),
-                ("keep-original" | "words-in-2024" | "estimate", "on") => {
-                    flags.push(format!("--{key}"));
-                }
+                ("keep-original" | "estimate", "on") => flags.push(format!("--{key}")),
+                ("words-in-2024", "off") => flags.push("--words-in-2024=off".to_owned()),
                 ("dialects", names) => {
                     let names =
                         names.split(',').flat_map(|name| ["--dialect".to_owned(), name.to_owned()]);
