@@ -6,7 +6,7 @@ use crate::commands::route_files::{files, folder};
 use crate::support::home;
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 29] = [
+const NAMED: [&str; 28] = [
     "body_min_rate",
     "body_timeout",
     "cached_start",
@@ -33,7 +33,6 @@ const NAMED: [&str; 29] = [
     "tasks",
     "trusted_proxies",
     "upstream.abandoned_timeout",
-    "upstream.engine",
     "upstream.inherit_env",
     "upstream.max_shared_calls",
 ];

@@ -51,9 +51,10 @@ impl EngineLink {
         Self { io, request, response, has_new_head: false, promised }
     }
 
-    /// [`IoStream::is_quiet`](crate::transport::http::io::IoStream::is_quiet).
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.io.is_quiet()
+    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
+    /// that the server has said or closed.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.is_idle() && self.io.is_quiet()
     }
 
     /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
@@ -79,6 +80,12 @@ impl EngineLink {
     /// The trailers of a response that is over.
     pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         self.response.take_trailers()
+    }
+
+    /// The bytes of a connection that a proxy has made a tunnel (RFC 9110, 9.3.6): what came with the head of the
+    /// response is not among them.
+    pub(crate) fn into_io(self) -> Io {
+        self.io
     }
 
     /// Begins a request on a connection that is unused or idle. [`EngineLink::poll_head`] sends it.

@@ -1,5 +1,5 @@
-//! HTTP/1.1 (RFC 9112) towards servers without hyper: one struct for a connection, which the reader of its response
-//! drives.
+//! HTTP/1.1 (RFC 9112) towards servers, forward proxies and processes of this user: one struct for a connection, which
+//! the reader of its response drives.
 //!
 //! ```text
 //! EngineLink ─┬─ RequestWriter                      head and body of the request (sections 3 and 6)
@@ -10,7 +10,7 @@
 //!
 //! [`response_decoder`] reads responses from bytes and does no I/O. It is stricter than hyper, and never more lenient:
 //! where the length of a body is in doubt, the response is refused. `tests/it/codec/fuzz_responses.rs` holds it to
-//! hyper's reading. A connection serves another request only if both messages are over, the server wants to keep it,
+//! the reading of hyper, which serves clients. A connection serves another request only if both messages are over, the server wants to keep it,
 //! and nothing has come that nobody asked for (9.2); `connection_pool` closes one that is unused for 3 s (9.5).
 pub(crate) mod body;
 mod body_decoder;
