@@ -109,9 +109,9 @@ fn described(mut schema: Schema, doc: &str) -> Value {
 }
 
 /// The value of a key that is accepted and has no effect. Editors strike the key through.
-struct Retired<T>(PhantomData<T>);
+struct WithoutEffect<T>(PhantomData<T>);
 
-impl<T: JsonSchema> JsonSchema for Retired<T> {
+impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -192,7 +192,7 @@ schemas! {
         /// Answers in the place of a server that knows only `tools/call` at `url`. Default: none.
         lifecycle: LifecycleSection,
         /// Has no effect any more: Milepost's own code speaks HTTP/1.1 to every server.
-        engine: Retired<TextValue<OneOf<RetiredEngine>>>,
+        engine: WithoutEffect<TextValue<OneOf<RetiredEngine>>>,
     ]
 
     /// Settings of one tool, over those of its route.

@@ -15,10 +15,10 @@ use hyper::body::Incoming;
 
 use super::connection_pool::ConnectionPool;
 use super::dialer::{DialError, Dialer};
-use super::engine::body::EngineBody;
-use super::engine::link_error::LinkError;
-use super::engine::malformed::MalformedResponse;
 use super::forward_proxy::ProxyRefusal;
+use super::http1::body::Http1Body;
+use super::http1::link_error::LinkError;
+use super::http1::malformed::MalformedResponse;
 use super::http2_connections::Http2Stream;
 use super::io::Io;
 use crate::config::routes::HeaderRules;
@@ -216,7 +216,7 @@ pub(crate) struct UpstreamBody {
 /// The source of a body.
 enum BodySource {
     /// A server over HTTP/1.1, and the pool that gets the connection back.
-    Http1(EngineBody, Arc<ConnectionPool>),
+    Http1(Http1Body, Arc<ConnectionPool>),
     /// A server over HTTP/2. The stream counts as open until the body is dropped.
     Http2 { incoming: Incoming, _stream: Arc<Http2Stream> },
     /// A body of the proxy in the server's place: the whole body, until it is taken.
@@ -229,7 +229,7 @@ impl UpstreamBody {
     }
 
     /// The body of a response over HTTP/1.1.
-    pub(super) fn http1(body: EngineBody, pool: &Arc<ConnectionPool>) -> Self {
+    pub(super) fn http1(body: Http1Body, pool: &Arc<ConnectionPool>) -> Self {
         let mut body = Self::of(BodySource::Http1(body, Arc::clone(pool)));
         // A small response comes whole with its head: the connection is free before the client has read anything.
         body.keep_link();

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use self::idle_links::{IdleLinks, PROVEN_AFTER};
 use super::client::{Connector, UpstreamBody, UpstreamError};
-use super::engine::body::EngineBody;
-use super::engine::link::EngineLink;
+use super::http1::body::Http1Body;
+use super::http1::link::Http1Link;
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
 use super::io::Io;
 use crate::observe::metrics::{ServerNotice, Traffic};
@@ -51,7 +51,7 @@ pub(crate) struct ConnectionPool {
     connector: Connector,
     connect_timeout: Duration,
     traffic: Traffic,
-    idle: Mutex<IdleLinks<Box<EngineLink>>>,
+    idle: Mutex<IdleLinks<Box<Http1Link>>>,
     shared: Arc<Http2Connections>,
     /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
     beginning: Arc<tokio::sync::Mutex<()>>,
@@ -73,7 +73,7 @@ impl From<UpstreamError> for FailedRequest {
 }
 
 enum Connected {
-    One(Box<EngineLink>),
+    One(Box<Http1Link>),
     Shared(Http2Stream),
 }
 
@@ -149,7 +149,7 @@ impl ConnectionPool {
     /// Sends a request on an HTTP/1.1 connection, which was found open just now.
     fn ask(
         self: &Arc<Self>,
-        mut link: Box<EngineLink>,
+        mut link: Box<Http1Link>,
         request: Request<RequestBody>,
         reuse: Option<Reuse>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, UpstreamError>> {
@@ -166,7 +166,7 @@ impl ConnectionPool {
                 return Err(UpstreamError::Switched);
             }
             self.check_status(head.status())?;
-            Ok(head.map(|()| UpstreamBody::http1(EngineBody::new(link, data), self)))
+            Ok(head.map(|()| UpstreamBody::http1(Http1Body::new(link, data), self)))
         }
     }
 
@@ -188,7 +188,7 @@ impl ConnectionPool {
     }
 
     /// A connection that is open, and how it is used again.
-    fn take_idle(&self) -> Option<(Reuse, Box<EngineLink>)> {
+    fn take_idle(&self) -> Option<(Reuse, Box<Http1Link>)> {
         loop {
             let at = Instant::now();
             // Unlocked again before `is_open`, which polls the connection and makes a system call.
@@ -227,7 +227,7 @@ impl ConnectionPool {
     }
 
     /// Keeps a connection for the next request, if one may be sent on it.
-    pub(super) fn keep(self: &Arc<Self>, mut link: Box<EngineLink>) {
+    pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Link>) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
@@ -288,7 +288,7 @@ impl ConnectionPool {
 
     /// An HTTP/1 connection over `io`.
     fn one(&self, io: Io) -> Connected {
-        Connected::One(Box::new(EngineLink::new(Box::new(self.traffic.over(io)))))
+        Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
     /// Connects, and says whether HTTP/2 is spoken.

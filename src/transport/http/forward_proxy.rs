@@ -10,8 +10,8 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
-use super::engine::link::EngineLink;
-use super::engine::link_error::LinkError;
+use super::http1::link::Http1Link;
+use super::http1::link_error::LinkError;
 use super::io::Io;
 use super::proxy_variables::ProxyVariable;
 use super::request_body::RequestBody;
@@ -209,7 +209,7 @@ pub(super) async fn tunnel(
     server: &str,
     authorization: Option<&HeaderValue>,
 ) -> Result<Io, TunnelError> {
-    let mut link = EngineLink::new(io);
+    let mut link = Http1Link::new(io);
     link.begin(connect_request(server, authorization)?);
     let (answer, behind) = poll_fn(|cx| link.poll_head(cx)).await?;
     if !answer.status().is_success() {

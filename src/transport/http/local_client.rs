@@ -7,8 +7,8 @@ use std::path::Path;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 
-use super::engine::body::EngineBody;
-use super::engine::link::EngineLink;
+use super::http1::body::Http1Body;
+use super::http1::link::Http1Link;
 use super::request_body::RequestBody;
 use crate::transport::local_socket;
 
@@ -18,7 +18,7 @@ pub struct LocalResponse {
     pub status: StatusCode,
     /// The headers of the response.
     pub headers: HeaderMap,
-    body: EngineBody,
+    body: Http1Body,
 }
 
 /// Sends a GET for `target` (a path with its query) to the process of a socket, and waits for the head of the
@@ -33,11 +33,11 @@ pub async fn get(socket: &Path, target: &str, accept: &'static str) -> io::Resul
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_static("localhost"));
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    let mut link = Box::new(EngineLink::new(Box::new(stream)));
+    let mut link = Box::new(Http1Link::new(Box::new(stream)));
     link.begin(request);
     let (head, data) = poll_fn(|cx| link.poll_head(cx)).await.map_err(io::Error::other)?;
     let (head, ()) = head.into_parts();
-    let body = EngineBody::new(link, data);
+    let body = Http1Body::new(link, data);
     Ok(LocalResponse { status: head.status, headers: head.headers, body })
 }
 
