@@ -10,11 +10,10 @@ use http::uri::{Authority, Scheme};
 use http::{Request, StatusCode, Uri};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
 
 use super::address_race::{Attempts, Family, in_turns, race};
 use super::forward_proxy::{ForwardProxy, ProxyRefusal, TunnelError, tunnel};
-use super::io::{Io, IoStream};
+use super::io::Io;
 use super::tcp;
 use super::tls::TlsPeer;
 
@@ -139,38 +138,23 @@ impl Dialer {
     }
 
     async fn open(&self, attempts: &mut Attempts) -> Result<(Io, bool), TunnelError> {
-        let Some(proxy) = &self.proxy else {
-            let found = lookup_host((&*self.host, self.port)).await?;
-            return Ok(self.speak(self.first_hop(found, attempts).await?).await?);
+        let (host, port) = match &self.proxy {
+            None => (&*self.host, self.port),
+            Some(proxy) => (&*proxy.url.host, proxy.url.port),
         };
-        let found = lookup_host((&*proxy.url.host, proxy.url.port)).await?;
-        let tcp = self.first_hop(found, attempts).await?;
-        match &proxy.tls {
-            None => self.pass(proxy, tcp).await,
-            Some(peer) => self.pass(proxy, peer.connect(tcp).await?).await,
+        let found = lookup_host((host, port)).await?;
+        let mut io: Io = Box::new(self.first_hop(found, attempts).await?);
+        if let Some(proxy) = &self.proxy {
+            if let Some(peer) = &proxy.tls {
+                io = Box::new(peer.connect(io).await?);
+            }
+            if self.requests_proxy().is_some() {
+                // This proxy forwards each request by itself: no tunnel, and HTTP/1.1.
+                return Ok((io, false));
+            }
+            io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
         }
-    }
-
-    /// Goes on from a connection to the proxy.
-    async fn pass<S>(&self, proxy: &ForwardProxy, io: S) -> Result<(Io, bool), TunnelError>
-    where
-        S: IoStream + 'static,
-        TlsStream<S>: IoStream,
-    {
-        if self.requests_proxy().is_some() {
-            // This proxy forwards each request by itself: no tunnel, and HTTP/1.1.
-            return Ok((Box::new(io), false));
-        }
-        let io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
-        Ok(self.speak(io).await?)
-    }
-
-    /// Goes on from a connection that leads to the server.
-    async fn speak<S: IoStream + 'static>(&self, io: S) -> io::Result<(Io, bool)>
-    where
-        TlsStream<S>: IoStream,
-    {
-        let Some(peer) = &self.tls else { return Ok((Box::new(io), self.http2)) };
+        let Some(peer) = &self.tls else { return Ok((io, self.http2)) };
         let tls = peer.connect(io).await?;
         let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Box::new(tls), is_http2))

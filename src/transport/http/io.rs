@@ -28,6 +28,10 @@ impl IoStream for DuplexStream {}
 
 impl IoStream for LocalConnection {}
 
+// On Unix both sides of a local socket have one type.
+#[cfg(windows)]
+impl IoStream for sockets::LocalClient {}
+
 impl IoStream for TcpStream {
     fn acknowledge(&self) {
         sockets::acknowledge(self);
@@ -38,8 +42,8 @@ impl IoStream for TcpStream {
     }
 }
 
-/// TLS over TCP, and over the tunnel of a proxy that itself speaks TLS.
-impl<S: IoStream> IoStream for client::TlsStream<S> {
+/// TLS over TCP, and over the tunnel of a proxy, which may itself speak TLS.
+impl IoStream for client::TlsStream<Io> {
     fn acknowledge(&self) {
         self.get_ref().0.acknowledge();
     }

@@ -263,6 +263,25 @@ fn oversights_are_warned_of() {
 }
 
 #[test]
+fn a_key_without_effect_is_accepted_and_warned_of_once() {
+    let url = "upstream.url = \"http://127.0.0.1:7331/mcp\"";
+    for engine in ["hyper", "milepost"] {
+        let retired = format!("{url}\nupstream.engine = \"{engine}\"");
+        let text = route_with(&retired) + &route_with(&retired).replace("/a", "/b");
+        check_warnings(
+            &text,
+            &[
+                "4:19: route.upstream.engine: `engine` has no effect any more, as Milepost's own code speaks HTTP/1.1 to every server; remove it from all routes",
+            ],
+        );
+        assert!(!parse(&text).unwrap().print().contains("engine"));
+        assert_eq!(parse(&text).unwrap().file_warnings().len(), 1);
+    }
+    assert!(parse(&route_with(&format!("{url}\nupstream.engine = \"nginx\""))).is_err());
+    assert!(parse(&route_with("upstream.demo = true\nupstream.engine = \"hyper\"")).is_err());
+}
+
+#[test]
 fn a_route_that_several_replicas_cannot_serve_is_warned_of() {
     let (check, route) = (check_warnings, route_with);
     // Where the file tells of other replicas; one machine behind a front is no fleet.

@@ -10,7 +10,7 @@ use crate::support::sections::{rewrite, section};
 const PRINTED: &str = "tests/data/routes/printed.txt";
 
 /// Keys that are new, or whose defaults are: docs/upgrading.md names each.
-const NAMED: [&str; 29] = [
+const NAMED: [&str; 28] = [
     "body_min_rate",
     "body_timeout",
     "cached_start",
@@ -37,7 +37,6 @@ const NAMED: [&str; 29] = [
     "tasks",
     "trusted_proxies",
     "upstream.abandoned_timeout",
-    "upstream.engine",
     "upstream.inherit_env",
     "upstream.max_shared_calls",
 ];

@@ -9,7 +9,6 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use crate::http::rig::with_engine;
 use crate::support::exchange::Exchange;
 use crate::support::session::{servers_of, signal};
 use crate::support::{STUCK, milepost, until, wait};
@@ -85,7 +84,7 @@ impl Proxy {
     pub(crate) fn launch(start: &Start<'_>, file: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
-        std::fs::write(&path, with_engine(file)).unwrap();
+        std::fs::write(&path, file).unwrap();
         let mut command = milepost();
         if !start.shell.is_empty() {
             let mut shell = std::process::Command::new("sh");

@@ -6,23 +6,15 @@ use super::malformed::MalformedResponse;
 use crate::transport::http::request_body::RequestBodyError;
 
 /// The reason why a request fails. Its connection is closed.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// The connection fails.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The response is malformed.
-    Malformed(MalformedResponse),
+    #[error(transparent)]
+    Malformed(#[from] MalformedResponse),
     /// The body of the request cannot be read.
+    #[error(transparent)]
     RequestBody(RequestBodyError),
-}
-
-impl From<io::Error> for LinkError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<MalformedResponse> for LinkError {
-    fn from(malformed: MalformedResponse) -> Self {
-        Self::Malformed(malformed)
-    }
 }

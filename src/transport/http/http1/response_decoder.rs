@@ -16,8 +16,8 @@ const BODY_BYTES_MAX: u64 = u64::MAX - 2;
 /// Reads one response. After an error there is nothing more to read.
 #[derive(Debug)]
 pub struct ResponseDecoder {
-    /// The request asked for a head alone.
-    is_head_request: bool,
+    /// The method of the request.
+    method: Method,
     /// The beginning of a head.
     held: BytesMut,
     /// Empty, with room for headers.
@@ -35,7 +35,7 @@ impl ResponseDecoder {
     /// Reads the response to a request with this method.
     pub fn new(method: &Method) -> Self {
         Self {
-            is_head_request: *method == Method::HEAD,
+            method: method.clone(),
             held: BytesMut::new(),
             spare: HeaderMap::new(),
             body: None,
@@ -99,7 +99,7 @@ impl ResponseDecoder {
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 continue;
             }
-            self.body = Some(framing(&head, self.is_head_request)?);
+            self.body = Some(framing(&head, &self.method)?);
             // Before the body is read, which may find bytes behind it and then takes the connection from use.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
@@ -241,15 +241,19 @@ fn parse(
 }
 
 /// How the end of a body is known (RFC 9112, 6.3). A length that two readers may take for different ones is refused.
-fn framing(head: &Response<()>, is_head_request: bool) -> Result<BodyDecoder, MalformedResponse> {
+fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, MalformedResponse> {
     let (status, headers) = (head.status(), head.headers());
     let has_none = matches!(
         status,
         StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
     // RFC 9112, 6.3: these have no body, whatever their headers say.
-    if has_none || is_head_request {
+    if has_none || method == Method::HEAD {
         return Ok(BodyDecoder::Length(0));
+    }
+    // RFC 9112, 6.3: an accepted CONNECT makes the connection a tunnel, whatever the headers say.
+    if method == Method::CONNECT && status.is_success() {
+        return Ok(BodyDecoder::UntilClose);
     }
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::link::{BodyPart, EngineLink};
+use super::link::{BodyPart, Http1Link};
 use super::link_error::LinkError;
 
 /// The body of a response. Dropping the body before its end closes its connection.
-pub(crate) struct EngineBody {
+pub(crate) struct Http1Body {
     /// The connection; `None` once the response has come or has failed.
-    link: Option<Box<EngineLink>>,
+    link: Option<Box<Http1Link>>,
     /// What has come and was not taken.
     data: Bytes,
     trailers: Option<Box<HeaderMap>>,
@@ -22,9 +22,9 @@ pub(crate) struct EngineBody {
     is_over: bool,
 }
 
-impl EngineBody {
+impl Http1Body {
     /// The body whose head this connection has read, and with it `data`.
-    pub(crate) fn new(link: Box<EngineLink>, data: Bytes) -> Self {
+    pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
         // `data` came with the head and is a part of the declared length, too.
         let left = link.left().map(|left| left + data.len() as u64);
         let is_over = left == Some(0);
@@ -32,7 +32,7 @@ impl EngineBody {
     }
 
     /// The connection, once it can serve another request. What has come of the body stays here.
-    pub(crate) fn take_link(&mut self) -> Option<Box<EngineLink>> {
+    pub(crate) fn take_link(&mut self) -> Option<Box<Http1Link>> {
         // Only a connection that is done: on any other one bytes of this response are still to come.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();

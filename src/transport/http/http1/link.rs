@@ -18,7 +18,7 @@ use crate::transport::http::keep_alive::KeepAlive;
 use crate::transport::http::request_body::RequestBody;
 
 /// A connection that serves one request at a time. Dropping the connection closes it.
-pub(crate) struct EngineLink {
+pub(crate) struct Http1Link {
     io: Io,
     request: SendState,
     response: ResponseDecoder,
@@ -43,7 +43,7 @@ pub(super) enum BodyPart {
     End(Option<Box<HeaderMap>>),
 }
 
-impl EngineLink {
+impl Http1Link {
     /// A connection that has served nothing yet.
     pub(crate) fn new(io: Io) -> Self {
         let response = ResponseDecoder::new(&Method::GET);
@@ -51,9 +51,10 @@ impl EngineLink {
         Self { io, request, response, has_new_head: false, promised }
     }
 
-    /// [`IoStream::is_quiet`](crate::transport::http::io::IoStream::is_quiet).
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.io.is_quiet()
+    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
+    /// that the server has said or closed.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.is_idle() && self.io.is_quiet()
     }
 
     /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
@@ -81,7 +82,13 @@ impl EngineLink {
         self.response.take_trailers()
     }
 
-    /// Begins a request on a connection that is unused or idle. [`EngineLink::poll_head`] sends it.
+    /// The bytes of a connection that a proxy has made a tunnel (RFC 9110, 9.3.6): what came with the head of the
+    /// response is not among them.
+    pub(crate) fn into_io(self) -> Io {
+        self.io
+    }
+
+    /// Begins a request on a connection that is unused or idle. [`Http1Link::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
         // Nothing of the last response may be left: the decoder begins anew, with the request's method.
         self.response = ResponseDecoder::new(request.method());
@@ -119,7 +126,7 @@ impl EngineLink {
     /// Waits for more of the response's body, and sends what is left of the request.
     ///
     /// # Errors
-    /// As for [`EngineLink::poll_head`].
+    /// As for [`Http1Link::poll_head`].
     pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, LinkError>> {
         self.send(cx)?;
         loop {
@@ -222,7 +229,7 @@ mod tests {
             ACKNOWLEDGED.set(0);
             let (near, mut far) = duplex(1 << 10);
             let (read, write) = split(near);
-            let mut link = EngineLink::new(Box::new(join(read, write)));
+            let mut link = Http1Link::new(Box::new(join(read, write)));
             link.begin(Request::new(RequestBody::from(Bytes::new())));
             assert!(poll_fn(|cx| link.poll_head(cx)).now_or_never().is_none());
             far.write_all(format!("{head}{first}").as_bytes()).await.unwrap();

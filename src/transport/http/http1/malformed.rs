@@ -1,4 +1,4 @@
-//! Why a response is refused, in hyper's words where hyper refuses for the same reason.
+//! Why a response is refused.
 
 /// Bytes of the head of a response.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;

@@ -187,10 +187,10 @@ fn other_length() -> LinkError {
 
 /// The head of a request, with room for so many bytes behind it.
 fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
-    // A proxy expects the whole URL.
-    let target = match head.uri.scheme() {
-        Some(_) => Cow::Owned(head.uri.to_string()),
-        None => Cow::Borrowed(head.uri.path_and_query().map_or("/", |target| target.as_str())),
+    let target = match head.uri.path_and_query() {
+        Some(path) if head.uri.scheme().is_none() => Cow::Borrowed(path.as_str()),
+        // A proxy expects the whole URL, and for CONNECT only host and port (RFC 9112, 3.2).
+        _ => Cow::Owned(head.uri.to_string()),
     };
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let fixed = head.method.as_str().len() + target.len() + 48;
@@ -273,6 +273,10 @@ mod tests {
         *proxied.uri_mut() = "http://up.example/r?x=1".parse().unwrap();
         let whole = "POST http://up.example/r?x=1 HTTP/1.1\r\nhost: up.example\r\n\r\n";
         check(proxied, whole);
+        let mut connect = post(&[], "");
+        *connect.method_mut() = Method::CONNECT;
+        *connect.uri_mut() = "up.example:443".parse().unwrap();
+        check(connect, "CONNECT up.example:443 HTTP/1.1\r\nhost: up.example\r\n\r\n");
         check(post(&["7"], ""), &format!("{head}content-length: 0\r\n\r\n"));
         let mut coded = post(&[], "hello");
         coded.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
