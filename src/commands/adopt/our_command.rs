@@ -95,7 +95,7 @@ pub(super) fn is_on_path(exe: &Path, paths: &OsStr, environments: &[&Path]) -> b
     // Links are followed: package managers put a link to the program into a folder of `PATH`.
     let is_same = || Some(found.canonicalize().ok()? == exe.canonicalize().ok()?);
     let is_below = |folder: &&Path| folder.is_absolute() && found.starts_with(folder);
-    !environments.iter().any(|folder| is_below(folder)) && is_same() == Some(true)
+    !environments.iter().any(is_below) && is_same() == Some(true)
 }
 
 /// The launcher that runs the program, where its path is not for the file: it stands in a cache, or in the packages of one

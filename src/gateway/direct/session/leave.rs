@@ -24,7 +24,8 @@ impl SessionStream {
         let at = now();
         let stream = self.stream;
         if !cancels {
-            shared.control = control.filter(|_| own.open_calls() > 0).or(shared.control.take());
+            shared.control =
+                control.filter(|_| own.open_calls() > 0).or_else(|| shared.control.take());
             shared.filter.take_over(at, own, stream);
         }
         shared.leases.extend(lease);

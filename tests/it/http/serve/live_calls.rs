@@ -436,7 +436,7 @@ fn an_operator_cancels_a_call_to_a_server_over_http() {
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
     server.events();
-    server.say(said()[0].clone());
+    server.say(said());
     let reader = thread::spawn(move || {
         let mut answer = answer;
         answer.rest()
