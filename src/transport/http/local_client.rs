@@ -33,14 +33,14 @@ pub async fn send(
     accept: &'static str,
     body: Bytes,
 ) -> io::Result<LocalResponse> {
-    let stream = local_socket::connect(socket).await?;
+    let (read, write) = tokio::io::split(local_socket::connect(socket).await?);
     let mut request = Request::new(RequestBody::from(body));
     *request.method_mut() = method;
     *request.uri_mut() = target.parse().map_err(io::Error::other)?;
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_static("localhost"));
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    let mut link = Box::new(Http1Link::new(Box::new(stream)));
+    let mut link = Box::new(Http1Link::new(Box::new(tokio::io::join(read, write))));
     link.begin(request);
     let (head, data) = poll_fn(|cx| link.poll_head(cx)).await.map_err(io::Error::other)?;
     let (head, ()) = head.into_parts();

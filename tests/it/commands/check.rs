@@ -485,7 +485,9 @@ fn the_repository_explains_every_key() {
 
 fn collect_keys(schema: &Value, keys: &mut Vec<String>) {
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        keys.extend(properties.keys().cloned());
+        // A key without effect is accepted, and is not shown to those who write a file.
+        let kept = properties.iter().filter(|(_, schema)| schema["deprecated"] != true);
+        keys.extend(kept.map(|(key, _)| key.clone()));
     }
     match schema {
         Value::Object(members) => members.values().for_each(|value| collect_keys(value, keys)),

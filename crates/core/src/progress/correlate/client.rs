@@ -15,6 +15,17 @@ use crate::protocol::json;
 use crate::protocol::mcp::Revision;
 use crate::protocol::trace_context::TraceContext;
 
+/// The words in a notification that Milepost writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wording {
+    /// The server's words, or words of Milepost's own.
+    Any,
+    /// Only the server's words (`words_in_2024 = false`).
+    Server,
+    /// No words: the client fails on them.
+    None,
+}
+
 impl Correlator {
     /// A request that is open.
     pub fn opened(&self, id: CallId) -> Option<OpenCall<'_>> {
@@ -74,6 +85,22 @@ impl Correlator {
         let around = self.streams.get(&stream).map(|stream| stream.origin.clone());
         let RequestOrigin { trace, hop } = around.unwrap_or_default();
         RequestOrigin { trace: own.map(Arc::new).or(trace), hop }
+    }
+
+    /// The words that a notification of Milepost may have for this call. Only progress of 2024-11-05 has no
+    /// `message`: an unknown member there, which clients ignore that do not know it.
+    pub(crate) fn wording_of(&self, id: CallId) -> Wording {
+        let call = self.ledger.get(id);
+        let own = call.and_then(|call| call.revision);
+        if own.or(self.revision) != Some(Revision::V2024_11_05) {
+            return Wording::Any;
+        }
+        let client = call.and_then(|call| call.client.as_ref()).or(self.client.as_ref());
+        match self.policy_of(id).words_in_2024 {
+            _ if client.is_some_and(|client| clients::fails_on_words(client)) => Wording::None,
+            true => Wording::Any,
+            false => Wording::Server,
+        }
     }
 
     /// The client, if `initialize` named it.

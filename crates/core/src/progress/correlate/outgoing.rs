@@ -5,7 +5,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::progress::clients::fails_on_words;
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::place::Placement;
 use crate::progress::correlate::repaired_answer::RepairedAnswer;
@@ -16,18 +15,6 @@ use crate::progress::streams::stream::{Guard, Item, ItemKind, MessageVerdict, St
 use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, Message, error_answer, own_error};
-use crate::protocol::mcp::Revision;
-
-/// The words in a notification that Milepost writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wording {
-    /// The server's words, or words of Milepost's own.
-    Any,
-    /// Only the server's words (`words_in_2024 = false`).
-    Server,
-    /// No words: the client fails on them.
-    None,
-}
 
 impl Correlator {
     /// Answers a request that was not passed on, or that has no other answer.
@@ -79,22 +66,6 @@ impl Correlator {
             if let Some(call) = self.ledger.get_mut(holder) {
                 call.meter.raise_to(emitted);
             }
-        }
-    }
-
-    /// The words that a notification of Milepost may have for this call. Only progress of 2024-11-05 has no
-    /// `message`: an unknown member there, which clients ignore that do not know it.
-    pub(crate) fn wording_of(&self, id: CallId) -> Wording {
-        let call = self.ledger.get(id);
-        let own = call.and_then(|call| call.revision);
-        if own.or(self.revision) != Some(Revision::V2024_11_05) {
-            return Wording::Any;
-        }
-        let client = call.and_then(|call| call.client.as_ref()).or(self.client.as_ref());
-        match self.policy_of(id).words_in_2024 {
-            _ if client.is_some_and(|client| fails_on_words(client)) => Wording::None,
-            true => Wording::Any,
-            false => Wording::Server,
         }
     }
 

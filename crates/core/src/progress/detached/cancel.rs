@@ -35,10 +35,7 @@ impl DetachedWork {
         call.cancellation = Some(Arc::clone(asked));
         let why = asked.words();
         if is_own_task {
-            let task = self.tasks.as_ref().and_then(|tasks| tasks.of_call(id));
-            let Some(task) = task.map(|task| task.details.id.clone()) else {
-                return CancelResult::Over;
-            };
+            let Some(task) = self.own_task_of(id) else { return CancelResult::Over };
             self.cancel_task(gate, now, &task, &why, Outcome::CancelledByOperator);
             return CancelResult::Cancelled;
         }

@@ -15,6 +15,7 @@ use crate::progress::detached::late::calls::LateCalls;
 use crate::progress::detached::late::held::HeldCalls;
 use crate::progress::detached::tasks::table::{TaskTable, TaskWork};
 use crate::progress::gate::state::Gate;
+use crate::progress::ids::CallId;
 use crate::progress::policy::Policy;
 use crate::protocol::jsonrpc::Key;
 
@@ -67,6 +68,11 @@ impl DetachedWork {
     /// The task of this id.
     fn task(&self, id: &str) -> Option<&TaskWork> {
         self.tasks.as_ref()?.get(id)
+    }
+
+    /// The id of Milepost's own task whose work is `call`.
+    fn own_task_of(&self, call: CallId) -> Option<String> {
+        Some(self.tasks.as_ref()?.of_call(call)?.details.id.clone())
     }
 
     /// The task of this id.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::correlate::call::{Call, LastSent, Resumption};
-use crate::progress::correlate::outgoing::Wording;
+use crate::progress::correlate::client::Wording;
 use crate::progress::dialect::report::ReportView;
 use crate::progress::durations::Expected;
 use crate::progress::event::FilterEvent;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::correlate::call::{Call, LastSent};
-use crate::progress::correlate::outgoing::Wording;
+use crate::progress::correlate::client::Wording;
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::{ReportView, join, message_text};
