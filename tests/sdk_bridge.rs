@@ -67,12 +67,16 @@ fn impatient(name: &str, upstream: &[String], late: &str) -> Vec<String> {
 fn an_http_client_with_a_fixed_clock_gets_a_late_answer_of_a_stdio_server() {
     aside(|| {
         for_each(["ts1", "ts2", "py2"], |name| {
-            let outcomes = impatient(name, &server("ts1"), "{}");
-            assert_eq!(outcomes, ["timeout", "timeout", "result"], "{name}");
+            crate::support::within_tries(|| {
+                let outcomes = impatient(name, &server("ts1"), "{}");
+                assert_eq!(outcomes, ["timeout", "timeout", "result"], "{name}");
+            });
         });
         assert_eq!(impatient("ts1", &server("ts1"), "{ enabled = false }"), ["timeout"; 3]);
-        let told = impatient("py1", &server("ts1"), "{ tell = true, before = \"1s\" }");
-        assert_eq!(told, ["result"; 3]);
+        crate::support::within_tries(|| {
+            let told = impatient("py1", &server("ts1"), "{ tell = true, before = \"1s\" }");
+            assert_eq!(told, ["result"; 3]);
+        });
     });
 }
 
@@ -88,19 +92,21 @@ fn clients_of_three_ages_use_one_route_to_a_stdio_server_at_once() {
                 let mut words = vec!["--call", &calls[0], "--call", &calls[1]];
                 words.extend(["--concurrent", "--linger", "500", "--timeout", "60"]);
                 words.extend(*options);
-                let [flag, url] = target(name, &proxy);
-                let report = visit(name, &words, &[&flag, &url], &[]);
-                expect_well(&report);
-                // The reference server knows no newer revision, and its client falls back.
-                let agreed = if upstream == "everything" && *name == "ts2" {
-                    "2025-11-25"
-                } else {
-                    revision
-                };
-                assert_eq!(report.json["protocol"], agreed, "{name}: {}", report.json);
-                for (call, steps) in steps.into_iter().enumerate() {
-                    expect_own(&report, call, steps, upstream);
-                }
+                crate::support::within_tries(|| {
+                    let [flag, url] = target(name, &proxy);
+                    let report = visit(name, &words, &[&flag, &url], &[]);
+                    expect_well(&report);
+                    // The reference server knows no newer revision, and its client falls back.
+                    let agreed = if upstream == "everything" && *name == "ts2" {
+                        "2025-11-25"
+                    } else {
+                        revision
+                    };
+                    assert_eq!(report.json["protocol"], agreed, "{name}: {}", report.json);
+                    for (call, steps) in steps.iter().copied().enumerate() {
+                        expect_own(&report, call, steps, upstream);
+                    }
+                });
             });
             proxy.finish();
         });
@@ -148,35 +154,39 @@ mod server_discover {
                 // TypeScript waits for a minute and starts another process then; for the others, which
                 // ask the same one, it has ended.
                 assert_eq!(alone.json["connected"], false, "{name}: {}", alone.json);
-                let report =
-                    client(name, &OLD_CALL, &wrapped(&["--no-heartbeat"], &server("py11")));
-                expect_served(&report);
-                assert_eq!(report.errors(), 0, "{name}: {}", report.json);
-                assert!(report.took < Duration::from_secs(25), "{name}: {:?}", report.took);
+                crate::support::within_tries(|| {
+                    let report =
+                        client(name, &OLD_CALL, &wrapped(&["--no-heartbeat"], &server("py11")));
+                    expect_served(&report);
+                    assert_eq!(report.errors(), 0, "{name}: {}", report.json);
+                    assert!(report.took < Duration::from_secs(25), "{name}: {:?}", report.took);
+                });
             });
         });
     }
 
     #[test]
     fn makes_only_the_first_client_of_a_route_wait() {
-        aside(|| {
-            let proxy = Proxy::start(&stdio_route("/mcp", &server("py11"), NO_HEARTBEATS));
-            let url = proxy.url("/mcp");
-            let visit = |name| {
-                let began = Instant::now();
-                let report = visit(name, &OLD_CALL, &["--url", &url], &[]);
-                expect_well(&report);
-                expect_served(&report);
-                began.elapsed()
-            };
-            let first = visit("ts2");
-            assert!(first > Duration::from_secs(8), "{first:?}");
-            assert!(first < Duration::from_secs(25), "{first:?}");
-            for name in ASKING {
-                let next = visit(name);
-                assert!(next < Duration::from_secs(8), "{name}: {next:?}");
-            }
-            proxy.finish();
+        crate::support::within_tries(|| {
+            aside(|| {
+                let proxy = Proxy::start(&stdio_route("/mcp", &server("py11"), NO_HEARTBEATS));
+                let url = proxy.url("/mcp");
+                let visit = |name| {
+                    let began = Instant::now();
+                    let report = visit(name, &OLD_CALL, &["--url", &url], &[]);
+                    expect_well(&report);
+                    expect_served(&report);
+                    began.elapsed()
+                };
+                let first = visit("ts2");
+                assert!(first > Duration::from_secs(8), "{first:?}");
+                assert!(first < Duration::from_secs(25), "{first:?}");
+                for name in ASKING {
+                    let next = visit(name);
+                    assert!(next < Duration::from_secs(8), "{name}: {next:?}");
+                }
+                proxy.finish();
+            });
         });
     }
 
@@ -189,15 +199,17 @@ mod server_discover {
             let upstream = server("everything10");
             let proxy = Proxy::start(&stdio_route("/mcp", &upstream, NO_HEARTBEATS));
             for_each(ASKING, |name| {
-                let wrapped = client(name, &options, &wrapped(&["--no-heartbeat"], &upstream));
-                assert_eq!(wrapped.errors(), 0, "{name}: {}", wrapped.json);
-                let served = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
-                expect_well(&served);
-                for report in [wrapped, served] {
-                    assert_eq!(report.json["protocol"], "2024-11-05", "{}", report.json);
-                    expect_own(&report, 0, 4, "everything");
-                    assert_eq!(report.calls()[0]["progress"][0][2], Value::Null);
-                }
+                crate::support::within_tries(|| {
+                    let wrapped = client(name, &options, &wrapped(&["--no-heartbeat"], &upstream));
+                    assert_eq!(wrapped.errors(), 0, "{name}: {}", wrapped.json);
+                    let served = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
+                    expect_well(&served);
+                    for report in [wrapped, served] {
+                        assert_eq!(report.json["protocol"], "2024-11-05", "{}", report.json);
+                        expect_own(&report, 0, 4, "everything");
+                        assert_eq!(report.calls()[0]["progress"][0][2], Value::Null);
+                    }
+                });
             });
             proxy.finish();
         });

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::support::exchange::Exchange;
 use crate::support::sdk::{Proxy, Report, Upstream, route, visit};
 use crate::support::server::Server;
+use crate::support::within_tries;
 use crate::{aside, for_each};
 
 /// Every client, the adapters of an application framework among them.
@@ -106,7 +107,9 @@ mod servers_of_the_sdks {
                     let what = format!("{name} {}", options.join(" "));
                     for pair in CLIENTS.chunks(2) {
                         for_each(pair, |client| {
-                            talk(client, &["--url", &proxy.url("/mcp")], *reports, &what);
+                            within_tries(|| {
+                                talk(client, &["--url", &proxy.url("/mcp")], *reports, &what);
+                            });
                         });
                     }
                     proxy.finish();
@@ -123,7 +126,7 @@ mod servers_of_the_sdks {
                 let proxy = Proxy::start(&route("/old", "sse", upstream.url(), NO_HEARTBEATS));
                 let url = proxy.url("/old/sse");
                 for_each(["ts1", "py1", "langchain"], |client| {
-                    talk(client, &["--sse", &url], true, name);
+                    within_tries(|| talk(client, &["--sse", &url], true, name));
                 });
                 proxy.finish();
             });
@@ -146,14 +149,16 @@ mod servers_of_the_sdks {
                 visits.chain(["ts1", "py1"].map(|client| (client, ["--sse", &old]))).collect();
             for three in visits.chunks(3) {
                 for_each(three, |(client, target)| {
-                    let report = visit(client, &["--call", call], target, &[]);
-                    expect_well(&report);
-                    let told = report.progress(0);
-                    let figures: Vec<_> = told.iter().map(|update| update[0].clone()).collect();
-                    let expected = [1.0, 2.0, 3.0, 4.0].map(Value::from);
-                    // The last comes with the answer, where this client would call it an error.
-                    let some = if *client == "ts1" && target[0] == "--sse" { 3 } else { 4 };
-                    assert_eq!(figures, expected[..some], "{}", report.json);
+                    within_tries(|| {
+                        let report = visit(client, &["--call", call], target, &[]);
+                        expect_well(&report);
+                        let told = report.progress(0);
+                        let figures: Vec<_> = told.iter().map(|update| update[0].clone()).collect();
+                        let expected = [1.0, 2.0, 3.0, 4.0].map(Value::from);
+                        // The last comes with the answer, where this client would call it an error.
+                        let some = if *client == "ts1" && target[0] == "--sse" { 3 } else { 4 };
+                        assert_eq!(figures, expected[..some], "{}", report.json);
+                    });
                 });
             }
             proxy.finish();
@@ -185,17 +190,20 @@ mod servers_of_the_sdks {
         ];
         aside(|| {
             for_each(upstreams, |name| {
-                let upstream = Upstream::start(name, &[]);
-                let inner = Proxy::to(upstream.url(), NO_HEARTBEATS);
-                let outer = Proxy::to(&inner.url("/mcp"), NO_HEARTBEATS);
-                for client in ["ts1", "py2", "rmcp"] {
-                    let [one, two] = [&inner, &outer]
-                        .map(|proxy| visit(client, &options, &["--url", &proxy.url("/mcp")], &[]));
-                    assert_eq!(one.calls()[0]["outcome"], "result", "{}", one.json);
-                    assert_eq!(seen(&one), seen(&two));
-                }
-                outer.finish();
-                inner.finish();
+                within_tries(|| {
+                    let upstream = Upstream::start(name, &[]);
+                    let inner = Proxy::to(upstream.url(), NO_HEARTBEATS);
+                    let outer = Proxy::to(&inner.url("/mcp"), NO_HEARTBEATS);
+                    for client in ["ts1", "py2", "rmcp"] {
+                        let [one, two] = [&inner, &outer].map(|proxy| {
+                            visit(client, &options, &["--url", &proxy.url("/mcp")], &[])
+                        });
+                        assert_eq!(one.calls()[0]["outcome"], "result", "{}", one.json);
+                        assert_eq!(seen(&one), seen(&two));
+                    }
+                    outer.finish();
+                    inner.finish();
+                });
             });
         });
     }
@@ -212,9 +220,11 @@ mod progress_on_the_session_stream {
             let options = ["--call", r#"steps={"count":4,"ms":150,"total":4}"#, "--linger", "1000"];
             for pair in CLIENTS.chunks(3) {
                 for_each(pair, |client| {
-                    let report = visit(client, &options, &["--url", &proxy.url("/mcp")], &[]);
-                    expect_well(&report);
-                    assert_eq!(report.progress(0), steps(4), "{client}: {}", report.json);
+                    within_tries(|| {
+                        let report = visit(client, &options, &["--url", &proxy.url("/mcp")], &[]);
+                        expect_well(&report);
+                        assert_eq!(report.progress(0), steps(4), "{client}: {}", report.json);
+                    });
                 });
             }
             proxy.finish();
@@ -224,20 +234,22 @@ mod progress_on_the_session_stream {
     /// It comes on the stream that answers the call, before the answer.
     #[test]
     fn moves_to_the_stream_of_its_call() {
-        aside(|| {
-            let upstream = Upstream::start("py128", &[]);
-            let lines = format!("own_get = true\n{NO_HEARTBEATS}");
-            let proxy = Proxy::to(upstream.url(), &lines);
-            let client = Raw::new(&proxy);
-            // The stream that the proxy holds is opened when the client has had time to open its own.
-            std::thread::sleep(Duration::from_secs(3));
-            let body = client.call("steps", r#"{"count":3,"ms":200,"total":3}"#, true).rest();
-            let told = body.matches(r#""progressToken":"t""#).count();
-            assert_eq!(told, 3, "{body}");
-            let [last, answer] =
-                ["notifications/progress", r#""id":1"#].map(|text| body.rfind(text).unwrap());
-            assert!(last < answer, "{body}");
-            proxy.finish();
+        within_tries(|| {
+            aside(|| {
+                let upstream = Upstream::start("py128", &[]);
+                let lines = format!("own_get = true\n{NO_HEARTBEATS}");
+                let proxy = Proxy::to(upstream.url(), &lines);
+                let client = Raw::new(&proxy);
+                // The stream that the proxy holds is opened when the client has had time to open its own.
+                std::thread::sleep(Duration::from_secs(5));
+                let body = client.call("steps", r#"{"count":3,"ms":200,"total":3}"#, true).rest();
+                let told = body.matches(r#""progressToken":"t""#).count();
+                assert_eq!(told, 3, "{body}");
+                let [last, answer] =
+                    ["notifications/progress", r#""id":1"#].map(|text| body.rfind(text).unwrap());
+                assert!(last < answer, "{body}");
+                proxy.finish();
+            });
         });
     }
 
@@ -256,18 +268,20 @@ mod progress_on_the_session_stream {
             let proxy = Proxy::start(&(with + &route("/without", "url", upstream.url(), "")));
             let call = r#"steps={"count":12,"ms":400,"total":12}"#;
             for_each([("ts1", "/with"), ("ts2", "/with"), ("ts1", "/without")], |(name, path)| {
-                let options = ["--call", call, "--linger", "1000"];
-                let variables = [("NODE_OPTIONS", no_get.as_str())];
-                let report = visit(name, &options, &["--url", &proxy.url(path)], &variables);
-                expect_well(&report);
-                let last = report.progress(0).last().cloned();
-                let told = (path == "/with").then(|| json!([12.0, 12.0, "step 12"]));
-                if told.is_some() {
-                    assert_eq!(last, told, "{name}: {}", report.json);
-                } else {
-                    // What there is then are heartbeats.
-                    assert_ne!(last.map(|last| last[2].clone()), Some(json!("step 12")));
-                }
+                within_tries(|| {
+                    let options = ["--call", call, "--linger", "1000"];
+                    let variables = [("NODE_OPTIONS", no_get.as_str())];
+                    let report = visit(name, &options, &["--url", &proxy.url(path)], &variables);
+                    expect_well(&report);
+                    let last = report.progress(0).last().cloned();
+                    let told = (path == "/with").then(|| json!([12.0, 12.0, "step 12"]));
+                    if told.is_some() {
+                        assert_eq!(last, told, "{name}: {}", report.json);
+                    } else {
+                        // What there is then are heartbeats.
+                        assert_ne!(last.map(|last| last[2].clone()), Some(json!("step 12")));
+                    }
+                });
             });
             proxy.finish();
         });
@@ -341,18 +355,20 @@ mod tasks {
 
     #[test]
     fn of_the_rust_sdk_run_on_a_server_that_knows_none() {
-        let expected = json!({
-            "status": "working", "result": "slept for 1s", "cancelled": "cancelled", "plain": "slept for 0ns"
-        });
-        aside(|| {
-            let server = [example("silent")];
-            let options = ["--modern", "--tasks", "--tasks-after", "200ms"];
-            let over_stdio = [vec!["--".to_owned()], wrapped(&options, &server)].concat();
-            assert_eq!(ran(&over_stdio), expected);
-            let lines = "modern = true\ntasks = { after = \"200ms\" }";
-            let proxy = Proxy::start(&stdio_route("/mcp", &server, lines));
-            assert_eq!(ran(&["--url".to_owned(), proxy.url("/mcp")]), expected);
-            proxy.finish();
+        within_tries(|| {
+            let expected = json!({
+                "status": "working", "result": "slept for 1s", "cancelled": "cancelled", "plain": "slept for 0ns"
+            });
+            aside(|| {
+                let server = [example("silent")];
+                let options = ["--modern", "--tasks", "--tasks-after", "200ms"];
+                let over_stdio = [vec!["--".to_owned()], wrapped(&options, &server)].concat();
+                assert_eq!(ran(&over_stdio), expected);
+                let lines = "modern = true\ntasks = { after = \"200ms\" }";
+                let proxy = Proxy::start(&stdio_route("/mcp", &server, lines));
+                assert_eq!(ran(&["--url".to_owned(), proxy.url("/mcp")]), expected);
+                proxy.finish();
+            });
         });
     }
 }
@@ -377,11 +393,13 @@ mod a_server_that_answers_with_json_after_a_while {
             let silent = Server::start("silent", &["--json"]);
             let proxy = Proxy::to(silent.url(), QUICK);
             for_each(["ts1", "ts2", "rmcp"], |name| {
-                let without = visit(name, &options, &["--url", silent.url()], &[]);
-                assert_eq!(without.calls()[0]["outcome"], "timeout", "{}", without.json);
-                let with = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
-                expect_well(&with);
-                assert!(with.progress(0).len() >= 4, "{}", with.json);
+                within_tries(|| {
+                    let without = visit(name, &options, &["--url", silent.url()], &[]);
+                    assert_eq!(without.calls()[0]["outcome"], "timeout", "{}", without.json);
+                    let with = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
+                    expect_well(&with);
+                    assert!(with.progress(0).len() >= 4, "{}", with.json);
+                });
             });
             proxy.finish();
         });
@@ -397,11 +415,13 @@ mod a_server_that_answers_with_json_after_a_while {
             let silent = Server::start("silent", &["--json", "--sessions"]);
             let proxy = Proxy::to(silent.url(), QUICK);
             for_each(["ts1", "ts2"], |name| {
-                let without = visit(name, &options, &["--url", silent.url()], &variables);
-                assert_eq!(without.calls()[0]["outcome"], "error", "{}", without.json);
-                let with = visit(name, &options, &["--url", &proxy.url("/mcp")], &variables);
-                expect_well(&with);
-                assert_eq!(with.progress(0).len(), 0, "{}", with.json);
+                within_tries(|| {
+                    let without = visit(name, &options, &["--url", silent.url()], &variables);
+                    assert_eq!(without.calls()[0]["outcome"], "error", "{}", without.json);
+                    let with = visit(name, &options, &["--url", &proxy.url("/mcp")], &variables);
+                    expect_well(&with);
+                    assert_eq!(with.progress(0).len(), 0, "{}", with.json);
+                });
             });
             proxy.finish();
         });
@@ -409,18 +429,20 @@ mod a_server_that_answers_with_json_after_a_while {
 
     #[test]
     fn is_silent_but_for_comments_to_a_client_without_token() {
-        aside(|| {
-            let silent = Server::start("silent", &["--json"]);
-            let proxy = Proxy::to(silent.url(), QUICK);
-            let client = Raw::new(&proxy);
-            let mut answer = client.call("sleep", r#"{"seconds":3}"#, false);
-            assert_eq!(answer.status(), 200);
-            assert_eq!(answer.header("content-type").as_deref(), Some("text/event-stream"));
-            let body = answer.rest();
-            assert!(body.lines().filter(|line| line.starts_with(':')).count() >= 2, "{body}");
-            let data: Vec<_> = body.lines().filter(|line| line.starts_with("data:")).collect();
-            assert!(data.len() == 1 && data[0].contains("slept for 3s"), "{body}");
-            proxy.finish();
+        within_tries(|| {
+            aside(|| {
+                let silent = Server::start("silent", &["--json"]);
+                let proxy = Proxy::to(silent.url(), QUICK);
+                let client = Raw::new(&proxy);
+                let mut answer = client.call("sleep", r#"{"seconds":3}"#, false);
+                assert_eq!(answer.status(), 200);
+                assert_eq!(answer.header("content-type").as_deref(), Some("text/event-stream"));
+                let body = answer.rest();
+                assert!(body.lines().filter(|line| line.starts_with(':')).count() >= 2, "{body}");
+                let data: Vec<_> = body.lines().filter(|line| line.starts_with("data:")).collect();
+                assert!(data.len() == 1 && data[0].contains("slept for 3s"), "{body}");
+                proxy.finish();
+            });
         });
     }
 }
@@ -433,18 +455,20 @@ fn invented_tokens_of_two_calls_at_once_move_each_its_own() {
         let options = ["--concurrent", "--call", "claudecode.chat", "--call", "orcha.run_task"];
         for group in CLIENTS.chunks(3) {
             for_each(group, |name| {
-                let report = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
-                expect_well(&report);
-                for call in report.calls() {
-                    let told = call["progress"].as_array().unwrap().iter();
-                    let told: Vec<_> = told.map(|update| update[2].as_str().unwrap()).collect();
-                    let expected: &[_] = if call["tool"] == "claudecode.chat" {
-                        &["All ", "Using tool: Read", "Using tool: Grep", "seems ", "well."]
-                    } else {
-                        &["first attempt failed\n", "second attempt passed\n"]
-                    };
-                    assert_eq!(told, expected, "{name}: {call}");
-                }
+                within_tries(|| {
+                    let report = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
+                    expect_well(&report);
+                    for call in report.calls() {
+                        let told = call["progress"].as_array().unwrap().iter();
+                        let told: Vec<_> = told.map(|update| update[2].as_str().unwrap()).collect();
+                        let expected: &[_] = if call["tool"] == "claudecode.chat" {
+                            &["All ", "Using tool: Read", "Using tool: Grep", "seems ", "well."]
+                        } else {
+                            &["first attempt failed\n", "second attempt passed\n"]
+                        };
+                        assert_eq!(told, expected, "{name}: {call}");
+                    }
+                });
             });
         }
         proxy.finish();
@@ -453,16 +477,18 @@ fn invented_tokens_of_two_calls_at_once_move_each_its_own() {
 
 #[test]
 fn adapters_of_a_framework_see_progress_where_they_saw_none() {
-    aside(|| {
-        let kuzumem = Server::start("kuzumem", &["--generation", "k5", "--pace", "100ms"]);
-        let proxy = Proxy::to(kuzumem.url(), "");
-        let call = ["--call", "pagerank"];
-        let without = visit("langchain", &call, &["--url", kuzumem.url()], &[]);
-        assert_eq!(without.calls().first().map_or(0, |_| without.progress(0).len()), 0);
-        let with = visit("langchain", &call, &["--url", &proxy.url("/mcp")], &[]);
-        expect_well(&with);
-        assert!(with.progress(0).len() >= 20, "{}", with.json);
-        proxy.finish();
+    within_tries(|| {
+        aside(|| {
+            let kuzumem = Server::start("kuzumem", &["--generation", "k5", "--pace", "100ms"]);
+            let proxy = Proxy::to(kuzumem.url(), "");
+            let call = ["--call", "pagerank"];
+            let without = visit("langchain", &call, &["--url", kuzumem.url()], &[]);
+            assert_eq!(without.calls().first().map_or(0, |_| without.progress(0).len()), 0);
+            let with = visit("langchain", &call, &["--url", &proxy.url("/mcp")], &[]);
+            expect_well(&with);
+            assert!(with.progress(0).len() >= 20, "{}", with.json);
+            proxy.finish();
+        });
     });
 }
 
@@ -527,9 +553,11 @@ mod a_server_that_knows_only_calls {
                 let proxy = Proxy::to(kuzumem.url(), LIFECYCLE);
                 for group in VISITORS.chunks(3) {
                     for_each(group, |(name, options, revision)| {
-                        let options = [options, &CALLS[..]].concat();
-                        let report = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
-                        expect_served(&report, revision);
+                        within_tries(|| {
+                            let options = [options, &CALLS[..]].concat();
+                            let report = visit(name, &options, &["--url", &proxy.url("/mcp")], &[]);
+                            expect_served(&report, revision);
+                        });
                     });
                 }
                 // An error without code and message, which would not be heard.
@@ -569,13 +597,15 @@ fn a_server_that_looks_for_the_token_in_the_arguments_reports_when_it_is_asked()
     let proxy = Proxy::to(upstream.url(), &lines);
     aside(|| {
         for_each(["ts1", "ts2", "py1", "py2", "rmcp"], |name| {
-            let url = proxy.url("/mcp");
-            let report = visit(name, &["--call", "project_actions"], &["--url", &url], &[]);
-            expect_well(&report);
-            let told = report.progress(0);
-            assert!((2..=40).contains(&told.len()), "{name}: {}", report.json);
-            // On a stream of its own the newest is told before the answer.
-            assert_eq!(told.last().unwrap()[0], 5000.0, "{name}: {}", report.json);
+            within_tries(|| {
+                let url = proxy.url("/mcp");
+                let report = visit(name, &["--call", "project_actions"], &["--url", &url], &[]);
+                expect_well(&report);
+                let told = report.progress(0);
+                assert!((2..=40).contains(&told.len()), "{name}: {}", report.json);
+                // On a stream of its own the newest is told before the answer.
+                assert_eq!(told.last().unwrap()[0], 5000.0, "{name}: {}", report.json);
+            });
         });
     });
     proxy.finish();
@@ -588,15 +618,17 @@ fn legacy_servers_report_to_real_clients_over_http() {
         for group in visits.collect::<Vec<_>>().chunks(3) {
             // A server each: some have one session for all that come.
             for_each(group, |((server, options, call, updates), name)| {
-                let upstream = Server::start(server, options);
-                let proxy = Proxy::to(upstream.url(), "");
-                let url = proxy.url("/mcp");
-                let report = visit(name, &["--call", call], &["--url", &url], &[]);
-                println!("{name} by {server} {options:?}: {}", report.json);
-                expect_well(&report);
-                let told = report.progress(0).len();
-                assert!(told >= *updates, "{name} by {server}: {told} updates {}", report.json);
-                proxy.finish();
+                within_tries(|| {
+                    let upstream = Server::start(server, options);
+                    let proxy = Proxy::to(upstream.url(), "");
+                    let url = proxy.url("/mcp");
+                    let report = visit(name, &["--call", call], &["--url", &url], &[]);
+                    println!("{name} by {server} {options:?}: {}", report.json);
+                    expect_well(&report);
+                    let told = report.progress(0).len();
+                    assert!(told >= *updates, "{name} by {server}: {told} updates {}", report.json);
+                    proxy.finish();
+                });
             });
         }
     });

@@ -48,7 +48,7 @@ fn look(scene: &str, proxy: &Proxy, options: &[&str], meanwhile: impl FnOnce() +
                 None => last = line,
             }
         }
-        wait(&mut child, Duration::from_secs(5))
+        wait(&mut child, Duration::from_secs(60))
     });
     let _ = reader.join();
     let seen: Value = serde_json::from_str(&last)

@@ -56,7 +56,11 @@ fn servers_at_an_address_answer_and_report_to_every_stdio_client() {
                 let upstream = Upstream::start(name, options);
                 let what = format!("{name} {}", options.join(" "));
                 for pair in CLIENTS.chunks(2) {
-                    for_each(pair, |client| talk(client, upstream.url(), *reports, &what));
+                    for_each(pair, |client| {
+                        crate::support::within_tries(|| {
+                            talk(client, upstream.url(), *reports, &what)
+                        });
+                    });
                 }
             });
         }
@@ -70,12 +74,14 @@ fn the_reference_server_is_found_to_speak_whichever_transport_it_speaks() {
         for options in [&[][..], &["--sse"][..]] {
             let upstream = Upstream::start("everything", options);
             for_each(CLIENTS, |name| {
-                let options = ["--call", call, "--timeout", "30"];
-                let report = client(name, &options, &wrapped(upstream.url()));
-                report.expect_all_well();
-                report.expect_rising();
-                let told = report.progress(0);
-                assert!(told.len() >= 3, "{name}: {told:?} {}", report.stderr);
+                crate::support::within_tries(|| {
+                    let options = ["--call", call, "--timeout", "30"];
+                    let report = client(name, &options, &wrapped(upstream.url()));
+                    report.expect_all_well();
+                    report.expect_rising();
+                    let told = report.progress(0);
+                    assert!(told.len() >= 3, "{name}: {told:?} {}", report.stderr);
+                });
             });
         }
     });

@@ -15,12 +15,9 @@ use crate::children::SERVER;
 use crate::client::{Ask, Client};
 
 /// In this order they are measured and shown.
-pub(crate) const NAMES: [&str; 5] = ["direct", NGINX, "haproxy", MILEPOST, HYPER];
+pub(crate) const NAMES: [&str; 4] = ["direct", NGINX, "haproxy", MILEPOST];
 pub(crate) const NGINX: &str = "nginx";
-/// Milepost with its own engine of HTTP/1.1 towards the server.
 pub(crate) const MILEPOST: &str = "milepost";
-/// Milepost with hyper in the place of its own engine.
-const HYPER: &str = "milepost-hyper";
 
 /// It learns as it does anywhere, but not at home.
 pub(crate) const STATE_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
@@ -172,8 +169,7 @@ fn command(
         _ => {
             let program = env!("CARGO_BIN_EXE_milepost");
             let arguments = &["serve", "conf", "--threads", "1", "--log-level", "error"];
-            let engine = if name == HYPER { "hyper" } else { "milepost" };
-            (milepost(listen, upstream, engine)?, program, arguments)
+            (milepost(listen, upstream)?, program, arguments)
         }
     };
     fs::write(file, text)?;
@@ -218,11 +214,9 @@ fn haproxy(listen: SocketAddr, upstream: SocketAddr) -> String {
 }
 
 /// Two routes to the same server; `/every` does not thin what it rewrites.
-fn milepost(listen: SocketAddr, upstream: SocketAddr, engine: &str) -> io::Result<String> {
+fn milepost(listen: SocketAddr, upstream: SocketAddr) -> io::Result<String> {
     let route = |path: &str| {
-        format!(
-            "[[route]]\npath = \"{path}\"\nupstream.url = \"http://{upstream}/mcp\"\nupstream.engine = \"{engine}\"\n"
-        )
+        format!("[[route]]\npath = \"{path}\"\nupstream.url = \"http://{upstream}/mcp\"\n")
     };
     let server = std::env::current_exe()?;
     Ok(format!(

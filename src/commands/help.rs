@@ -11,7 +11,7 @@ use crate::lab::check_progress::shell::quoted;
 /// The commands in the order of `milepost --help`.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Use", &["wrap", "serve", "adopt", "init"]),
-    ("Look", &["try", "doctor", "ls", "top", "tap", "stats", "demo"]),
+    ("Look", &["try", "doctor", "ls", "top", "tap", "cancel", "stats", "demo"]),
     ("Record", &["replay", "export", "diff", "mock"]),
     ("Prove", &["check", "check-progress"]),
     ("Set up", &["presets", "schema", "completions", "man", "version", "help"]),

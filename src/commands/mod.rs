@@ -1,6 +1,7 @@
 //! The command line: arguments in, one call, an exit code out.
 pub mod adopt;
 pub mod args;
+pub mod cancel;
 pub mod check;
 mod columns;
 pub mod completions;

@@ -20,7 +20,7 @@ use crate::commands::args::{
 use crate::commands::init::{self, InitArgs, InitError};
 use crate::commands::show_calls::CallViews;
 use crate::commands::{
-    adopt, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
+    adopt, cancel, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
 };
 use crate::config::routes;
 use crate::config::routes::{Routes, RoutesError, WrappedServer};
@@ -139,6 +139,10 @@ async fn run(command: Command) -> ExitCode {
         Command::Top(args) => match top::run(&args).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
+        },
+        Command::Cancel(args) => match cancel::run(&args).await {
+            Ok(text) => print(&text),
+            Err(error) => report(&error, if error.is_refusal() { 1 } else { 2 }),
         },
         Command::Presets(args) => print(&presets::run(&args)),
         Command::Schema => print(routes::schema()),
@@ -262,7 +266,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     };
     warn_of_writers(wrapped.state_dir.as_deref());
     let memory = DurationStore::open(wrapped.state_dir.as_deref());
-    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.estimates());
+    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.needs_durations());
     let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::timeout;
 
 use crate::commands::args::{AdminAddress, WrapError};
-use crate::gateway::listen::{AboutProcess, AdminToken, PATH_OF_ABOUT, TOKEN_FILE};
+use crate::gateway::listen::{ADMIN_CHANGES, AboutProcess, AdminToken, PATH_OF_ABOUT, TOKEN_FILE};
 use crate::observe::durations::state_dir;
 use crate::platform::files;
 use crate::progress::clients::is_unprintable;
@@ -119,6 +120,17 @@ enum SiteWay {
     Admin(Box<AdminAddress>),
 }
 
+/// A request to a process.
+struct SiteRequest<'a> {
+    method: Method,
+    /// The path with its query.
+    target: &'a str,
+    /// The wanted type of the answer.
+    kind: &'static str,
+    /// The text that is sent.
+    text: &'a str,
+}
+
 /// The answer of a process, while it arrives.
 pub struct SiteReply {
     name: String,
@@ -139,6 +151,19 @@ pub async fn find(folder: &Path) -> Vec<Site> {
     sites.into_iter().flatten().collect()
 }
 
+/// All that runs for this user: each process with a socket, and the usual admin address if no `serve` is among them.
+pub(crate) async fn running() -> Vec<Site> {
+    let folder = folder();
+    let mut sites = match &folder {
+        Some(folder) => find(folder).await,
+        None => Vec::new(),
+    };
+    if !sites.iter().any(Site::is_serve) {
+        sites.extend(AdminAddress::usual().map(Site::at));
+    }
+    sites
+}
+
 /// Those of them whose keys are not among `known`.
 pub async fn find_new(folder: &Path, known: &BTreeSet<String>) -> Vec<Site> {
     let is_new = |path: &PathBuf| !known.contains(&path.display().to_string());
@@ -152,7 +177,8 @@ async fn at_socket(path: PathBuf) -> Option<Site> {
 }
 
 async fn ask_about(path: PathBuf) -> Option<Site> {
-    let reply = local_client::get(&path, PATH_OF_ABOUT, JSON).await.ok()?;
+    let reply =
+        local_client::send(&path, Method::GET, PATH_OF_ABOUT, JSON, Bytes::new()).await.ok()?;
     let reply = SiteReply {
         name: String::new(),
         headers: reply.headers.clone(),
@@ -197,19 +223,8 @@ impl Site {
     /// # Errors
     /// If the process has ended, or does not give this.
     pub async fn get(&mut self, target: &str, kind: &'static str) -> Result<SiteReply, SiteError> {
-        let name = self.name.clone();
-        let (status, headers, body) = match &mut self.way {
-            SiteWay::Socket(path, _) => {
-                let reply = local_client::get(path, target, kind).await;
-                let reply = reply.map_err(|error| SiteError::Silent(name.clone(), error))?;
-                (reply.status, reply.headers.clone(), SiteBody::Local(reply))
-            }
-            SiteWay::Admin(address) => {
-                let reply = ask_admin(address, &name, target, kind).await?;
-                (reply.status, reply.headers.clone(), SiteBody::Http(Box::new(reply)))
-            }
-        };
-        let mut reply = SiteReply { name, headers, body };
+        let request = SiteRequest { method: Method::GET, target, kind, text: "" };
+        let (status, mut reply) = self.send(&request).await?;
         let is_wanted = reply.content_type() == kind;
         match status {
             StatusCode::OK if is_wanted => Ok(reply),
@@ -228,16 +243,55 @@ impl Site {
             }
         }
     }
+
+    /// Sends a change to `target`, with a text. Returns what the process says to it.
+    ///
+    /// # Errors
+    /// If the process has ended, or refuses the change.
+    pub async fn post(&mut self, target: &str, text: &str) -> Result<String, SiteError> {
+        let request = SiteRequest { method: Method::POST, target, kind: TEXT, text };
+        let (status, mut reply) = self.send(&request).await?;
+        let said = reply.refusal().await;
+        match (status, said.strip_prefix("milepost: ")) {
+            (StatusCode::OK, None) => Ok(said),
+            (StatusCode::UNAUTHORIZED, _) => Err(SiteError::Unauthorized(reply.name)),
+            (_, Some(why)) => Err(SiteError::Refused(reply.name, why.to_owned())),
+            (status, None) => {
+                let what = format!("{status} ({})", reply.content_type());
+                Err(SiteError::Stranger(reply.name, what))
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        request: &SiteRequest<'_>,
+    ) -> Result<(StatusCode, SiteReply), SiteError> {
+        let name = self.name.clone();
+        let (status, headers, body) = match &mut self.way {
+            SiteWay::Socket(path, _) => {
+                let SiteRequest { method, target, kind, text } = request;
+                let body = Bytes::copy_from_slice(text.as_bytes());
+                let reply = local_client::send(path, method.clone(), target, kind, body).await;
+                let reply = reply.map_err(|error| SiteError::Silent(name.clone(), error))?;
+                (reply.status, reply.headers.clone(), SiteBody::Local(reply))
+            }
+            SiteWay::Admin(address) => {
+                let reply = ask_admin(address, &name, request).await?;
+                (reply.status, reply.headers.clone(), SiteBody::Http(Box::new(reply)))
+            }
+        };
+        Ok((status, SiteReply { name, headers, body }))
+    }
 }
 
 /// Asks the listener at an address. A token that a proxy of this machine made is found by itself.
 async fn ask_admin(
     address: &mut AdminAddress,
     name: &str,
-    target: &str,
-    kind: &'static str,
+    request: &SiteRequest<'_>,
 ) -> Result<RawResponse, SiteError> {
-    let reply = ask_once(address, name, target, kind).await?;
+    let reply = ask_once(address, name, request).await?;
     if reply.status != StatusCode::UNAUTHORIZED || !address.takes_made_token() {
         return Ok(reply);
     }
@@ -245,20 +299,22 @@ async fn ask_admin(
     let Some(path) = path else { return Ok(reply) };
     let unreadable = |source| SiteError::TokenFile(name.to_owned(), path.to_owned(), source);
     address.present(AdminToken::read(path).map_err(unreadable)?.secret().reveal())?;
-    ask_once(address, name, target, kind).await
+    ask_once(address, name, request).await
 }
 
 async fn ask_once(
     address: &AdminAddress,
     name: &str,
-    target: &str,
-    kind: &'static str,
+    request: &SiteRequest<'_>,
 ) -> Result<RawResponse, SiteError> {
     let nothing = || SiteError::Stranger(name.to_owned(), "nothing".to_owned());
     let client = RawHttpClient::new(&address.route)?.ok_or_else(nothing)?;
-    let client = client.at(target.parse().map_err(|_| nothing())?);
-    let accept = (ACCEPT, HeaderValue::from_static(kind));
-    let sent = client.send(Method::GET, [accept], Bytes::new()).await;
+    let client = client.at(request.target.parse().map_err(|_| nothing())?);
+    let accept = (ACCEPT, HeaderValue::from_static(request.kind));
+    let change = (ADMIN_CHANGES, HeaderValue::from_static("1"));
+    let headers = iter::once(accept).chain((request.method != Method::GET).then_some(change));
+    let body = Bytes::copy_from_slice(request.text.as_bytes());
+    let sent = client.send(request.method.clone(), headers, body).await;
     sent.map_err(|error| SiteError::Nobody(name.to_owned(), error))
 }
 

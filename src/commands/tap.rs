@@ -13,7 +13,7 @@ use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::commands::args::{AdminAddress, TapArgs};
+use crate::commands::args::TapArgs;
 use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
 use crate::gateway::listen::ROUTES_WATCHED;
 use crate::observe::printable::printable;
@@ -83,7 +83,7 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
     let is_all = named.is_none() || args.admin.is_of_fleet();
     let named = named.map(|addresses| addresses.into_iter().map(Site::at).collect::<Vec<_>>());
     match named {
-        None => tapped.begin_all(running().await).await?,
+        None => tapped.begin_all(sites::running().await).await?,
         Some(replicas) if is_all => tapped.begin_all(replicas).await?,
         Some(sites) => {
             for site in sites {
@@ -125,19 +125,6 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
         }
     }
     last.map_or(Ok(()), Err)
-}
-
-/// All that runs for this user.
-async fn running() -> Vec<Site> {
-    let folder = sites::folder();
-    let mut sites = match &folder {
-        Some(folder) => sites::find(folder).await,
-        None => Vec::new(),
-    };
-    if !sites.iter().any(Site::is_serve) {
-        sites.extend(AdminAddress::usual().map(Site::at));
-    }
-    sites
 }
 
 /// The processes whose messages are shown.

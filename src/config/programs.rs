@@ -1,7 +1,7 @@
 //! Whether the program of a command is there.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
@@ -14,6 +14,13 @@ pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bo
         return folders.iter().any(|folder| is_in(folder));
     }
     std::env::split_paths(paths.unwrap_or_default()).any(|folder| is_in(&folder))
+}
+
+/// The program that a bare name leads to in `paths`, which is in the form of `PATH`, for every process with these paths.
+/// Relative folders are not searched, because they are others in another working directory.
+pub fn found_anywhere(name: &OsStr, paths: &OsStr) -> Option<PathBuf> {
+    let mut folders = std::env::split_paths(paths).filter(|folder| folder.is_absolute());
+    folders.find_map(|folder| files::program_at(folder.join(name)))
 }
 
 #[cfg(test)]
@@ -42,5 +49,8 @@ mod tests {
         let whole = folder.path().join("runs");
         assert!(is_there(whole.as_os_str(), None, &[Path::new("/nowhere")]));
         assert!(!is_there("runs".as_ref(), None, &[folder.path()]));
+        let found = |name: &str| found_anywhere(name.as_ref(), paths.as_ref());
+        assert_eq!([found("runs"), found("text")], [Some(whole), None]);
+        assert_eq!(found_anywhere("sh".as_ref(), ":bin:../../../../../bin".as_ref()), None);
     }
 }

@@ -34,6 +34,11 @@ impl Observers {
         Connection::of(&self.counts)
     }
 
+    /// Whether somebody sees the calls of the route.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.observers.is_empty()
+    }
+
     /// The emitter for the observers of a filter, if there are any, in the same conversation as
     /// `beside`.
     pub(crate) fn emitter(

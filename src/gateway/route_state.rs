@@ -294,12 +294,12 @@ pub(crate) fn policy_of(
         // Another server may be slower or faster: nothing of the old one's durations is used.
         Some(old) if label_of_route(&old.route) == label_of_route(route) => {
             let learned = Arc::clone(&old.policy.learned);
-            if policy.estimates() && !old.policy.estimates() {
+            if policy.needs_durations() && !old.policy.needs_durations() {
                 memory.load(&label_of_route(route), &learned);
             }
             learned
         }
-        _ => memory.of(&label_of_route(route), policy.estimates()),
+        _ => memory.of(&label_of_route(route), policy.needs_durations()),
     };
     policy
 }

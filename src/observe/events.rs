@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::observe::cancellations::CancelInbox;
 use crate::progress::input::{Input, stream_of};
 use crate::progress::{
     Filter, FilterEvent, Form, Fragment, OpenCall, Origin, Policy, StreamId, Transmit, TransmitKind,
@@ -75,6 +76,11 @@ pub trait Observer: Debug + Send {
 
     /// Ends the decisions about an input.
     fn settle(&mut self) {}
+
+    /// The cancellations of operators for calls of the filter, if the observer passes some on.
+    fn cancellations(&self) -> Option<&Arc<CancelInbox>> {
+        None
+    }
 }
 
 /// The part of a conversation that one filter sees.
@@ -140,6 +146,8 @@ impl Large {
 pub struct EventEmitter {
     id: FilterId,
     observers: Vec<Box<dyn Observer>>,
+    /// The cancellations of operators for calls of the filter.
+    cancellations: Option<Arc<CancelInbox>>,
     last: Instant,
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
@@ -166,9 +174,12 @@ fn unframed(text: Bytes) -> Bytes {
 impl EventEmitter {
     /// An emitter for `observers`, from `start` on; `None` if there are none.
     pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
+        let mut inboxes = observers.iter().filter_map(|observer| observer.cancellations());
+        let cancellations = inboxes.next().cloned();
         let emitter = Self {
             id,
             observers,
+            cancellations,
             last: start,
             large: BTreeMap::new(),
             passed: BTreeMap::new(),
@@ -182,6 +193,11 @@ impl EventEmitter {
     /// The filter.
     pub fn filter_id(&self) -> FilterId {
         self.id
+    }
+
+    /// The cancellations of operators for calls of the filter.
+    pub fn cancellations(&self) -> Option<&Arc<CancelInbox>> {
+        self.cancellations.as_ref()
     }
 
     fn put(&mut self, at: Instant, kind: EventKind) {

@@ -1,5 +1,6 @@
 //! Logs, counters, traces, recordings and the table of calls.
 pub mod calls;
+pub mod cancellations;
 pub mod durations;
 pub mod error_chain;
 pub mod events;

@@ -5,6 +5,7 @@
 //!
 //! The guard also shows every input and every decision to the observers of the filter.
 
+mod cancel;
 mod fail_open;
 mod fast_path;
 #[cfg(test)]

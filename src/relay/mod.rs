@@ -341,7 +341,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(RelayEvent::Due);
         }
-        Poll::Pending
+        // Last: only a relay with nothing else to do looks for operators.
+        self.filter.poll_cancellations(cx).map(|()| RelayEvent::Due)
     }
 
     /// The next piece of an answer that comes from a file, for a stream that takes it.
@@ -357,16 +358,6 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             }
         }
         Poll::Pending
-    }
-
-    /// Writes the remaining messages for clients when nothing is read any more.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
-        if self.clients.is_writing()
-            && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
-        {
-            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
-        }
-        self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 
     /// The next event, for the log.

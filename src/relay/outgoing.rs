@@ -1,9 +1,10 @@
 //! The filter's messages for clients: each stream that may have some is looked at, and no other.
 
 use std::iter;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::{Relay, SOLE_STREAM};
+use super::{Relay, RelayEvent, SOLE_STREAM};
 use crate::progress::input::Input;
 use crate::progress::{Filter, StreamId};
 use crate::relay::legs::{ClientLeg, ServerLeg};
@@ -131,5 +132,15 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             self.filter.apply(now, Input::CloseStream(stream, false));
             self.clients.finish(stream);
         }
+    }
+
+    /// Writes the remaining messages for clients when nothing is read any more.
+    pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
+        if self.clients.is_writing()
+            && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)
+        {
+            return Poll::Ready(RelayEvent::ClientWritten(stream, ok));
+        }
+        self.poll_piece(cx).map(|(stream, piece)| RelayEvent::Piece(stream, piece))
     }
 }

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 
-use crate::platform::sockets::{self, LocalConnection, SocketListener};
+use crate::platform::sockets::{self, LocalClient, LocalConnection, SocketListener};
 use crate::transport::random::random_id;
 
 /// The folder of the sockets below that of the user's running programs.
@@ -31,11 +30,6 @@ const BUSY: Duration = Duration::from_millis(500);
 
 /// The pause after an accept that failed, because the condition may last.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// A connection between two processes of one user.
-pub trait LocalStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> LocalStream for T {}
 
 /// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
 /// state. `None` if there is neither.
@@ -117,7 +111,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// If the process has ended, accepts no connection in half a second, or belongs to another user.
-pub async fn connect(path: &Path) -> io::Result<impl LocalStream + use<>> {
+pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     match timeout(BUSY, sockets::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {

@@ -6,8 +6,6 @@ import time
 
 from tools import Upstream, Serve, answer_json, attack, begin, call, post, read_body, read_head, route, stdio, until, INITIALIZE
 
-ENGINES = ["", 'upstream.engine = "hyper"\n']
-
 
 def cut(data, methods):
     """Cuts the answers to these requests as RFC 9112 has it: their statuses and bodies, and what is left."""
@@ -83,9 +81,9 @@ def ping(number):
 def pipelines_of_all_kinds():
     """16 requests in one packet, with and without bodies in their answers: each answer must stand at its place."""
     told = []
-    for kind, routes in [("stdio", stdio()), *((f"HTTP {engine[19:24]}", None) for engine in ENGINES)]:
+    for kind, routes in [("stdio", stdio()), ("HTTP", None)]:
         upstream = Upstream()
-        serve = Serve(routes or route(upstream, ENGINES[1] if "hyper" in kind else ""))
+        serve = Serve(routes or route(upstream))
         named = [f"Mcp-Session-Id: {begin(serve)}"] if kind == "stdio" else []
         notification = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
         chunked = ["Transfer-Encoding: chunked"]
@@ -121,7 +119,7 @@ def pipelines_of_all_kinds():
             if body:
                 json.loads(body)
         assert serve.is_served() < 5
-        told.append(f"{kind.strip()}: {len(found)} of {len(methods)}")
+        told.append(f"{kind}: {len(found)} of {len(methods)}")
     return "answers in their places: " + ", ".join(told)
 
 
@@ -176,180 +174,170 @@ def odd_answers(text):
 @attack
 def answers_whose_end_is_in_doubt():
     """35 kinds of answers with a second one behind: nobody gets the second, and every answer is cut alike by all."""
-    told = []
-    for engine in ENGINES:
-        kinds = list(odd_answers(b"{}"))
+    kinds = list(odd_answers(b"{}"))
 
-        def handle(made, head, body):
-            said = json.loads(body)
-            if said["method"] != "tools/call":
-                return answer_json(made, head, body)
-            text = json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": {"content": [{"of": said["id"]}]}}).encode()
-            name = said["params"]["name"]
-            if name == "good":
-                made.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
-            else:
-                made.sendall(odd_answers(text)[name])
-        serve = Serve(route(Upstream(handle), engine))
-        statuses = []
-        for number, kind in enumerate(kinds):
-            # The client's connection stays, and another client uses the connection to the server next.
-            with serve.open() as made:
-                for sent, name in [(10 * number + 1, kind), (10 * number + 2, "good"), (10 * number + 3, kind)]:
-                    made.sendall(call(sent, name).replace("Connection: close\r\n", "").encode())
-                    got = b""
-                    made.settimeout(0.4)
-                    try:
-                        while more := made.recv(1 << 16):
-                            got += more
-                            if name == "good":
-                                break
-                    except OSError:
-                        pass
-                    assert b"EVIL" not in got, (kind, name, got[-300:])
-                    if not got:
-                        break
-                    # A body that breaks off is one whose end nobody takes for true.
-                    try:
-                        found, left = cut(got, ["POST"])
-                    except (AssertionError, ValueError):
-                        assert name == kind and kind in ("chunks without end", "huge chunk", "short length"), (kind, name, got[:300])
-                        break
-                    assert not left, (kind, left[:200])
-                    statuses.append(found[0][0])
-                    if found[0][0] == 200:
-                        assert b'"of": %d}' % sent in found[0][2] or kind == "short length", (kind, name, got)
-                    if name == "good":
-                        assert found[0][0] == 200, (kind, got)
-            _, got = serve.ask(call(10 * number + 4, "good"), wait=5)
-            assert b'"of": %d}' % (10 * number + 4) in got, (kind, got)
-        told.append(f"{len(kinds)} kinds, {statuses.count(200)} answers 200, {statuses.count(502)} answers 502")
-    return "; ".join(told) + " (hyper)"
+    def handle(made, head, body):
+        said = json.loads(body)
+        if said["method"] != "tools/call":
+            return answer_json(made, head, body)
+        text = json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": {"content": [{"of": said["id"]}]}}).encode()
+        name = said["params"]["name"]
+        if name == "good":
+            made.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
+        else:
+            made.sendall(odd_answers(text)[name])
+    serve = Serve(route(Upstream(handle)))
+    statuses = []
+    for number, kind in enumerate(kinds):
+        # The client's connection stays, and another client uses the connection to the server next.
+        with serve.open() as made:
+            for sent, name in [(10 * number + 1, kind), (10 * number + 2, "good"), (10 * number + 3, kind)]:
+                made.sendall(call(sent, name).replace("Connection: close\r\n", "").encode())
+                got = b""
+                made.settimeout(0.4)
+                try:
+                    while more := made.recv(1 << 16):
+                        got += more
+                        if name == "good":
+                            break
+                except OSError:
+                    pass
+                assert b"EVIL" not in got, (kind, name, got[-300:])
+                if not got:
+                    break
+                # A body that breaks off is one whose end nobody takes for true.
+                try:
+                    found, left = cut(got, ["POST"])
+                except (AssertionError, ValueError):
+                    assert name == kind and kind in ("chunks without end", "huge chunk", "short length"), (kind, name, got[:300])
+                    break
+                assert not left, (kind, left[:200])
+                statuses.append(found[0][0])
+                if found[0][0] == 200:
+                    assert b'"of": %d}' % sent in found[0][2] or kind == "short length", (kind, name, got)
+                if name == "good":
+                    assert found[0][0] == 200, (kind, got)
+        _, got = serve.ask(call(10 * number + 4, "good"), wait=5)
+        assert b'"of": %d}' % (10 * number + 4) in got, (kind, got)
+    return f"{len(kinds)} kinds, {statuses.count(200)} answers 200, {statuses.count(502)} answers 502"
 
 
 @attack
 def bodies_that_break_off():
     """Clients that leave in the middle of a body: no later request is the rest of it at the server."""
-    told = []
-    for engine in ENGINES:
-        wrong, seen = [], []
+    wrong, seen = [], []
 
-        class Strict(Upstream):
-            """A server that reads what comes on each connection as RFC 9112 has it, and keeps it."""
+    class Strict(Upstream):
+        """A server that reads what comes on each connection as RFC 9112 has it, and keeps it."""
 
-            def serve(self, made):
-                reader = made.makefile("rb")
-                try:
-                    while head := read_head(reader):
-                        if not head.startswith(b"POST /mcp HTTP/1.1\r\n"):
-                            wrong.append(head[:200])
-                        body = read_body(head, reader)
-                        size = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                        if size and len(body) < int(size[0].split(b":")[1]):
-                            return
-                        if b"MARK" in body and b"FILL" in body:
-                            wrong.append(b"one in the other: " + body[:100])
-                        seen.append(body)
-                        answer_json(made, head, body)
-                except (OSError, ValueError):
-                    pass
-                finally:
-                    made.close()
-        serve = Serve(route(Strict(), engine))
-        start = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"x":"'
-        for number in range(24):
-            size = [100, 70_000, 5_000_000][number % 3]
-            fill = "FILL" * (size // 4)
-            whole = start + fill + '"}}}'
-            one = serve.open()
-            if number % 2:
-                text = post(whole).encode()
-                one.sendall(text[:-(size // 2)])
-            else:
-                text = plain("POST", "", ["Transfer-Encoding: chunked"]).replace("Content-Length: 0\r\n", "").encode()
-                one.sendall(text + b"%x\r\n%s" % (len(whole), whole.encode()[:-(size // 2)]))
-            time.sleep(0.05)
-            if number % 4 < 2:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-            one.close()
-            status, got = serve.ask(call(number, "MARK"))
-            assert status == 200 and b'"content"' in got, (number, got)
-        assert not wrong, wrong[:2]
-        told.append(f"{len(seen)} whole requests")
-    return "; ".join(told) + ", none inside another"
+        def serve(self, made):
+            reader = made.makefile("rb")
+            try:
+                while head := read_head(reader):
+                    if not head.startswith(b"POST /mcp HTTP/1.1\r\n"):
+                        wrong.append(head[:200])
+                    body = read_body(head, reader)
+                    size = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                    if size and len(body) < int(size[0].split(b":")[1]):
+                        return
+                    if b"MARK" in body and b"FILL" in body:
+                        wrong.append(b"one in the other: " + body[:100])
+                    seen.append(body)
+                    answer_json(made, head, body)
+            except (OSError, ValueError):
+                pass
+            finally:
+                made.close()
+    serve = Serve(route(Strict()))
+    start = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"x":"'
+    for number in range(24):
+        size = [100, 70_000, 5_000_000][number % 3]
+        fill = "FILL" * (size // 4)
+        whole = start + fill + '"}}}'
+        one = serve.open()
+        if number % 2:
+            text = post(whole).encode()
+            one.sendall(text[:-(size // 2)])
+        else:
+            text = plain("POST", "", ["Transfer-Encoding: chunked"]).replace("Content-Length: 0\r\n", "").encode()
+            one.sendall(text + b"%x\r\n%s" % (len(whole), whole.encode()[:-(size // 2)]))
+        time.sleep(0.05)
+        if number % 4 < 2:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        one.close()
+        status, got = serve.ask(call(number, "MARK"))
+        assert status == 200 and b'"content"' in got, (number, got)
+    assert not wrong, wrong[:2]
+    return f"{len(seen)} whole requests, none inside another"
 
 
 @attack
 def servers_that_answer_too_early():
     """Servers that refuse a request of 6 MB after its head and keep the connection: nobody gets the answers to
     what such a server takes for requests."""
-    told = []
-    for engine in ENGINES:
-        heads = []
+    heads = []
 
-        def handle(made, head, body):
-            answer_json(made, head, body)
+    def handle(made, head, body):
+        answer_json(made, head, body)
 
-        class Early(Upstream):
-            def serve(self, made):
-                reader = made.makefile("rb")
-                try:
-                    while head := read_head(reader):
-                        heads.append(head)
-                        lower = head.lower()
-                        large = b"chunked" in lower or int((lower.split(b"content-length:") + [b"0\r\n"])[1].split(b"\r\n")[0]) > 1_000_000
-                        if large:
-                            made.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n")
-                            time.sleep(0.1)
-                            # The server forgets the body, and takes what comes for a request.
-                            continue
-                        handle(made, head, read_body(head, reader))
-                except (OSError, ValueError):
-                    pass
-                finally:
-                    made.close()
-        serve = Serve(route(Early(), engine))
-        hidden = "POST /evil HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}\r\n"
-        body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"x":"' + hidden * 90_000 + '"}}}'
-        for number in range(6):
-            threading.Thread(target=lambda: serve.ask(post(body), wait=5), daemon=True).start()
-            time.sleep(0.3)
-            status, got = serve.ask(call(number))
-            assert status == 200 and f'"id": {number}'.encode() in got, (number, got)
-        whole = [head for head in heads if head.startswith(b"POST /mcp HTTP/1.1\r\n")]
-        told.append(f"{len(whole)} requests, {len(heads) - len(whole)} pieces of bodies read as heads")
-    return "; ".join(told)
+    class Early(Upstream):
+        def serve(self, made):
+            reader = made.makefile("rb")
+            try:
+                while head := read_head(reader):
+                    heads.append(head)
+                    lower = head.lower()
+                    large = b"chunked" in lower or int((lower.split(b"content-length:") + [b"0\r\n"])[1].split(b"\r\n")[0]) > 1_000_000
+                    if large:
+                        made.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n")
+                        time.sleep(0.1)
+                        # The server forgets the body, and takes what comes for a request.
+                        continue
+                    handle(made, head, read_body(head, reader))
+            except (OSError, ValueError):
+                pass
+            finally:
+                made.close()
+    serve = Serve(route(Early()))
+    hidden = "POST /evil HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}\r\n"
+    body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"x":"' + hidden * 90_000 + '"}}}'
+    for number in range(6):
+        threading.Thread(target=lambda: serve.ask(post(body), wait=5), daemon=True).start()
+        time.sleep(0.3)
+        status, got = serve.ask(call(number))
+        assert status == 200 and f'"id": {number}'.encode() in got, (number, got)
+    whole = [head for head in heads if head.startswith(b"POST /mcp HTTP/1.1\r\n")]
+    return f"{len(whole)} requests, {len(heads) - len(whole)} pieces of bodies read as heads"
 
 
 @attack
 def answers_before_any_request():
     """Servers that answer when a connection begins, or between two requests: whose answer is it?"""
     told = []
-    for engine in ENGINES:
-        for early in [True, False]:
-            class Eager(Upstream):
-                def serve(self, made):
-                    second = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\n\"EVIL\""
-                    reader = made.makefile("rb")
-                    try:
-                        if early:
-                            made.sendall(second)
-                        while head := read_head(reader):
-                            answer_json(made, head, read_body(head, reader))
-                            time.sleep(0.05)
-                            made.sendall(second)
-                    except (OSError, ValueError):
-                        pass
-                    finally:
-                        made.close()
-            serve = Serve(route(Eager(), engine))
-            evil = 0
-            for number in range(10):
-                status, got = serve.ask(call(number), wait=3)
-                evil += b"EVIL" in got
-                assert b"EVIL" in got or status != 200 or f'"id": {number},'.encode() in got, got
-                time.sleep(0.15)
-            # On a new connection nobody can tell an early answer from a quick one; later ones are surplus.
-            assert early or not evil, evil
-            told.append(f"{'at the beginning' if early else 'between'}: {evil} of 10")
+    for early in [True, False]:
+        class Eager(Upstream):
+            def serve(self, made):
+                second = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 6\r\n\r\n\"EVIL\""
+                reader = made.makefile("rb")
+                try:
+                    if early:
+                        made.sendall(second)
+                    while head := read_head(reader):
+                        answer_json(made, head, read_body(head, reader))
+                        time.sleep(0.05)
+                        made.sendall(second)
+                except (OSError, ValueError):
+                    pass
+                finally:
+                    made.close()
+        serve = Serve(route(Eager()))
+        evil = 0
+        for number in range(10):
+            status, got = serve.ask(call(number), wait=3)
+            evil += b"EVIL" in got
+            assert b"EVIL" in got or status != 200 or f'"id": {number},'.encode() in got, got
+            time.sleep(0.15)
+        # On a new connection nobody can tell an early answer from a quick one; later ones are surplus.
+        assert early or not evil, evil
+        told.append(f"{'at the beginning' if early else 'between'}: {evil} of 10")
     return ", ".join(told)

@@ -484,7 +484,7 @@ since May 2026. For both of them the client gets only heartbeats.
 ";
 
 /// How often a row is played again that is not as it was kept.
-const AGAIN: usize = 3;
+const AGAIN: usize = 5;
 
 fn line(system: &str, row: &Row, over: Over, [without, with]: &[Shown; 2]) -> String {
     let transport = match over {

@@ -1,6 +1,6 @@
 //! Models of what the tasks of `serve` share: the mailbox of a response, the replay buffer of a
-//! stream, the signals to the relay of a session, and the waker of a connection to a server. Each
-//! model plays every order in which its threads can go on, with at most [`PREEMPTIONS_MAX`] interruptions.
+//! stream, and the signals to the relay of a session. Each model plays every order in which its threads
+//! can go on, with at most [`PREEMPTIONS_MAX`] interruptions.
 //!
 //! The files are those of the product. Only the locks, the atomic values and the wakers are others
 //! (`parts`): they tell `loom` what happens. A reader whose wake-up is lost waits for ever, which
@@ -9,7 +9,6 @@
 #![allow(clippy::unwrap_used, dead_code, unused_imports, unreachable_pub, unused_qualifications)]
 
 mod bell;
-mod link;
 mod mailbox;
 mod parts;
 mod store;
@@ -17,8 +16,6 @@ mod store;
 #[path = "../../src/transport/byte_budget.rs"]
 #[allow(dead_code)]
 mod byte_budget;
-#[path = "../../src/transport/http/link_waker.rs"]
-mod link_waker;
 
 /// The product's files, and what little they need of others.
 #[path = "../../src/gateway"]
@@ -79,7 +76,7 @@ fn main() {
     // `cargo test NAME` gives words that choose among the models.
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let models = [mailbox::MODELS, store::MODELS, bell::MODELS, link::MODELS].concat();
+    let models = [mailbox::MODELS, store::MODELS, bell::MODELS].concat();
     for (name, model) in models {
         if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
             explore(name, model);

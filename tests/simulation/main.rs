@@ -47,6 +47,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use conversation::{Between, Conversation, Speaks, World};
+use support::sections::sections;
 
 /// The first seed of the set that is the same each time.
 const FIXED: u64 = 1;
@@ -229,12 +230,10 @@ processes! {
 /// What was found once is played for good.
 #[test]
 fn conversations_that_failed_once() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/found");
-    for file in std::fs::read_dir(folder).unwrap() {
-        let file = file.unwrap().path();
-        let conversation = Conversation::read(&std::fs::read_to_string(&file).unwrap());
+    for found in sections("tests/simulation/found.txt") {
+        let conversation = Conversation::read(&found.text);
         assert_eq!(Conversation::read(&conversation.to_string()), conversation);
         let finding = play::findings(&conversation).into_iter().next();
-        assert!(finding.is_none(), "{}: {}", file.display(), finding.unwrap());
+        assert!(finding.is_none(), "{found}: {}", finding.unwrap());
     }
 }

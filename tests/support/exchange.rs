@@ -192,6 +192,7 @@ impl Exchange {
             None => usize::from_str_radix(&self.try_line()?, 16).unwrap(),
         };
         let mut piece = vec![0; length];
+        self.reader.get_ref().set_read_timeout(Some(STUCK))?;
         self.reader.read_exact(&mut piece)?;
         self.body.extend(piece);
         let chunked = self.header("transfer-encoding").is_some();

@@ -7,11 +7,13 @@ pub(crate) mod forward_proxy;
 pub(crate) mod messages;
 pub(crate) mod sdk;
 pub(crate) mod secrets;
+pub(crate) mod sections;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod socket_child;
 
 use std::ffi::OsStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::OnceLock;
@@ -20,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take on a busy machine before a test calls it stuck.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// How often a scene is played whose steps a busy machine may pull apart, or put together.
+const TRIES: usize = 5;
 
 /// The program under test.
 pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
@@ -93,6 +98,18 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "still not: {what}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Plays a scene of real processes that have to be in time: one that goes well is enough, and of the last the failure
+/// is told.
+#[track_caller]
+pub(crate) fn within_tries(mut scene: impl FnMut()) {
+    for _ in 1..TRIES {
+        if catch_unwind(AssertUnwindSafe(&mut scene)).is_ok() {
+            return;
+        }
+    }
+    scene();
 }
 
 /// Waits for a process; kills it when it takes too long.

@@ -19,7 +19,7 @@ pub(crate) const CLIENTS: [&str; 5] = ["ts1", "ts2", "py1", "py2", "rmcp"];
 pub(crate) const SERVERS: [&str; 4] = ["ts1", "ts2", "py1", "py2"];
 
 /// How long a driver may take over its own deadline before it is killed.
-const OVERTIME: Duration = Duration::from_secs(30);
+const OVERTIME: Duration = Duration::from_secs(60);
 
 /// Installs the SDKs where they are not.
 pub(crate) fn set_up() {
@@ -135,7 +135,7 @@ pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> 
         }
     });
     move || {
-        let _ = ended.recv_timeout(Duration::from_secs(2));
+        let _ = ended.recv_timeout(Duration::from_secs(10));
         String::from_utf8_lossy(&all.lock().unwrap()).into_owned()
     }
 }

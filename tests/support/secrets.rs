@@ -167,7 +167,7 @@ fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
 
 fn open(address: &str, request: &str, headers: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let length = body.len();
     let accept =
         "accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n";
@@ -389,7 +389,7 @@ fn http_sse(told: &mut Told, address: &str, route: &str, headers: &str) {
     let mut stream = open(address, &format!("GET {route}/sse?key=canary-query"), headers, "");
     let mut heard = String::new();
     let mut hear = |heard: &mut String, text: &str| {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(30);
         let mut piece = [0; 4096];
         while !heard.contains(text) && Instant::now() < until {
             match stream.read(&mut piece) {

@@ -1,17 +1,21 @@
 //! The change of a client's file: its new text, and what is said of it.
 
+use std::env;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::AdoptError;
 use super::file::ClientFile;
-use super::our_command::OurCommand;
+use super::our_command::{OurCommand, PACKAGE, is_on_path};
 use super::repository::Sharing;
 use super::show::plain;
 use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
+
+/// Variables with the folder of an environment whose programs are on the `PATH` of one shell.
+const ENVIRONMENTS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
 /// What became of one server.
 #[derive(Debug, Clone)]
@@ -111,6 +115,11 @@ impl FileTerms<'_> {
                 head,
                 "  the repository {folder} may share this file: {servers}the backup is kept outside"
             );
+        } else if self.args.milepost.is_none()
+            && self.our_command().is_ok_and(|ours| ours.program == PACKAGE)
+        {
+            head += "  `milepost` is started by its name; if the client's PATH is shorter, give \
+                     --milepost and the full path\n";
         }
         head
     }
@@ -127,12 +136,18 @@ impl FileTerms<'_> {
             return Ok(OurCommand::direct(""));
         }
         let Some(given) = self.args.milepost.as_deref() else {
-            let exe = std::env::current_exe().map_err(|error| {
+            let exe = env::current_exe().map_err(|error| {
                 AdoptError::Program(format!(
                     "the path of this program is not known ({error}); give a path"
                 ))
             })?;
-            return OurCommand::of_running(&exe, self.sharing.repository().is_some());
+            let folder = |name: &str| Some(PathBuf::from(env::var_os(name)?));
+            let environments: Vec<_> =
+                ENVIRONMENTS.iter().filter_map(|name| folder(name)).collect();
+            let environments: Vec<&Path> = environments.iter().map(PathBuf::as_path).collect();
+            let paths = env::var_os("PATH").unwrap_or_default();
+            let is_on_path = is_on_path(&exe, &paths, &environments);
+            return OurCommand::of_running(&exe, self.sharing.repository().is_some(), is_on_path);
         };
         // The client starts it in a folder of its own.
         if given.components().count() > 1 && given.exists() {

@@ -1,8 +1,10 @@
 //! The command that starts Milepost in front of a server: this program, or a launcher that runs it as a package.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use super::AdoptError;
+use crate::config::programs;
 
 /// The subcommand that stands in front of a server.
 pub(super) const WRAP: &str = "wrap";
@@ -22,8 +24,8 @@ const CACHES: [(&str, &str, &[&str]); 4] = [
 /// The folder of packages that belong to one project.
 const PROJECT_PACKAGES: &str = "node_modules";
 
-/// The name of the package.
-const PACKAGE: &str = "milepost";
+/// The name of the package, and of its program.
+pub(super) const PACKAGE: &str = "milepost";
 
 /// The words in front of `wrap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +43,19 @@ impl OurCommand {
     }
 
     /// The command for a file, where `exe` is the running program. `is_shared`: other people and machines have the file too.
+    /// `is_on_path`: see [`is_on_path`].
     ///
     /// # Errors
     /// If the program has a name that cannot be written, or would not be known again.
-    pub(super) fn of_running(exe: &Path, is_shared: bool) -> Result<Self, AdoptError> {
+    pub(super) fn of_running(
+        exe: &Path,
+        is_shared: bool,
+        is_on_path: bool,
+    ) -> Result<Self, AdoptError> {
         if let Some((runner, runs)) = launcher(exe, is_shared) {
             return Ok(Self { program: runner.to_owned(), runs });
         }
-        Self::named(if is_shared { Path::new(PACKAGE) } else { exe })
+        Self::named(if is_shared || is_on_path { Path::new(PACKAGE) } else { exe })
     }
 
     /// The command for a program that the user names.
@@ -80,6 +87,17 @@ impl OurCommand {
     }
 }
 
+/// Whether the name `milepost` starts the program `exe` where `PATH` is `paths`. `environments` are the folders of activated
+/// environments, such as `VIRTUAL_ENV`: the programs of an environment are on the `PATH` of one shell, and clients that are
+/// started elsewhere do not find them.
+pub(super) fn is_on_path(exe: &Path, paths: &OsStr, environments: &[&Path]) -> bool {
+    let Some(found) = programs::found_anywhere(OsStr::new(PACKAGE), paths) else { return false };
+    // Links are followed: package managers put a link to the program into a folder of `PATH`.
+    let is_same = || Some(found.canonicalize().ok()? == exe.canonicalize().ok()?);
+    let is_below = |folder: &&Path| folder.is_absolute() && found.starts_with(folder);
+    !environments.iter().any(is_below) && is_same() == Some(true)
+}
+
 /// The launcher that runs the program, where its path is not for the file: it stands in a cache, or in the packages of one
 /// project while others share the file.
 fn launcher(exe: &Path, is_shared: bool) -> Option<(&'static str, &'static [&'static str])> {
@@ -101,6 +119,10 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if is_milepost(command) {
         return Some(0).filter(is_wrap);
     }
+    if is_python(command) {
+        let module = args.iter().take(2).map(Option::as_deref);
+        return Some(2).filter(|_| module.eq([Some("-m"), Some(PACKAGE)])).filter(is_wrap);
+    }
     if !RUNNERS.contains(&file_name(command)) {
         return None;
     }
@@ -118,6 +140,12 @@ pub(super) fn is_milepost(word: &str) -> bool {
     file_name(word).starts_with("milepost")
 }
 
+/// Whether a word is the name of Python, which runs the module of the wheel: `python3.13`, `python.exe`, `py`.
+fn is_python(word: &str) -> bool {
+    let name = file_name(word);
+    name.starts_with("python") || ["py", "py.exe"].contains(&name)
+}
+
 fn file_name(word: &str) -> &str {
     word.rsplit(['/', '\\']).next().unwrap_or(word)
 }
@@ -129,9 +157,54 @@ mod tests {
     #[track_caller]
     fn check(exe: &str, alone: &str, shared: &str) {
         for (is_shared, words) in [(false, alone), (true, shared)] {
-            let command = OurCommand::of_running(Path::new(exe), is_shared).unwrap();
+            let command = OurCommand::of_running(Path::new(exe), is_shared, false).unwrap();
             assert_eq!(command.words().collect::<Vec<_>>().join(" "), words);
         }
+    }
+
+    #[test]
+    fn a_program_that_path_leads_to_is_named_by_its_name() {
+        let words = |exe: &str| {
+            let command = OurCommand::of_running(Path::new(exe), false, true).unwrap();
+            command.words().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words("/opt/milepost-1.2/milepost"), "milepost wrap");
+        // A launcher may have put its cache on the `PATH` of the program.
+        assert_eq!(words("/Users/a/.cache/uv/archive-v0/AbC/bin/milepost"), "uvx milepost wrap");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn path_leads_to_the_program_itself_to_a_link_or_to_another_one() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["own", "links", "other", "text"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let file = |name: &str, mode: u32| {
+            std::fs::write(at(name), "").unwrap();
+            std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
+        };
+        file("own/milepost", 0o755);
+        file("other/milepost", 0o755);
+        file("text/milepost", 0o644);
+        symlink("../own/milepost", at("links/milepost")).unwrap();
+        let check = |exe: &str, names: &[&str], environments: &[&str]| {
+            let paths = std::env::join_paths(names.iter().map(|name| at(name))).unwrap();
+            let environments: Vec<_> = environments.iter().map(|name| at(name)).collect();
+            let environments: Vec<&Path> = environments.iter().map(|path| &**path).collect();
+            is_on_path(&at(exe), &paths, &environments)
+        };
+        assert!(check("own/milepost", &["none", "text", "own"], &[]));
+        assert!(check("own/milepost", &["links", "other"], &["own"]));
+        assert!(check("links/milepost", &["own"], &[]));
+        assert!(!check("own/milepost", &["other", "own"], &[]), "another one is found first");
+        assert!(!check("own/milepost", &["text", "none"], &[]), "none is found");
+        assert!(!check("own/milepost", &["own"], &["own"]), "only this shell finds it");
+        assert!(!check("gone/milepost", &["own"], &[]), "the program has been removed");
+        assert!(!is_on_path(&at("own/milepost"), OsStr::new(""), &[]));
     }
 
     #[test]
@@ -162,7 +235,7 @@ mod tests {
 
     #[test]
     fn another_name_is_not_written() {
-        assert!(OurCommand::of_running(Path::new("/opt/mp"), false).is_err());
+        assert!(OurCommand::of_running(Path::new("/opt/mp"), false, false).is_err());
         assert!(OurCommand::named(Path::new("/opt/mp")).is_err());
     }
 
@@ -175,7 +248,10 @@ mod tests {
         assert_eq!(at("/opt/milepost", &["wrap", "--", "a"]), Some(0));
         assert_eq!(at("npx", &["-y", "milepost", "wrap", "--", "a"]), Some(2));
         assert_eq!(at("uvx", &["milepost", "wrap", "a"]), Some(1));
+        assert_eq!(at("/venv/bin/python3", &["-m", "milepost", "wrap", "a"]), Some(2));
         assert_eq!(at("npx", &["-y", "other", "wrap"]), None);
+        assert_eq!(at("python3", &["-m", "other", "wrap"]), None);
+        assert_eq!(at("python3", &["milepost", "wrap"]), None);
         assert_eq!(at("/opt/milepost", &["serve"]), None);
     }
 }

@@ -69,7 +69,7 @@ fn commands_are_put_behind_wrap() {
 #[test]
 fn a_launcher_is_put_before_every_kind_of_server_and_taken_away() {
     let exe = "/Users/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost";
-    let ours = OurCommand::of_running(exe.as_ref(), false).unwrap();
+    let ours = OurCommand::of_running(exe.as_ref(), false, false).unwrap();
     let list = r#"{"mcp":{"s":{"type":"local","command":["node","x"]}}}"#.to_owned();
     let wrapped_list = list.replace(r#"["node""#, r#"["npx","-y","milepost","wrap","--","node""#);
     for (before, after) in [

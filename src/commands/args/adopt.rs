@@ -29,8 +29,9 @@ pub struct AdoptArgs {
     /// Write without asking
     #[arg(long)]
     pub yes: bool,
-    /// The program that the client is to start [default: the full path of this one; `milepost` for a
-    /// file that others share; `npx -y milepost` or `uvx milepost` if these have fetched it]
+    /// The program that the client is to start [default: `milepost` if PATH leads to this program or
+    /// others share the file; `npx -y milepost` or `uvx milepost` if these have fetched it; else the
+    /// full path of this program]
     #[arg(long, value_name = "PATH", conflicts_with = "undo")]
     pub milepost: Option<PathBuf>,
 }

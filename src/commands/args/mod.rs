@@ -2,6 +2,7 @@
 
 mod admin;
 mod adopt;
+mod cancel;
 mod check_progress;
 mod doctor;
 mod playground;
@@ -14,7 +15,6 @@ use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tracing::Level;
@@ -26,10 +26,8 @@ use self::remote::{RemoteArgs, at_address, bearer_in};
 use crate::commands::init::InitArgs;
 use crate::commands::show_calls::name_of_command;
 use crate::commands::stats;
-use crate::config::routes::{
-    Preset, Route, Routes, RoutesError, StdioUpstream, Upstream, WrappedServer,
-};
-use crate::config::values::{StateDir, time};
+use crate::config::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream, WrappedServer};
+use crate::config::values::StateDir;
 use crate::lab::diff::DiffArgs;
 use crate::lab::export::ExportArgs;
 use crate::lab::mock::MockArgs;
@@ -40,9 +38,11 @@ use crate::progress::Policy;
 
 pub use self::admin::{AdminAddress, AdminArgs};
 pub use self::adopt::{AdoptArgs, CompletionsArgs, ManArgs};
+pub use self::cancel::{CallToCancel, CancelArgs};
 pub use self::check_progress::{CheckProgressArgs, CheckProgressTask, ReferenceOptions};
 pub use self::doctor::DoctorArgs;
-pub use self::playground::TryArgs;
+pub use self::playground::{DemoArgs, TryArgs};
+pub use self::policy::PresetsArgs;
 pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
 pub use self::tap::{LsArgs, TapArgs, TopArgs};
@@ -148,6 +148,12 @@ pub enum Command {
         this user with an [admin] table; those that begin later appear by themselves. ? lists the keys."
     )]
     Top(TopArgs),
+    /// Cancel an open call: its client gets an error, its server the cancellation
+    #[command(after_help = "Examples:\n  milepost cancel 7 --reason 'it hangs'\n  \
+        milepost cancel last --server server.js\n\n\
+        `milepost cancel` alone lists the open calls with their numbers. The exit code is 0 if the call is \
+        cancelled, 1 if it is not open, 2 if no call, or more than one, is meant.")]
+    Cancel(CancelArgs),
     /// List the presets: settings for known servers
     Presets(PresetsArgs),
     /// Print the JSON Schema of route files
@@ -194,7 +200,7 @@ pub struct WrapArgs {
     /// Refuse a route file that names commands and that others may write
     #[arg(long, requires = "config")]
     strict_files: bool,
-    /// Offer no local socket, by which `milepost top` and `milepost tap` of this user see the calls
+    /// Offer no local socket, by which `top`, `tap`, `ls` and `cancel` of this user reach the calls
     #[arg(long)]
     pub no_socket: bool,
     /// Serve the live page on loopback; its link is on standard error, and a browser opens where there is a
@@ -235,7 +241,7 @@ pub struct ServeArgs {
     /// Refuse a route file that names commands and that others may write
     #[arg(long)]
     pub strict_files: bool,
-    /// Offer no local socket, by which `milepost top` and `milepost tap` of this user see the calls
+    /// Offer no local socket, by which `top`, `tap`, `ls` and `cancel` of this user reach the calls
     #[arg(long)]
     pub no_socket: bool,
     #[command(flatten)]
@@ -298,22 +304,6 @@ impl CheckArgs {
     pub fn file(&self) -> &Path {
         self.routes.path()
     }
-}
-
-/// `milepost presets`.
-#[derive(Debug, Args)]
-pub struct PresetsArgs {
-    /// Print the settings of this preset, as lines of a route file
-    #[arg(value_name = "NAME", value_parser = policy::preset())]
-    pub name: Option<Preset>,
-}
-
-/// `milepost demo`.
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// The time that the silent tool is silent
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
-    pub silence: Duration,
 }
 
 /// The program of `wrap`, and its settings.

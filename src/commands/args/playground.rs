@@ -1,4 +1,4 @@
-//! The command line of `milepost try`.
+//! The command lines of `milepost try` and `milepost demo`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,10 +10,18 @@ use super::policy::PolicyArgs;
 use super::record::RecordArgs;
 use super::remote::RemoteArgs;
 use super::{LogArgs, WrapArgs, WrapError, Wrapped};
-use crate::config::values::{StateDir, positive_time};
+use crate::config::values::{StateDir, positive_time, time};
 use crate::lab::color::ColorChoice;
 use crate::lab::doctor::playground::Playground;
 use crate::observe::log::LogFormat;
+
+/// `milepost demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The time that the silent tool is silent
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = time)]
+    pub silence: Duration,
+}
 
 /// `milepost try`.
 #[derive(Debug, Args)]

@@ -12,6 +12,14 @@ use crate::lab::known_names::KnownNames;
 use crate::progress::dialect::{self, Dialect};
 use crate::progress::{CallPolicy, Policy};
 
+/// `milepost presets`.
+#[derive(Debug, Args)]
+pub struct PresetsArgs {
+    /// Print the settings of this preset, as lines of a route file
+    #[arg(value_name = "NAME", value_parser = preset())]
+    pub name: Option<Preset>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
     /// Take the settings, and the server unless one is given, of a route of this file; flags
@@ -126,7 +134,11 @@ fn argument<S: SettingScope>(
             }))
         };
     let action = if flag.repeats { ArgAction::Append } else { ArgAction::Set };
-    Some(arg.value_name(value).value_parser(parser).action(action))
+    let arg = arg.value_name(value).value_parser(parser).action(action);
+    // With `=` only: the word behind the flag may be the command of the server.
+    let optional =
+        |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value(flag.switches_to);
+    Some(if flag.is_value_optional { optional(arg) } else { arg })
 }
 
 impl Args for Flags {
@@ -186,5 +198,17 @@ mod tests {
         let taken =
             Cli::command().try_get_matches_from(["milepost", "wrap", "--dialect", "own", "x"]);
         assert!(taken.is_ok());
+    }
+
+    #[test]
+    fn a_value_that_is_optional_leaves_the_command_alone() {
+        for (flag, said) in [("--words-in-2024", "on"), ("--words-in-2024=off", "off")] {
+            let taken = Cli::command().try_get_matches_from(["milepost", "wrap", flag, "server"]);
+            let taken = taken.unwrap();
+            let wrap = taken.subcommand_matches("wrap").unwrap();
+            assert_eq!(wrap.get_one::<String>("words-in-2024").unwrap(), said);
+        }
+        let wrong = ["milepost", "wrap", "--words-in-2024=no", "server"];
+        assert!(Cli::command().try_get_matches_from(wrong).is_err());
     }
 }

@@ -35,7 +35,7 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 const WORDS_MIN: usize = 20;
 
 /// The keys, for `?`.
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 15] = [
     ("j k ↓ ↑", "the next call, the one before"),
     ("g G", "the first, the last"),
     ("Enter", "the messages of a call, side by side"),
@@ -45,6 +45,7 @@ const KEYS: [(&str, &str); 14] = [
     ("s", "sorts by time, tool, server, changes, and as before"),
     ("t", "also requests that call no tool"),
     ("o", "only calls in flight"),
+    ("x", "cancels the call, after a question"),
     ("p", "pause: nothing moves until p"),
     ("?", "this help"),
     ("q", "the end; in a call: back"),
@@ -94,11 +95,12 @@ pub(super) fn draw(
         }
         TopView::Call(opened) => {
             let row = screen.calls.row(&opened.key, now);
-            let keys = "Esc back  j/k scroll  g first  G newest  p pause  ? help  q back";
+            let keys = "Esc back  j/k scroll  g first  G newest  x cancel  p pause  ? help  q back";
             let body = draw_call(width, room, opened, row.as_ref(), &styles);
             (body, TopLine::new(keys, &styles.dim))
         }
     };
+    let foot = draw_question(screen, &styles).unwrap_or(foot);
     body.resize(room, TopLine::default());
     let mut lines = [vec![head], body, vec![foot]].concat();
     if screen.has_help {
@@ -287,6 +289,17 @@ fn filters(screen: &TopScreen) -> Vec<String> {
     words
 }
 
+/// The question whether to cancel a call, or the reason why none was cancelled, in the place of the last line.
+fn draw_question(screen: &TopScreen, styles: &Styles) -> Option<TopLine> {
+    if let Some(asked) = &screen.question {
+        let question = format!("Cancel {}?", one_line(&asked.label));
+        let keys = TopSpan::new("  y yes, any other key no", &styles.dim);
+        return Some(TopLine::from(vec![TopSpan::new(question, &styles.bold), keys]));
+    }
+    let why = screen.refusal.as_ref()?;
+    Some(TopLine::new(one_line(why), &styles.bad))
+}
+
 fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
     let filters = filters(screen).join(", ");
     match (screen.is_typing, filters.is_empty()) {
@@ -298,10 +311,13 @@ fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
         ]),
         (false, false) => TopLine::from(vec![
             TopSpan::new(filters, &styles.bold),
-            TopSpan::new("  Esc clears  Enter open  s sort  p pause  ? help  q quit", &styles.dim),
+            TopSpan::new(
+                "  Esc clears  Enter open  s sort  x cancel  p pause  ? help  q quit",
+                &styles.dim,
+            ),
         ]),
         (false, true) => TopLine::new(
-            "Enter open  / words  f failed, silent  o in flight  t all requests  s sort  p pause  ? help  q quit",
+            "Enter open  / words  f failed, silent  o in flight  t all requests  s sort  x cancel  ? help  q quit",
             &styles.dim,
         ),
     }
@@ -338,7 +354,7 @@ fn facts(row: &TopRow, styles: &Styles) -> Vec<TopLine> {
     let client = one_line(call.client.as_deref().unwrap_or("unknown client"));
     let mut first = vec![
         TopSpan::new(format!("{sign} {} ", one_line(call.label())), style),
-        TopSpan::plain(format!("at {}, for {client}: ", one_line(&row.place))),
+        TopSpan::plain(format!("(call {}) at {}, for {client}: ", call.n, one_line(&row.place))),
         TopSpan::new(format!("{} after {}", row.outcome(), spell(row.took())), style),
     ];
     if row.is_open() {

@@ -29,17 +29,20 @@ pub(super) enum TopNews {
     Process(String, ProcessNews),
     /// The messages of a call, or why there are none.
     Detail(CallKey, Result<Box<TopDetail>, String>),
+    /// The reason why a call was not cancelled.
+    NotCancelled(String),
 }
+
+type FoundSite = (Site, Option<SiteReply>);
 
 /// The connections to all processes.
 pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
-    /// New processes that a look has found.
-    found: (mpsc::Sender<Site>, mpsc::Receiver<Site>),
+    /// New processes that a look has found, and what those that were asked have replied.
+    found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
     sites: BTreeMap<String, Site>,
-    is_all: bool,
-    /// The replicas that come and go.
-    fleet: Option<AdminArgs>,
+    /// The arguments that name addresses; without, all that runs is shown.
+    named: Option<AdminArgs>,
     last_look: Option<Instant>,
     last_read: Option<Instant>,
 }
@@ -58,8 +61,7 @@ impl Feeds {
             news,
             found: mpsc::channel(sites::SITES_MAX),
             sites: BTreeMap::new(),
-            is_all: addresses.is_none(),
-            fleet: admin.is_of_fleet().then(|| admin.clone()),
+            named: addresses.is_some().then(|| admin.clone()),
             last_look: None,
             last_read: None,
         };
@@ -67,11 +69,9 @@ impl Feeds {
             for address in addresses {
                 let mut site = Site::at(address);
                 let reply = site.get("/calls", EVENTS).await;
-                match feeds.fleet {
-                    // The others may show theirs.
-                    Some(_) => feeds.follow(site, reply.ok()),
-                    None => feeds.follow(site, Some(reply?)),
-                }
+                // Of several replicas, the others may show their calls.
+                let reply = if admin.is_of_fleet() { reply.ok() } else { Some(reply?) };
+                feeds.follow(site, reply);
             }
         } else if let Some(usual) = AdminAddress::usual() {
             // A `serve` of another user, whose token this user may read, or that has none.
@@ -109,9 +109,9 @@ impl Feeds {
     /// Connects to processes that have begun since the last look. `running` are the keys of those that show their
     /// calls.
     pub(super) fn look(&mut self, running: &BTreeSet<String>) {
-        while let Ok(site) = self.found.1.try_recv() {
+        while let Ok((site, reply)) = self.found.1.try_recv() {
             if !self.sites.contains_key(&site.key()) {
-                self.follow(site, None);
+                self.follow(site, reply);
             }
         }
         let now = Instant::now();
@@ -119,25 +119,48 @@ impl Feeds {
         if !is_due {
             return;
         }
-        if let Some(fleet) = self.fleet.clone() {
-            self.last_look = Some(now);
+        self.last_look = Some(now);
+        let found = self.found.0.clone();
+        if let Some(named) = self.named.clone() {
             self.sites.retain(|key, _| running.contains(key));
-            let found = self.found.0.clone();
+            let is_of_fleet = named.is_of_fleet();
+            if !is_of_fleet && !self.sites.is_empty() {
+                return;
+            }
+            // The token of the address may have been renewed since the process was lost: its file is read again.
             tokio::spawn(async move {
-                for address in fleet.addresses().await.ok().flatten().into_iter().flatten() {
-                    let _ = found.send(Site::at(address)).await;
+                for address in named.addresses().await.ok().flatten().into_iter().flatten() {
+                    let mut site = Site::at(address);
+                    let reply = match is_of_fleet {
+                        true => None,
+                        // The calls of the lost process stay on the screen until it is there again.
+                        false => match site.get("/calls", EVENTS).await {
+                            Ok(reply) => Some(reply),
+                            Err(_) => return,
+                        },
+                    };
+                    let _ = found.send((site, reply)).await;
                 }
             });
             return;
         }
-        let Some(folder) = sites::folder().filter(|_| self.is_all) else { return };
-        self.last_look = Some(now);
+        let Some(folder) = sites::folder() else { return };
         self.sites.retain(|key, _| running.contains(key) || !key.starts_with('/'));
         let known: BTreeSet<String> = self.sites.keys().cloned().collect();
-        let found = self.found.0.clone();
         tokio::spawn(async move {
             for site in sites::find_new(&folder, &known).await {
-                let _ = found.send(site).await;
+                let _ = found.send((site, None)).await;
+            }
+        });
+    }
+
+    /// Cancels a call. The table shows its end.
+    pub(super) fn cancel(&self, key: &CallKey) {
+        let Some(mut site) = self.sites.get(&key.0).cloned() else { return };
+        let (target, news) = (format!("/calls/{}/cancel", key.1), self.news.clone());
+        tokio::spawn(async move {
+            if let Err(error) = site.post(&target, "").await {
+                let _ = news.send(TopNews::NotCancelled(error.to_string())).await;
             }
         });
     }

@@ -101,8 +101,10 @@ async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result
             biased;
             key = keys.keys.recv() => match key {
                 Some(key) => {
-                    if screen.press(&key, Instant::now()) == TopStep::Quit {
-                        return Ok(());
+                    match screen.press(&key, Instant::now()) {
+                        TopStep::Quit => return Ok(()),
+                        TopStep::Cancel(call) => feeds.cancel(&call),
+                        TopStep::On => {}
                     }
                     keys.read();
                     last_drawn = None;
@@ -130,6 +132,7 @@ async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result
 fn take(screen: &mut TopScreen, news: TopNews) {
     match news {
         TopNews::Process(key, news) => screen.calls.take(&key, news, Instant::now()),
+        TopNews::NotCancelled(why) => screen.refusal = Some(why),
         TopNews::Detail(key, detail) => {
             if let TopView::Call(opened) = &mut screen.view
                 && opened.key == key

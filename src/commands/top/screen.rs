@@ -50,7 +50,19 @@ pub(super) struct TopScreen {
     /// The rows and the time of the pause.
     pub(super) paused: Option<(Vec<TopRow>, Instant)>,
     pub(super) chosen: Option<CallKey>,
+    /// The call that `x` means, while its question is in sight.
+    pub(super) question: Option<CancelQuestion>,
+    /// The reason why a call was not cancelled, until the next key.
+    pub(super) refusal: Option<String>,
     pub(super) has_colours: bool,
+}
+
+/// The question whether to cancel a call.
+#[derive(Debug)]
+pub(super) struct CancelQuestion {
+    pub(super) key: CallKey,
+    /// The call for people.
+    pub(super) label: String,
 }
 
 /// What a key asks for beyond the screen.
@@ -58,6 +70,8 @@ pub(super) struct TopScreen {
 pub(super) enum TopStep {
     /// Nothing.
     On,
+    /// To cancel this call.
+    Cancel(CallKey),
     /// The end.
     Quit,
 }
@@ -73,6 +87,8 @@ impl TopScreen {
             has_help: false,
             paused: None,
             chosen: None,
+            question: None,
+            refusal: None,
             has_colours,
         }
     }
@@ -104,9 +120,15 @@ impl TopScreen {
         if std::mem::take(&mut self.has_help) {
             return TopStep::On;
         }
+        self.refusal = None;
+        if let Some(asked) = self.question.take() {
+            let is_yes = matches!(key, Key::Char('y' | 'Y'));
+            return if is_yes { TopStep::Cancel(asked.key) } else { TopStep::On };
+        }
         match (key, &self.view) {
             (Key::Char('?'), _) => self.has_help = true,
             (Key::Char('p' | ' '), _) => self.pause(now),
+            (Key::Char('x'), _) => self.ask_to_cancel(now),
             (Key::Char('q'), TopView::Table) => return TopStep::Quit,
             (Key::Char('q') | Key::Escape, TopView::Call(_)) => self.view = TopView::Table,
             (_, TopView::Call(_)) => self.scroll(key),
@@ -141,6 +163,26 @@ impl TopScreen {
             Some(_) => None,
             None => Some((self.calls.rows(&self.filter, now), now)),
         };
+    }
+
+    /// Asks whether to cancel the chosen call, if the call is open.
+    fn ask_to_cancel(&mut self, now: Instant) {
+        let row = match &self.view {
+            TopView::Call(opened) => self.calls.row(&opened.key, now),
+            TopView::Table => {
+                let rows = self.rows(now);
+                self.place(&rows).and_then(|place| rows.get(place).cloned())
+            }
+        };
+        // The table may be paused, and the call over meanwhile.
+        let row = row.and_then(|row| self.calls.row(&row.key, now));
+        match row.filter(TopRow::is_open) {
+            Some(row) => {
+                let label = format!("call {}, {} at {}", row.call.n, row.call.label(), row.place);
+                self.question = Some(CancelQuestion { key: row.key, label });
+            }
+            None => self.refusal = Some("only a call in flight can be cancelled".to_owned()),
+        }
     }
 
     fn table_key(&mut self, key: &Key, now: Instant) {

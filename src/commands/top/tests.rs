@@ -173,7 +173,7 @@ fn a_call_opens_with_its_messages_side_by_side() {
     let mut drawn = Drawn::new(120, 30);
     drawn.press("k\n");
     drawn.shows("Reading the messages");
-    drawn.shows("build at wrap everything, for Claude Code 2.1: in flight after 20 s");
+    drawn.shows("build (call 2) at wrap everything, for Claude Code 2.1: in flight after 20 s");
     let key = ("/run/a".to_owned(), 2);
     take(&mut drawn.screen, TopNews::Detail(key, Ok(serde_json::from_str(DETAIL).unwrap())));
     drawn.shows("+0.50 s  repaired token: the token in the client's own spelling");
@@ -187,6 +187,23 @@ fn a_call_opens_with_its_messages_side_by_side() {
     drawn.shows("TOOL");
     assert!(matches!(drawn.screen.view, TopView::Table));
     assert_eq!(drawn.press("q"), TopStep::Quit);
+}
+
+#[test]
+fn a_call_in_flight_is_cancelled_after_a_question() {
+    let mut drawn = Drawn::new(120, 12);
+    drawn.press("x");
+    drawn.shows("Cancel call 2, build at wrap everything?  y yes, any other key no");
+    assert_eq!(drawn.press("n"), TopStep::On);
+    drawn.hides("Cancel call");
+    assert_eq!(drawn.press("xy"), TopStep::Cancel(("/run/a".to_owned(), 2)));
+    take(&mut drawn.screen, TopNews::NotCancelled("call 2 has just ended".to_owned()));
+    drawn.shows("call 2 has just ended");
+    // The next key clears the words; the last row is a call that has ended.
+    drawn.press("G");
+    drawn.hides("just ended");
+    drawn.press("x");
+    drawn.shows("only a call in flight can be cancelled");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::file::{HeadersSection, LifecycleSection};
 use super::presets::Preset;
 use super::route::{HttpUpstream, Route, StdioUpstream};
 use crate::config::settings::{Setting, SettingChange, SettingScope};
+use crate::config::values::Word;
 use crate::config::values::text::{Endpoint, PublicUrl, RoutePath};
 use crate::policy_file::diagnostics::ConfigError;
 use crate::policy_file::table::{
@@ -94,6 +95,18 @@ impl<S: SettingScope> ScopeTable<S> {
     }
 }
 
+/// A key of `upstream` that has no effect. Files of earlier versions may have the key, so it is accepted with the values
+/// that it had, and `check` and `serve` warn of it.
+pub(super) const RETIRED: &str = "engine";
+
+/// A value of the retired key: what spoke HTTP/1.1 to the server in earlier versions.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct RetiredEngine;
+
+impl Word for RetiredEngine {
+    const WORDS: &'static [(&'static str, Self)] = &[("hyper", Self), ("milepost", Self)];
+}
+
 /// The server behind a route.
 #[derive(Default)]
 pub(super) struct UpstreamSection {
@@ -104,6 +117,7 @@ pub(super) struct UpstreamSection {
     pub(super) url: Option<Spanned<TextValue<Endpoint>>>,
     pub(super) sse: Option<Spanned<TextValue<Endpoint>>>,
     pub(super) lifecycle: Option<Spanned<LifecycleSection>>,
+    pub(super) engine: Option<Spanned<TextValue<OneOf<RetiredEngine>>>>,
     pub(super) stdio: ScopeTable<StdioUpstream>,
     pub(super) http: ScopeTable<HttpUpstream>,
 }
@@ -116,16 +130,18 @@ impl UpstreamSection {
         let known =
             [&["demo", "command"], &*stdio, &["url", "sse"], &*http, &["lifecycle"]].concat();
         let expected = "a table such as { command = [\"server\"] }";
-        read_table(table, expected, Some(&known), &mut |key, value| {
+        read_table(table, expected, None, &mut |key, value| {
             match &**key.get_ref() {
+                // Not in `known`: no error proposes the key.
+                RETIRED => upstream.engine = Some(read(value)?),
                 "demo" => upstream.demo = Some(read(value)?),
                 "command" => upstream.command = Some(read(value)?),
                 "url" => upstream.url = Some(read(value)?),
                 "sse" => upstream.sse = Some(read(value)?),
                 "lifecycle" => upstream.lifecycle = Some(read(value)?),
                 name if http.contains(&name) => drop(upstream.http.read_key(key, value)?),
-                // `known` has admitted the key: what is not a setting of HTTP is one of stdio.
-                _ => drop(upstream.stdio.read_key(key, value)?),
+                name if stdio.contains(&name) => drop(upstream.stdio.read_key(key, value)?),
+                name => return Err(ConfigError::unknown_key(key.span(), name, &known)),
             }
             Ok(())
         })?;

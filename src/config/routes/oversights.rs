@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use url::{Host, Url};
 
 use super::faults::ConfigFault;
+use super::keys::RETIRED;
 use super::route::{Route, StdioUpstream, Upstream};
 use super::route_file::Routes;
 use crate::config::programs;
@@ -55,13 +56,26 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
     }
     // Warnings are sought by kind, and read from the top of the file.
     found.sort_by_key(|oversight| oversight.at);
+    found.into_iter().map(|oversight| warning(routes, oversight)).collect()
+}
+
+fn warning(routes: &Routes, oversight: ConfigError) -> ConfigFault {
     let (path, text) = (routes.path(), routes.text());
-    let fault = |oversight: ConfigError| {
-        let key =
-            diagnostics::key_at(text, oversight.at).filter(|_| routes.iter().next().is_some());
-        ConfigFault::of(path, text, oversight, key).into_warning()
-    };
-    found.into_iter().map(fault).collect()
+    let key = diagnostics::key_at(text, oversight.at).filter(|_| routes.iter().next().is_some());
+    ConfigFault::of(path, text, oversight, key).into_warning()
+}
+
+/// The warning about the key of `upstream` that has no effect: one for the whole file, at the first place of the key.
+pub(super) fn retired(routes: &Routes) -> Option<ConfigFault> {
+    let table = DeTable::parse(routes.text()).ok()?;
+    let places = elements(table.get_ref(), "route")
+        .filter_map(|section| member_of(member(section, "upstream")?, RETIRED));
+    let first = places.map(Spanned::span).min_by_key(|place| place.start)?;
+    let what = format!(
+        "`{RETIRED}` has no effect any more, as Milepost's own code speaks HTTP/1.1 to every server; remove it from all \
+         routes"
+    );
+    Some(warning(routes, ConfigError::new(first, what)))
 }
 
 /// The tables of an array of tables.

@@ -17,7 +17,6 @@ use super::authorities::Authorities;
 use super::client_maxima::ClientMaxima;
 use super::front_header::FrontHeader;
 use super::header_rules::HeaderRules;
-use super::http_engine::HttpEngine;
 use super::inherited_env::InheritedEnv;
 use super::lifecycle::Lifecycle;
 use super::presets::Preset;
@@ -313,8 +312,6 @@ pub struct HttpUpstream {
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
-    /// What speaks HTTP/1.1 to the server.
-    pub engine: HttpEngine,
     /// The forward proxy on the way to the server; `None`: that of the environment.
     pub proxy: Option<ProxyChoice>,
     /// The certificate authorities that are trusted; `None`: the system's.

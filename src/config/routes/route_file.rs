@@ -234,7 +234,7 @@ impl Routes {
     }
 
     /// The warnings about an accepted file: others may write it though it names
-    /// commands, or a key means something else than in earlier versions.
+    /// commands, or a key means something else than in earlier versions, or nothing.
     pub fn file_warnings(&self) -> Vec<ConfigFault> {
         let writer = self.other_writer().map(|who| {
             let cure = format!("{WRITERS_CURE}, which --strict-files demands");
@@ -250,7 +250,8 @@ impl Routes {
             ))
         });
         let warnings = writer.into_iter().chain(authorities);
-        warnings.map(|what| ConfigFault::of_file(&self.path, what)).collect()
+        let warnings = warnings.map(|what| ConfigFault::of_file(&self.path, what));
+        warnings.chain(oversights::retired(self)).collect()
     }
 
     /// The warnings about a file that is to be served: those of every file, and oversights.

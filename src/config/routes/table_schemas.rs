@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use super::file::{HeadersSection, LifecycleSection};
 use super::fleet::FleetSettings;
+use super::keys::RetiredEngine;
 use super::presets::Preset;
 use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstream};
 use crate::config::values::text::{Endpoint, PublicUrl, RoutePath};
@@ -106,6 +108,25 @@ fn described(mut schema: Schema, doc: &str) -> Value {
     schema.into()
 }
 
+/// The value of a key that is accepted and has no effect. Editors strike the key through.
+struct WithoutEffect<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = generator.subschema_for::<T>();
+        schema.insert("deprecated".to_owned(), true.into());
+        schema
+    }
+}
+
 /// The JSON Schemas of tables, with their keys that are no settings.
 macro_rules! schemas {
     ($(
@@ -170,6 +191,8 @@ schemas! {
         sse: TextValue<Endpoint>,
         /// Answers in the place of a server that knows only `tools/call` at `url`. Default: none.
         lifecycle: LifecycleSection,
+        /// Has no effect any more: Milepost's own code speaks HTTP/1.1 to every server.
+        engine: WithoutEffect<TextValue<OneOf<RetiredEngine>>>,
     ]
 
     /// Settings of one tool, over those of its route.

@@ -81,7 +81,8 @@ fn starts_of_children_are_remembered_for_a_minute_and_no_longer() {
     for _ in 0..60 {
         drop(asking.child().unwrap());
     }
-    let refused = asking.child().err().unwrap();
+    // Each second makes room for one more start, and a slow machine may take some seconds for those before.
+    let refused = (0..60).find_map(|_| asking.child().err()).unwrap();
     assert_eq!(
         refused.to_string(),
         "this client has as many child starts as it may: see max_client_child_starts of [server]"

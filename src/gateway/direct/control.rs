@@ -17,13 +17,15 @@ use crate::transport::mcp_http::target::ServerClient;
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
 
 /// A sender for messages of the proxy's own to the server, where such messages can occur:
-/// cancellations, and `logging/setLevel`. The server's answers to them go to no client.
+/// cancellations, and `logging/setLevel`. The server's answers to them go to no client. `is_seen`: operators see
+/// the calls of the request, and may cancel them.
 pub(crate) fn control_sender(
     policy: &Policy,
     client: &ServerClient,
     request: &Request<RequestBody>,
+    is_seen: bool,
 ) -> Option<ControlSender> {
-    if !policy.has_timeout() && policy.log_level.is_none() {
+    if !policy.has_timeout() && policy.log_level.is_none() && !is_seen {
         return None;
     }
     let client = client.clone();

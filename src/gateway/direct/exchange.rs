@@ -150,8 +150,8 @@ impl Exchange {
         self.filter.filter_id()
     }
 
-    /// Marks the requests as sent. `control` sends cancellations to the server when a call times
-    /// out. `open`: the guard of an open call, for which the shutdown waits; a stream without calls
+    /// Marks the requests as sent. `control` sends cancellations to the server when Milepost ends a
+    /// call. `open`: the guard of an open call, for which the shutdown waits; a stream without calls
     /// has none.
     pub(crate) fn begins(&mut self, open: Option<InFlightGuard>, control: Option<ControlSender>) {
         self.open = open;
@@ -237,7 +237,7 @@ impl Exchange {
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let revision =
             self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
-        let (mut gave_up, mut timed_out) = (false, false);
+        let (mut gave_up, mut is_ended_here) = (false, false);
         loop {
             if self.event_ids.waits_for_none() {
                 self.note_verdicts();
@@ -245,8 +245,9 @@ impl Exchange {
             let Some(record) = self.filter.poll_event() else { break };
             self.log.note(&record);
             if let FilterEvent::Call(call) = &record {
-                timed_out |= call.outcome == Outcome::TimedOut;
-                gave_up |= timed_out || call.outcome == Outcome::ServerGone;
+                is_ended_here |=
+                    matches!(call.outcome, Outcome::TimedOut | Outcome::CancelledByOperator);
+                gave_up |= is_ended_here || call.outcome == Outcome::ServerGone;
             }
             if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
@@ -264,8 +265,8 @@ impl Exchange {
         {
             member.refused();
         }
-        // After all calls have timed out, nothing that still comes is for this client.
-        self.answered |= timed_out && self.filter.open_calls() == 0;
+        // After Milepost has ended all calls, nothing that still comes is for this client.
+        self.answered |= is_ended_here && self.filter.open_calls() == 0;
         let to_server = std::iter::from_fn(|| self.filter.poll_to_server());
         let to_server: Vec<Payload> = to_server.collect();
         if let Some(control) = &self.control {
@@ -409,9 +410,13 @@ impl EventHandler for Exchange {
         if let Some(member) = &self.member {
             member.register(cx);
         }
+        if let Some(inbox) = self.filter.cancellations() {
+            inbox.register(cx);
+        }
     }
 
     fn drain_mailbox(&mut self, out: &mut Batch) {
+        self.filter.cancel_calls();
         let Some(member) = &self.member else { return };
         let mailbox = Arc::clone(&member.mailbox);
         while let Some(mail) = mailbox.take() {
@@ -479,7 +484,8 @@ impl Drop for Exchange {
                 self.filter.apply(now(), Input::CloseClients);
                 self.lease = None;
             }
-            member.leave(&mut self.filter, self.modern, self.lease.take());
+            let lease = self.lease.take();
+            member.leave(&mut self.filter, self.modern, lease, self.control.take());
         }
         let at = now();
         let cancels = self.modern;

@@ -17,6 +17,7 @@ use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{read_or_refuse, refuse_unread, text, unreachable};
 use crate::gateway::route_state::RouteWatch;
+use crate::observe::cancellations::CancelInbox;
 use crate::observe::events::Scope;
 use crate::progress::input::Input;
 use crate::progress::{Disposition, Filter, FilterEvent, Origin, StreamKind, StreamPacing};
@@ -40,6 +41,8 @@ use crate::transport::mcp_http::target::Target;
 struct SseServerHandler {
     direct: Arc<Direct>,
     stream: Arc<DirectSseStream>,
+    /// The cancellations of operators for calls of the wire.
+    cancellations: Option<Arc<CancelInbox>>,
     /// The path of the route as the client reaches it.
     public_path: String,
     /// Under which posts find the wire, once the server has named its endpoint.
@@ -229,9 +232,16 @@ impl EventHandler for SseServerHandler {
 
     fn listen(&mut self, cx: &mut Context<'_>) {
         self.stream.reader.register(cx);
+        if let Some(inbox) = &self.cancellations {
+            inbox.register(cx);
+        }
     }
 
-    fn drain_mailbox(&mut self, _: &mut Batch) {}
+    fn drain_mailbox(&mut self, _: &mut Batch) {
+        if self.cancellations.as_ref().is_some_and(|inbox| inbox.is_filled()) {
+            self.stream.lock().filter.cancel_calls();
+        }
+    }
 
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         let why = match error {
@@ -297,6 +307,7 @@ impl Direct {
             Scope::Whole,
             &self.state.policy,
         ));
+        let cancellations = filter.cancellations().cloned();
         let watch = RouteWatch::new(&self.state);
         let calls = Arc::clone(&self.state.shared.calls);
         let log = self.state.shared.observers.log();
@@ -306,6 +317,7 @@ impl Direct {
         let speaking = SseServerHandler {
             direct: Arc::clone(self),
             stream: Arc::new(DirectSseStream { state, reader: Mailbox::default() }),
+            cancellations,
             public_path,
             key: None,
             fleet,
@@ -384,7 +396,9 @@ impl Direct {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
         let request = self.state.forwarder.request(address, parts, body, proxy_auth);
         let open = self.state.shared.calls.open();
-        if let Some(control) = control_sender(&self.state.policy, &target.client, &request) {
+        let is_seen = self.state.shared.observers.has_any();
+        let control = control_sender(&self.state.policy, &target.client, &request, is_seen);
+        if let Some(control) = control {
             endpoint.stream.lock().control = Some(control);
         }
         match target.client.send(request).await {

@@ -62,7 +62,10 @@ impl Post {
                 let next = tokio::select! {
                     // Progress comes first: what came before the answer is written before the answer.
                     biased;
-                    () = exchange.next_progress() => {
+                    cancelled = exchange.next_progress() => {
+                        if let Some(answers) = cancelled {
+                            return self.answered_here(answers);
+                        }
                         if !self.opens_for_progress(&mut exchange) {
                             exchange.write_elsewhere();
                             continue;

@@ -100,6 +100,13 @@ impl Post {
         response
     }
 
+    /// The answers of Milepost's own as one JSON body, in the place of a response of the server.
+    pub(crate) fn answered_here(&self, answers: Vec<Bytes>) -> Response<Body> {
+        let (mut parts, ()) = Response::new(()).into_parts();
+        parts.headers = self.origin_headers().unwrap_or_default();
+        self.answered(parts, answers)
+    }
+
     /// The answers of the requests as one JSON body.
     fn answered(&self, mut parts: Parts, mut answers: Vec<Bytes>) -> Response<Body> {
         self.make_readable(&mut parts, Content::Json);

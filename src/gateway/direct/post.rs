@@ -186,7 +186,8 @@ impl Post {
                 return no_room(&self.direct.state, &none, id.as_deref());
             }
         };
-        let cancel = control_sender(&self.policy, &client, &request);
+        let is_seen = self.direct.state.shared.observers.has_any();
+        let cancel = control_sender(&self.policy, &client, &request, is_seen);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
@@ -220,7 +221,10 @@ impl Post {
                 // The head comes first: with it the client needs no early stream.
                 biased;
                 head = sending.as_mut() => break head,
-                () = exchange.next_progress(), if patience.is_none() => {
+                cancelled = exchange.next_progress(), if patience.is_none() => {
+                    if let Some(answers) = cancelled {
+                        return self.answered_here(answers);
+                    }
                     if !self.opens_for_progress(&mut exchange) {
                         patience = Some(Instant::now() + HEAD_AFTER_MAX);
                         continue;
@@ -254,7 +258,7 @@ impl Post {
         request: Request<RequestBody>,
     ) -> Response<Body> {
         let begins = self.begins();
-        let control = control_sender(&self.policy, &client, &request).filter(|_| begins);
+        let control = control_sender(&self.policy, &client, &request, false).filter(|_| begins);
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
         let _notices = announced.map(|(session, message)| session.announce(message));
@@ -326,7 +330,7 @@ impl Post {
     }
 
     /// The CORS headers for the client's origin; `None` if they are not known yet.
-    fn origin_headers(&self) -> Option<HeaderMap> {
+    pub(crate) fn origin_headers(&self) -> Option<HeaderMap> {
         // Where the proxy answers for CORS itself, it does so for every response.
         if self.request_head.origin.is_none() || self.direct.state.route.cors.is_some() {
             return Some(HeaderMap::new());

@@ -1,17 +1,19 @@
 //! The state shared by the requests of one session: the stream of each request's progress, tasks,
 //! and the revision. All other state belongs to the requests themselves (`exchange`).
 
+mod cancel;
 mod held;
+mod leave;
 mod questions;
 mod resume;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Context;
 
 use tokio::time::Instant;
 
 use crate::gateway::direct::claim::ClaimSender;
+use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::mailbox::{CancelNotice, MAILBOX_LIMIT, Mail, Mailbox};
 use crate::gateway::direct::written_ids::WrittenIds;
 use crate::gateway::limit_notices::tell_of_dropped_mail;
@@ -77,6 +79,8 @@ struct SessionState {
     waiting: BTreeMap<u64, StreamId>,
     /// Messages with a verdict: their number, and whether they were withheld.
     judged: Vec<(StreamId, u64, bool)>,
+    /// Sends the cancellations of operators to the server, as used for the last request that was left open.
+    control: Option<ControlSender>,
 }
 
 /// The decision about a message on one stream that may belong to another.
@@ -150,6 +154,7 @@ impl Session {
             counts: Arc::clone(&audience.counts),
             waiting: BTreeMap::new(),
             judged: Vec::new(),
+            control: None,
         };
         Self { shared: Mutex::new(shared), ids: Mutex::default(), scope, filter_id }
     }
@@ -465,35 +470,5 @@ impl Drop for SessionState {
             self.filter.apply(now(), Input::CloseServer("the session is over".into()));
             self.note();
         }
-    }
-}
-
-impl SessionStream {
-    /// Closes the stream of a request: the session sends the remaining messages of its requests.
-    /// `cancels`: the requests are cancelled. `lease`: the tokens of requests without an answer.
-    pub(crate) fn leave(&self, own: &mut FilterGuard, cancels: bool, lease: Option<TokenLease>) {
-        let mut shared = self.session.lock();
-        let at = now();
-        let stream = self.stream;
-        if !cancels {
-            shared.filter.take_over(at, own, stream);
-        }
-        shared.leases.extend(lease);
-        shared.filter.apply(at, Input::CloseStream(stream, cancels));
-        // Cancellations are not sent: the end of the response has told the server already.
-        while shared.filter.poll_to_server().is_some() {}
-        shared.note();
-        shared.streams.remove(&stream);
-        shared.spoken = shared.used;
-    }
-
-    /// The requests of the stream will have no answer: the server refused them.
-    pub(crate) fn refused(&self) {
-        let stream = self.stream;
-        self.session.lock().filter.apply(now(), Input::SettleStream(stream));
-    }
-
-    pub(crate) fn register(&self, cx: &Context<'_>) {
-        self.mailbox.register(cx);
     }
 }

@@ -105,6 +105,7 @@ impl Sessions {
             beside,
             self.scope(None, Some(id)),
         ));
+        session.take_cancellations();
         // Without room the session is not remembered: each of its requests stands alone.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));

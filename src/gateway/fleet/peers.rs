@@ -11,7 +11,6 @@ use http::HeaderName;
 use tokio::time::Instant;
 
 use super::seal::Owner;
-use crate::config::routes::HttpEngine;
 use crate::observe::metrics::Traffic;
 use crate::transport::http::client::{Connector, InProcess};
 use crate::transport::http::connection_pool::ConnectionPool;
@@ -96,8 +95,6 @@ impl Peers {
         let peer = known.entry(address).or_insert_with(|| {
             let pool =
                 ConnectionPool::new(self.connector(address), CONNECT_MAX, &Traffic::default());
-            // The stricter engine is safe here: replicas leave no length of a response in doubt.
-            let pool = pool.with_engine(HttpEngine::Milepost);
             KnownReplica { pool: Arc::new(pool), down_until: None }
         });
         Arc::clone(&peer.pool)

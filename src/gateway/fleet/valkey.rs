@@ -226,6 +226,9 @@ mod tests {
 
     use super::*;
 
+    /// The longest wait for the server on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// A server of Redis with a socket of its own, which ends with the test.
     struct RedisServer {
         child: Child,
@@ -244,11 +247,17 @@ mod tests {
 
         async fn connection(&self) -> ConnectionManager {
             let socket = self.folder.path().join("redis.sock");
-            while !socket.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let appears = async {
+                while !socket.exists() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, appears).await.expect("no socket");
             let client = Client::open(format!("redis+unix://{}", socket.display())).unwrap();
-            ConnectionManager::new(client).await.unwrap()
+            let config = ConnectionManagerConfig::new()
+                .set_response_timeout(Some(PATIENCE))
+                .set_connection_timeout(Some(PATIENCE));
+            ConnectionManager::new_with_config(client, config).await.unwrap()
         }
     }
 

@@ -1,11 +1,12 @@
-//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/about`, `/calls`, `/tap`, `/log-level` and the
-//! live page.
+//! The admin listener: `/livez`, `/readyz`, `/metrics`, `/about`, `/calls`, `/calls/N/cancel`, `/tap`,
+//! `/log-level` and the live page.
 //!
 //! Probes are answered for every client, and so is the page, which holds no data. All other paths
 //! need the `bearer` of `[admin]`, or the token that Milepost made; `/metrics` needs only a `bearer`.
 //! Without a token they answer over loopback only.
 
 mod access;
+mod cancel;
 mod page;
 mod streams;
 mod token;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use access::Access;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -30,7 +31,7 @@ use tokio::time::timeout;
 use super::handler::{Handler, Peer};
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, admit_page};
-use crate::observe::calls::PATH_OF_TAP;
+use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::log;
 use crate::observe::log::FilterError;
 use crate::observe::metrics::TextFormat;
@@ -39,6 +40,7 @@ use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
 pub use access::{TOKEN_FILE, own_address};
+pub(super) use cancel::{call_to_cancel, cancel, only_post};
 pub use streams::ROUTES_WATCHED;
 pub(super) use streams::{AdminBody, AdminStreams, JSON};
 pub use token::AdminToken;
@@ -50,7 +52,7 @@ pub(super) const CONNECTIONS_MAX: usize = 64;
 /// Bytes of the head of a request to the admin listener. A longer head is refused.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the body of a request to the admin listener (a log filter). A longer body is refused.
+/// Bytes of the body of a request to the admin listener (a log filter, a reason). A longer body is refused.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// The time that the body of a request may take to arrive.
@@ -58,7 +60,7 @@ const BODY: Duration = Duration::from_secs(5);
 
 /// The header that a changing request must have. A page of another site can send the header only
 /// after a preflight request, which the listener never allows.
-pub(super) const CHANGES: &str = "milepost-admin";
+pub const ADMIN_CHANGES: HeaderName = HeaderName::from_static("milepost-admin");
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -147,6 +149,10 @@ impl<H: Handler> AdminApi<H> {
         let answer = match self.course(&client, ready, &parts) {
             Ok(AdminDecision::Answered(answer)) => answer,
             Ok(AdminDecision::Change) => change(body).await,
+            Ok(AdminDecision::Cancel(calls, number)) => {
+                let by = client.remote.ip().to_canonical().to_string();
+                cancel(&calls, &number, &by, body).await
+            }
             Err(refusal) => {
                 self.handler.count_refusal(refusal);
                 return self.access.load().refuse(refusal, &client, &parts);
@@ -189,6 +195,10 @@ impl<H: Handler> AdminApi<H> {
                 let answer = typed(StatusCode::OK, format.content_type(), format.of(text));
                 Ok(AdminDecision::Answered(answer))
             }
+            path if let Some(number) = call_to_cancel(path) => {
+                access.authorize(client, &parts.headers)?;
+                self.cancellation(parts, number)
+            }
             path if path == PATH_OF_TAP || path == "/calls" || path.starts_with("/calls/") => {
                 access.authorize(client, &parts.headers)?;
                 let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
@@ -224,6 +234,16 @@ impl<H: Handler> AdminApi<H> {
             _ => Err(Refusal::NoPage),
         }
     }
+
+    /// The decision about a request to cancel the call of this number.
+    fn cancellation(&self, parts: &Parts, number: &str) -> Result<AdminDecision, Refusal> {
+        let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
+        match parts.method {
+            Method::POST if !is_our_own(parts) => Err(Refusal::ForeignChange),
+            Method::POST => Ok(AdminDecision::Cancel(Arc::clone(calls), number.to_owned())),
+            _ => Ok(AdminDecision::Answered(only_post())),
+        }
+    }
 }
 
 /// The decision about a request.
@@ -231,6 +251,8 @@ enum AdminDecision {
     Answered(AdminResponse),
     /// A request whose body is the new log filter.
     Change,
+    /// A request to cancel the call of this number, whose body is the reason.
+    Cancel(Arc<Table>, String),
 }
 
 /// Whether a person opens the live page, perhaps by a link on a page of another site.
@@ -254,7 +276,7 @@ fn is_our_own(parts: &Parts) -> bool {
     let same = |origin: &HeaderValue| {
         origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == host
     };
-    parts.headers.contains_key(CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
+    parts.headers.contains_key(ADMIN_CHANGES) && parts.headers.get(ORIGIN).is_none_or(same)
 }
 
 fn live_page() -> AdminResponse {
@@ -270,17 +292,23 @@ fn log_level() -> AdminResponse {
     }
 }
 
+/// A short body; `None` if it is too long, breaks off or takes too long.
+async fn read_short<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
+    body: B,
+) -> Option<Bytes> {
+    let body = timeout(BODY, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    Some(body.ok()?.ok()?.to_bytes())
+}
+
 async fn change<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
     body: B,
 ) -> AdminResponse {
-    let body = timeout(BODY, Limited::new(body, BODY_BYTES_MAX).collect()).await;
-    let Ok(Ok(body)) = body else {
+    let Some(body) = read_short(body).await else {
         return plain(
             StatusCode::BAD_REQUEST,
             "milepost: no log filter has come; send a short one\n",
         );
     };
-    let body = body.to_bytes();
     match log::set_filter(&String::from_utf8_lossy(&body)) {
         Ok(()) => log_level(),
         Err(error) => failed(&error),

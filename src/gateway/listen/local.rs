@@ -1,5 +1,5 @@
-//! What runs, for other processes of the same user: `/about`, `/calls` and `/tap` on a local socket, without a
-//! token. No page of a browser can reach the socket.
+//! What runs, for other processes of the same user: `/about`, `/calls`, `/calls/N/cancel` and `/tap` on a local
+//! socket, without a token. No page of a browser can reach the socket.
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
@@ -14,7 +14,9 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
-use super::admin::{AdminBody, AdminStreams, JSON, plain, typed};
+use super::admin::{
+    AdminBody, AdminStreams, JSON, call_to_cancel, cancel, only_post, plain, typed,
+};
 use super::connection::{AnswerFuture, Http};
 use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::metrics::Traffic;
@@ -24,6 +26,9 @@ use crate::transport::local_socket::LocalSocket;
 
 /// Bytes of the head of a request on a local socket. A longer head is refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// The place that an operator on a local socket comes from, in the log.
+const OPERATOR: &str = "local";
 
 /// The path that says what runs.
 pub const PATH_OF_ABOUT: &str = "/about";
@@ -86,7 +91,15 @@ impl LocalApi {
             let (http, api) = (http.clone(), Arc::clone(&self));
             tokio::spawn(async move {
                 let answer = |request: Request<Incoming>| -> AnswerFuture<AdminBody> {
-                    Box::pin(ready(api.answer(&request.into_parts().0)))
+                    let (parts, body) = request.into_parts();
+                    let Some(number) = call_to_cancel(parts.uri.path()) else {
+                        return Box::pin(ready(api.answer(&parts)));
+                    };
+                    if parts.method != Method::POST {
+                        return Box::pin(ready(only_post()));
+                    }
+                    let (calls, number) = (Arc::clone(&api.calls), number.to_owned());
+                    Box::pin(async move { cancel(&calls, &number, OPERATOR, body).await })
                 };
                 let never = pin!(pending());
                 Box::pin(http.converse(Box::new(stream), WriteState::default(), &answer, never))

@@ -23,7 +23,7 @@ mod shortage;
 mod stop;
 mod tls;
 
-pub use admin::{AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
+pub use admin::{ADMIN_CHANGES, AdminToken, ROUTES_WATCHED, TOKEN_FILE, own_address};
 pub use handler::{Admitted, Handler, Peer, Routed};
 pub use listeners::{Controls, Listeners, Readiness, ServeError};
 pub use local::{AboutProcess, LocalApi, PATH_OF_ABOUT};

@@ -12,6 +12,7 @@ use super::show::is_figure;
 use super::taps::TapMessage;
 use super::text::MessageText;
 use super::{RouteTotals, Table};
+use crate::observe::cancellations::CancelInbox;
 use crate::observe::events::{EventKind, Observer, ObserverEvent, Scope};
 use crate::observe::pending_verdicts::PendingVerdicts;
 use crate::progress::input::Input;
@@ -48,6 +49,8 @@ pub(super) struct WatchedConversation {
     /// A message of the server became `to_client`.
     is_claimed: bool,
     has_failed: bool,
+    /// The cancellations of operators for the calls of the conversation.
+    cancellations: Arc<CancelInbox>,
 }
 
 impl WatchedConversation {
@@ -72,6 +75,7 @@ impl WatchedConversation {
             to_client: None,
             is_claimed: false,
             has_failed: false,
+            cancellations: Arc::default(),
         }
     }
 
@@ -367,6 +371,7 @@ impl Observer for WatchedConversation {
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
+            entry.serve(&self.cancellations, call.call);
             self.route.opened(1);
             self.open.insert(call.call, Some((entry, moves)));
             return;
@@ -374,6 +379,9 @@ impl Observer for WatchedConversation {
         self.route.opened(1);
         let how = (&self.masks, self.is_observed);
         let entry = self.table.open(&self.route, call, how);
+        if let Some(entry) = &entry {
+            entry.serve(&self.cancellations, call.call);
+        }
         self.open.insert(call.call, entry.clone().map(|entry| (entry, 0)));
         if let Some((at, text)) = &self.client_message {
             let before = Some(request_in(text, call.id));
@@ -399,6 +407,10 @@ impl Observer for WatchedConversation {
             self.record_client_message(at, text);
         }
         self.sent = None;
+    }
+
+    fn cancellations(&self) -> Option<&Arc<CancelInbox>> {
+        Some(&self.cancellations)
     }
 }
 

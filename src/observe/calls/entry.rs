@@ -2,17 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::text::MessageText;
 use super::{RouteTotals, lock};
+use crate::observe::cancellations::CancelInbox;
 use crate::observe::redact::Masking;
 use crate::progress::clients::Client;
 use crate::progress::policy::masks::Masks;
-use crate::progress::{CallStats, LateEvent, LateNews, OpenCall, Outcome, Summary, Verdict};
+use crate::progress::{
+    CallId, CallStats, LateEvent, LateNews, OpenCall, Outcome, Summary, Verdict,
+};
 
 /// First messages of a call that are kept.
 const FIRST_MAX: usize = 16;
@@ -108,6 +111,8 @@ pub(super) struct CallState {
     pub(super) is_answered: bool,
     /// The last event of the work that goes on without its client (`late`).
     pub(super) late: Option<LateWords>,
+    /// The filter that serves the call, and the number of the call there.
+    pub(super) served_by: Option<(Weak<CancelInbox>, CallId)>,
 }
 
 /// What happened to the work of a call whose client gave the call up.
@@ -196,6 +201,11 @@ impl CallEntry {
     /// Notes that another filter continues the call. Returns the number of such changes.
     pub(super) fn take_over(&self) -> usize {
         self.moves.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes the filter that serves the call from now on, and the number of the call there.
+    pub(super) fn serve(&self, filter: &Arc<CancelInbox>, call: CallId) {
+        self.state().served_by = Some((Arc::downgrade(filter), call));
     }
 
     /// The number of times that another filter has taken the call over.

@@ -10,6 +10,7 @@
 //! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
 //! delay nothing.
 
+mod cancel;
 mod conversation;
 mod entry;
 mod look;
@@ -33,6 +34,7 @@ use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
 
+pub use cancel::CancelError;
 pub use look::{CallTableReader, ROUND};
 pub use taps::{TapFilter, TapReader, Taps};
 pub use text::TEXT_MAX;

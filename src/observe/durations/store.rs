@@ -140,12 +140,14 @@ pub struct Store {
     path: PathBuf,
     /// Whether this process has checked the whole file before.
     checked: bool,
+    /// The longest wait for other processes that have the file open.
+    lock_wait: Duration,
 }
 
 impl Store {
     /// Touches nothing yet.
     pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join(FILE), checked: false }
+        Self { path: folder.join(FILE), checked: false, lock_wait: LOCK_WAIT }
     }
 
     /// All that is kept, by route and tool.
@@ -253,7 +255,7 @@ impl Store {
         create: bool,
         work: impl Fn(&Database) -> Result<T, FileFault>,
     ) -> Result<Option<T>, StoreError> {
-        let until = Instant::now() + LOCK_WAIT;
+        let until = Instant::now() + self.lock_wait;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
             // Opening is tried anew each time: another process may have set the file aside meanwhile.
@@ -374,6 +376,7 @@ fn evict(
 mod tests {
     use super::*;
     use crate::progress::durations::{REMEMBERED, SampleOutcome};
+    use redb::DatabaseError;
     use tempfile::TempDir;
 
     const NOW: u64 = 1_750_000_000;
@@ -382,6 +385,19 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let store = Store::new(folder.path());
         (folder, store)
+    }
+
+    /// Opens the database itself. A child that another test starts holds the lock too, until its program runs.
+    fn open(store: &Store) -> Database {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            match Database::create(&store.path) {
+                Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < until => {
+                    thread::sleep(pause(0));
+                }
+                opened => return opened.unwrap(),
+            }
+        }
     }
 
     fn calls(tools: &[(&str, &[u32])]) -> PendingSamples {
@@ -453,7 +469,7 @@ mod tests {
     fn the_file_of_a_newer_version_is_left_alone() {
         let (folder, mut store) = store();
         store.add(&calls(&[("a", &[1])]), NOW).unwrap();
-        let database = Database::create(&store.path).unwrap();
+        let database = open(&store);
         let to = database.begin_write().unwrap();
         to.open_table(META).unwrap().insert("version", VERSION + 1).unwrap();
         to.commit().unwrap();
@@ -461,7 +477,7 @@ mod tests {
         assert!(matches!(store.add(&calls(&[("a", &[2])]), NOW), Err(StoreError::Newer { .. })));
         assert!(matches!(store.read(), Err(StoreError::Newer { .. })));
         assert!(matches!(store.forget("/r", None), Err(StoreError::Newer { .. })));
-        let database = Database::create(&store.path).unwrap();
+        let database = open(&store);
         let entries = database.begin_read().unwrap().open_table(ENTRIES).unwrap();
         let kept = entries.get(("/r", "a")).unwrap().unwrap();
         assert!(kept.value().starts_with(b"{\"took\":[[1,false]]"));
@@ -472,7 +488,7 @@ mod tests {
     fn the_database_of_something_else_is_set_aside() {
         const OTHER: TableDefinition<'_, u64, u64> = TableDefinition::new("durations");
         let (folder, mut store) = store();
-        let database = Database::create(&store.path).unwrap();
+        let database = open(&store);
         let to = database.begin_write().unwrap();
         to.open_table(OTHER).unwrap().insert(1, 1).unwrap();
         to.commit().unwrap();
@@ -486,7 +502,7 @@ mod tests {
     fn a_value_that_cannot_be_read_is_begun_anew() {
         let (_folder, mut store) = store();
         store.add(&calls(&[("a", &[1]), ("b", &[1])]), NOW).unwrap();
-        let database = Database::create(&store.path).unwrap();
+        let database = open(&store);
         let to = database.begin_write().unwrap();
         to.open_table(ENTRIES).unwrap().insert(("/r", "a"), &b"{"[..]).unwrap();
         to.commit().unwrap();
@@ -514,13 +530,15 @@ mod tests {
     #[test]
     fn whoever_has_the_file_is_waited_for() {
         let (_folder, mut store) = store();
+        store.lock_wait = Duration::from_secs(60);
         store.add(&calls(&[("a", &[1])]), NOW).unwrap();
-        let database = Database::create(&store.path).unwrap();
+        let database = open(&store);
         let waits = thread::spawn(move || {
             store.add(&calls(&[("a", &[2])]), NOW).unwrap();
             millis(&mut store)
         });
         thread::sleep(Duration::from_millis(50));
+        assert!(!waits.is_finished());
         drop(database);
         assert_eq!(waits.join().unwrap(), [("a".into(), vec![1, 2])]);
     }

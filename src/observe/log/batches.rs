@@ -205,6 +205,8 @@ mod tests {
     #[test]
     fn a_flush_returns_when_all_lines_are_written() {
         let (batches, writes, go) = started();
+        // The thread writes the lines together, or one after the other if more than `BATCH_WAIT` is between them.
+        go.send(()).unwrap();
         go.send(()).unwrap();
         batches.add(b"one\n");
         batches.add(b"two\n");

@@ -15,6 +15,7 @@ pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>)
     let account = &call.account;
     let outcome = call.outcome.name();
     let hop = call.hop.as_deref();
+    let cancellation = call.cancellation.as_deref();
     let token = call.token.as_deref().map(token_value);
     macro_rules! line {
         ($level:ident) => {
@@ -23,6 +24,9 @@ pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>)
                 token,
                 took_ms = call.ended.saturating_duration_since(call.opened).as_millis() as u64,
                 outcome,
+                cancelled_by = cancellation.map(|cancelled| &*cancelled.by),
+                reason =
+                    cancellation.map(|cancelled| &*cancelled.reason).filter(|why| !why.is_empty()),
                 received = nonzero(account.received),
                 overheard = nonzero(account.read_from_text),
                 sent = nonzero(account.sent),

@@ -99,7 +99,7 @@ fn color_of_level(level: Level) -> &'static str {
 }
 
 /// The colour of the outcome of a call: green for an end as the server meant it, red for an error,
-/// yellow for a call that its client gave up.
+/// yellow for a call that its client or an operator gave up.
 fn color_of_outcome(outcome: &str) -> Option<&'static str> {
     let is = |known: &[Outcome]| known.iter().any(|known| known.name() == outcome);
     match () {
@@ -109,7 +109,9 @@ fn color_of_outcome(outcome: &str) -> Option<&'static str> {
         () if is(&[Outcome::Error, Outcome::ToolError, Outcome::TimedOut, Outcome::ServerGone]) => {
             Some(RED)
         }
-        () if is(&[Outcome::Cancelled, Outcome::ClientLeft]) => Some(YELLOW),
+        () if is(&[Outcome::Cancelled, Outcome::CancelledByOperator, Outcome::ClientLeft]) => {
+            Some(YELLOW)
+        }
         () => None,
     }
 }

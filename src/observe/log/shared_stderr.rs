@@ -44,6 +44,8 @@ struct SharedWriter<W> {
     to: Mutex<W>,
     state: Mutex<SharedState>,
     changed: Condvar,
+    /// The longest wait of a log line for the end of a line of the child, from the beginning of that line.
+    line_end_wait: Duration,
 }
 
 #[derive(Default)]
@@ -64,7 +66,8 @@ impl SharedState {
 
 impl<W: Write> SharedWriter<W> {
     fn new(to: W) -> Self {
-        Self { to: Mutex::new(to), state: Mutex::default(), changed: Condvar::new() }
+        let (to, state, changed) = (Mutex::new(to), Mutex::default(), Condvar::new());
+        Self { to, state, changed, line_end_wait: LINE_END_WAIT }
     }
 
     fn writer(&self) -> MutexGuard<'_, W> {
@@ -115,7 +118,7 @@ impl<W: Write> SharedWriter<W> {
             // The child may go on meanwhile.
             drop(to);
             state.waiting = Some(lines.to_vec());
-            let patience = LINE_END_WAIT.saturating_sub(begun.elapsed());
+            let patience = self.line_end_wait.saturating_sub(begun.elapsed());
             let waits = |state: &mut SharedState| state.waiting.is_some() && !state.has_ended;
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
@@ -141,6 +144,9 @@ mod tests {
 
     use super::*;
 
+    /// More than a test takes: a log line is written when the child's line ends.
+    const PATIENT: Duration = Duration::from_secs(3600);
+
     fn written(shared: &SharedWriter<Vec<u8>>) -> String {
         String::from_utf8(shared.writer().clone()).unwrap()
     }
@@ -153,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_log_line_waits_for_the_end_of_a_line() {
-        let shared = SharedWriter::new(Vec::new());
+        let shared = SharedWriter { line_end_wait: PATIENT, ..SharedWriter::new(Vec::new()) };
         shared.write_child_text(b"one\ntw").unwrap();
         thread::scope(|scope| {
             scope.spawn(|| shared.write_log_lines(b"LOG\n").unwrap());
@@ -168,11 +174,12 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_ended() {
-        let shared = SharedWriter::new(Vec::new());
-        shared.write_child_text(b"name? ").unwrap();
+        let mut shared = SharedWriter::new(Vec::new());
         let begun = Instant::now();
+        shared.write_child_text(b"name? ").unwrap();
         shared.write_log_lines(b"LOG\n").unwrap();
-        assert!(begun.elapsed() >= LINE_END_WAIT / 2);
+        assert!(begun.elapsed() >= LINE_END_WAIT);
+        shared.line_end_wait = PATIENT;
         shared.write_child_text(b"again? ").unwrap();
         thread::scope(|scope| {
             scope.spawn(|| shared.write_log_lines(b"LOG\n").unwrap());

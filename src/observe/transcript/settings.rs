@@ -38,7 +38,7 @@ pub fn write(policy: &Policy) -> SettingsText {
         }
     }
     write_scope(&policy.call, &mut words, &mut missing);
-    if policy.estimates() {
+    if policy.needs_durations() {
         missing.push("what was known of durations");
     }
     SettingsText { words: words.join(" "), missing }

@@ -106,10 +106,13 @@ mod tests {
 
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-    /// Says the number of the look, also of those that came to an end meanwhile.
+    /// Locked while callers ask: no look ends meanwhile.
+    static ASKING: Mutex<()> = Mutex::new(());
+
+    /// Returns the number of the look, and the number of all looks that have begun when the look ends.
     fn count() -> Option<(usize, usize)> {
         let begun = COUNT.fetch_add(1, SeqCst);
-        thread::sleep(Duration::from_millis(20));
+        drop(ASKING.lock().unwrap());
         Some((begun, COUNT.load(SeqCst)))
     }
 
@@ -118,8 +121,15 @@ mod tests {
         static SCAN: SharedScan<(usize, usize)> = SharedScan::new(count);
         for _ in 0..3 {
             let before = COUNT.load(SeqCst);
-            let seen = join_all((0..200).map(|_| SCAN.scan())).await;
-            for one in seen {
+            let mut scans: Vec<_> = (0..200).map(|_| Box::pin(SCAN.scan())).collect();
+            {
+                let _asking = ASKING.lock().unwrap();
+                let mut context = Context::from_waker(Waker::noop());
+                for scan in &mut scans {
+                    assert!(scan.as_mut().poll(&mut context).is_pending());
+                }
+            }
+            for one in join_all(scans).await {
                 let (begun, ended) = *one.expect("a look");
                 assert!(begun >= before && ended == begun + 1, "{before} {begun} {ended}");
             }

@@ -31,6 +31,9 @@ const UNSENT: u32 = 16 << 10;
 /// A connection between two processes of this machine.
 pub type LocalConnection = UnixStream;
 
+/// The side of such a connection that connects.
+pub type LocalClient = UnixStream;
+
 /// A socket in a folder.
 #[derive(Debug)]
 pub struct SocketListener(UnixListener);
@@ -64,7 +67,7 @@ impl SocketListener {
 ///
 /// # Errors
 /// If the process has ended ([`is_refusal`]) or belongs to another user.
-pub async fn connect(path: &Path) -> io::Result<LocalConnection> {
+pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     let stream = UnixStream::connect(path).await?;
     if is_own(&stream) { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }

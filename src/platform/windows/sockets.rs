@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A connection between two processes of this machine.
 pub type LocalConnection = NamedPipeServer;
 
+/// The side of such a connection that connects.
+pub type LocalClient = NamedPipeClient;
+
 /// A named pipe, and the file that says so.
 #[derive(Debug)]
 pub struct SocketListener {
@@ -81,7 +84,7 @@ impl SocketListener {
 ///
 /// # Errors
 /// If the process has ended ([`is_refusal`]) or belongs to another user.
-pub async fn connect(path: &Path) -> io::Result<NamedPipeClient> {
+pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     let pipe = pipe_of(path);
     loop {
         match ClientOptions::new().open(&pipe) {

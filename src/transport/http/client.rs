@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,14 +13,13 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::connection_pool::{ConnectionPool, IdleLink};
+use super::connection_pool::ConnectionPool;
 use super::dialer::{DialError, Dialer};
-use super::engine::body::EngineBody;
-use super::engine::link_error::LinkError;
-use super::engine::malformed::MalformedResponse;
 use super::forward_proxy::ProxyRefusal;
+use super::http1::body::Http1Body;
+use super::http1::link_error::LinkError;
+use super::http1::malformed::MalformedResponse;
 use super::http2_connections::Http2Stream;
-use super::hyper_link::Http1Link;
 use super::io::Io;
 use crate::config::routes::HeaderRules;
 use crate::observe::error_chain::error_chain;
@@ -66,13 +65,13 @@ pub enum UpstreamError {
     /// Every stream of HTTP/2 that the server allows is in use, and none has ended for this time.
     #[error("the server allows no further stream of HTTP/2, and none ended within {0:?}")]
     StreamsFull(Duration),
-    /// The connection failed, or its bytes are not HTTP.
+    /// The HTTP/2 connection or its stream failed, or its bytes are not HTTP/2.
     #[error("the connection to the server failed")]
-    Http(#[from] hyper::Error),
-    /// The connection failed; not by hyper.
+    Http2(#[from] hyper::Error),
+    /// The HTTP/1.1 connection failed.
     #[error("the connection to the server failed")]
     Io(#[source] io::Error),
-    /// The server's bytes are not HTTP, or may be read in two ways; not by hyper.
+    /// The server's bytes are not HTTP/1.1, or may be read in two ways.
     #[error("the connection to the server failed")]
     Malformed(#[source] MalformedResponse),
     /// The compressed body cannot be read.
@@ -181,7 +180,7 @@ impl UpstreamError {
             Self::ConnectTimeout { .. } => Some("connect-timeout"),
             Self::Proxy(_) => Some("proxy"),
             Self::StreamsFull(_) => Some("streams-full"),
-            Self::Http(_) | Self::Io(_) | Self::Malformed(_) | Self::Switched => Some("http"),
+            Self::Http2(_) | Self::Io(_) | Self::Malformed(_) | Self::Switched => Some("http"),
             Self::Compressed(_) => Some("compressed"),
             Self::Idle(_) => Some("idle"),
             Self::Redirected { .. } | Self::Moved => Some("redirected"),
@@ -210,54 +209,41 @@ pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, Upst
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
-    link: Option<Box<Http1Link>>,
-    client: Option<Arc<ConnectionPool>>,
-    /// The stream of HTTP/2, which counts until the body is dropped.
-    _stream: Option<Arc<Http2Stream>>,
     /// The first bytes, which were read to find out what the body is.
     ahead: Option<Bytes>,
 }
 
 /// The source of a body.
 enum BodySource {
-    /// The server.
-    Theirs(Incoming),
-    /// The server, by Milepost's own engine.
-    Engine(EngineBody),
+    /// A server over HTTP/1.1, and the pool that gets the connection back.
+    Http1(Http1Body, Arc<ConnectionPool>),
+    /// A server over HTTP/2. The stream counts as open until the body is dropped.
+    Http2 { incoming: Incoming, _stream: Arc<Http2Stream> },
     /// A body of the proxy in the server's place: the whole body, until it is taken.
     Ours(Option<Bytes>),
 }
 
 impl UpstreamBody {
-    /// The body of a response over HTTP/1.
-    pub(super) fn of(
-        incoming: Incoming,
-        link: Box<Http1Link>,
-        client: Arc<ConnectionPool>,
-    ) -> Self {
-        let source = BodySource::Theirs(incoming);
-        Self { source, link: Some(link), client: Some(client), _stream: None, ahead: None }
+    fn of(source: BodySource) -> Self {
+        Self { source, ahead: None }
     }
 
-    /// The body of a response over HTTP/1.1 by Milepost's own engine.
-    pub(super) fn own_engine(body: EngineBody, client: &Arc<ConnectionPool>) -> Self {
-        let (source, client) = (BodySource::Engine(body), Some(Arc::clone(client)));
-        let mut body = Self { source, link: None, client, _stream: None, ahead: None };
+    /// The body of a response over HTTP/1.1.
+    pub(super) fn http1(body: Http1Body, pool: &Arc<ConnectionPool>) -> Self {
+        let mut body = Self::of(BodySource::Http1(body, Arc::clone(pool)));
         // A small response comes whole with its head: the connection is free before the client has read anything.
         body.keep_link();
         body
     }
 
     /// The body of a response over HTTP/2.
-    pub(super) fn shared(incoming: Incoming, stream: Arc<Http2Stream>) -> Self {
-        let source = BodySource::Theirs(incoming);
-        Self { source, link: None, client: None, _stream: Some(stream), ahead: None }
+    pub(super) fn http2(incoming: Incoming, stream: Arc<Http2Stream>) -> Self {
+        Self::of(BodySource::Http2 { incoming, _stream: stream })
     }
 
     /// A body of Milepost's own.
     pub(crate) fn own(bytes: Bytes) -> Self {
-        let source = BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty()));
-        Self { source, link: None, client: None, _stream: None, ahead: None }
+        Self::of(BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// Puts bytes back that were read from the beginning of the body.
@@ -277,8 +263,8 @@ impl UpstreamBody {
             return false;
         }
         match &self.source {
-            BodySource::Theirs(incoming) => incoming.is_end_stream(),
-            BodySource::Engine(body) => body.is_end(),
+            BodySource::Http1(body, _) => body.is_end(),
+            BodySource::Http2 { incoming, .. } => incoming.is_end_stream(),
             BodySource::Ours(bytes) => bytes.is_none(),
         }
     }
@@ -290,8 +276,8 @@ impl UpstreamBody {
             return SizeHint::new();
         }
         match &self.source {
-            BodySource::Theirs(incoming) => incoming.size_hint(),
-            BodySource::Engine(body) => body.size(),
+            BodySource::Http1(body, _) => body.size(),
+            BodySource::Http2 { incoming, .. } => incoming.size_hint(),
             BodySource::Ours(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
@@ -306,41 +292,30 @@ impl UpstreamBody {
         if let Some(first) = self.ahead.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        let incoming = match &mut self.source {
-            BodySource::Theirs(incoming) => incoming,
-            BodySource::Engine(body) => {
-                let frame = std::task::ready!(body.poll_frame(cx));
+        match &mut self.source {
+            BodySource::Http1(body, _) => {
+                let frame = ready!(body.poll_frame(cx));
                 // Once the response has come whole, the next request may use its connection.
                 self.keep_link();
-                return Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)));
+                Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)))
+            }
+            BodySource::Http2 { incoming, .. } => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::Http2)))
             }
             BodySource::Ours(bytes) => {
-                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }
-        };
-        let frame = match &mut self.link {
-            Some(link) => link.poll_frame(cx, incoming),
-            None => Pin::new(incoming).poll_frame(cx),
-        };
-        let frame = std::task::ready!(frame);
-        // Only now: before the end the connection still has bytes of this response.
-        if frame.is_none() {
-            self.keep_link();
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::Http)))
     }
 
     /// Gives the connection of a response that is over to the next request.
     fn keep_link(&mut self) {
-        let link = match &mut self.source {
+        if let BodySource::Http1(body, pool) = &mut self.source
             // Taken out, so that a second call finds nothing: a connection is never given back twice.
-            BodySource::Engine(body) => body.take_link().map(IdleLink::Own),
-            _ => self.link.take().map(IdleLink::Hyper),
-        };
-        if let Some(link) = link
-            && let Some(client) = self.client.take()
+            && let Some(link) = body.take_link()
         {
-            client.keep(link);
+            pool.keep(link);
         }
     }
 
@@ -350,7 +325,7 @@ impl UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         loop {
-            match std::task::ready!(self.poll_frame(cx)) {
+            match ready!(self.poll_frame(cx)) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Some(Ok(frame)) => {

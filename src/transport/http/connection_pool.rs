@@ -21,13 +21,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use self::idle_links::{IdleLinks, PROVEN_AFTER};
 use super::client::{Connector, UpstreamBody, UpstreamError};
-use super::engine::body::EngineBody;
-use super::engine::link::EngineLink;
+use super::http1::body::Http1Body;
+use super::http1::link::Http1Link;
 use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
-use super::hyper_link::Http1Link;
 use super::io::Io;
-use super::keep_alive::KeepAlive;
-use crate::config::routes::HttpEngine;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 
@@ -41,39 +38,6 @@ const CONNECT_GRACE: Duration = Duration::from_millis(50);
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
 
-/// An HTTP/1 connection that may serve another request.
-pub(super) enum IdleLink {
-    Hyper(Box<Http1Link>),
-    Own(Box<EngineLink>),
-}
-
-impl IdleLink {
-    fn is_idle(&mut self) -> bool {
-        match self {
-            Self::Hyper(link) => link.is_idle(),
-            Self::Own(link) => link.is_idle(),
-        }
-    }
-
-    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
-    /// that the server has said or closed.
-    fn is_open(&mut self) -> bool {
-        self.is_idle()
-            && match self {
-                Self::Hyper(link) => link.is_quiet(),
-                Self::Own(link) => link.is_quiet(),
-            }
-    }
-
-    /// What the server has promised for the connection.
-    fn promised(&self) -> KeepAlive {
-        match self {
-            Self::Hyper(link) => link.promised,
-            Self::Own(link) => link.promised,
-        }
-    }
-}
-
 /// The use of a connection that has served requests before.
 #[derive(Clone, Copy)]
 struct Reuse {
@@ -85,10 +49,9 @@ struct Reuse {
 /// The server of a route, and its unused connections.
 pub(crate) struct ConnectionPool {
     connector: Connector,
-    engine: HttpEngine,
     connect_timeout: Duration,
     traffic: Traffic,
-    idle: Mutex<IdleLinks<IdleLink>>,
+    idle: Mutex<IdleLinks<Box<Http1Link>>>,
     shared: Arc<Http2Connections>,
     /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
     beginning: Arc<tokio::sync::Mutex<()>>,
@@ -110,7 +73,7 @@ impl From<UpstreamError> for FailedRequest {
 }
 
 enum Connected {
-    One(IdleLink),
+    One(Box<Http1Link>),
     Shared(Http2Stream),
 }
 
@@ -120,17 +83,12 @@ impl ConnectionPool {
         // A closed connection inside this process is known at once: reuse needs no proof.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
-        let (engine, shared, beginning, chose_http1) = Default::default();
-        Self { connector, engine, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
+        let (shared, beginning, chose_http1) = Default::default();
+        Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
     }
 
-    /// The same with another engine for HTTP/1.1.
-    pub(crate) fn with_engine(self, engine: HttpEngine) -> Self {
-        Self { engine, ..self }
-    }
-
-    /// Sends a request to the server and waits for the head of the response. A request that provably was
-    /// not written is sent again on a new connection; any other is not.
+    /// Sends a request to the server and waits for the head of the response. A request that an HTTP/2 server
+    /// provably did not process is sent again; any other is not.
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
@@ -150,7 +108,6 @@ impl ConnectionPool {
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, FailedRequest> {
-        let fault = request.body().fault();
         let mut left = SENT_AGAIN_MAX;
         loop {
             let (reuse, idle) = self.take_idle().unzip();
@@ -164,55 +121,35 @@ impl ConnectionPool {
                     }
                 },
             };
-            let mut link = match connected {
-                Connected::One(IdleLink::Own(link)) => {
+            let stream = match connected {
+                Connected::One(link) => {
                     self.address(&mut request);
                     return self.ask(link, request, reuse).await.map_err(FailedRequest::from);
                 }
-                Connected::One(IdleLink::Hyper(link)) => link,
-                Connected::Shared(stream) => match Box::pin(stream.send(request)).await {
-                    Ok((response, stream)) => {
-                        return Ok(response.map(|body| UpstreamBody::shared(body, stream)));
-                    }
-                    Err(failed) => match failed.request {
-                        // The server provably did not process the request (`Http2Stream::send`).
-                        Some(untaken) if left > 0 => {
-                            left -= 1;
-                            request = untaken;
-                            continue;
-                        }
-                        _ => return Err(cause(failed.error, fault.as_ref()).into()),
-                    },
-                },
+                Connected::Shared(stream) => stream,
             };
-            self.address(&mut request);
-            match link.send(request).await {
-                // `Upgrade` is never forwarded, and HTTP/2 has no such status.
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    return Err(UpstreamError::Switched.into());
+            // hyper's error does not name the fault of a body that could not be read.
+            let fault = request.body().fault();
+            match Box::pin(stream.send(request)).await {
+                Ok((response, stream)) => {
+                    return Ok(response.map(|body| UpstreamBody::http2(body, stream)));
                 }
-                Ok(response) => {
-                    self.check_status(response.status())?;
-                    link.promised.note_response(response.headers());
-                    return Ok(response.map(|body| UpstreamBody::of(body, link, Arc::clone(self))));
-                }
-                Err(mut error) => match error.take_message() {
-                    // hyper returns the request only if nothing of it was written, so that no call runs twice.
-                    Some(unsent) if reuse.is_some() => request = unsent,
-                    _ => {
-                        let error = cause(error.into_error(), fault.as_ref());
-                        self.note_unanswered(reuse, &error);
-                        return Err(error.into());
+                Err(failed) => match failed.request {
+                    // The server provably did not process the request (`Http2Stream::send`).
+                    Some(untaken) if left > 0 => {
+                        left -= 1;
+                        request = untaken;
                     }
+                    _ => return Err(cause(failed.error, fault.as_ref()).into()),
                 },
             }
         }
     }
 
-    /// Sends a request on a connection of Milepost's own engine, which was found open just now.
+    /// Sends a request on an HTTP/1.1 connection, which was found open just now.
     fn ask(
         self: &Arc<Self>,
-        mut link: Box<EngineLink>,
+        mut link: Box<Http1Link>,
         request: Request<RequestBody>,
         reuse: Option<Reuse>,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, UpstreamError>> {
@@ -224,12 +161,12 @@ impl ConnectionPool {
                 error
             })?;
             link.promised.note_response(head.headers());
-            // `Upgrade` is never forwarded.
+            // `Upgrade` is never forwarded, and HTTP/2 has no such status.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
             self.check_status(head.status())?;
-            Ok(head.map(|()| UpstreamBody::own_engine(EngineBody::new(link, data), self)))
+            Ok(head.map(|()| UpstreamBody::http1(Http1Body::new(link, data), self)))
         }
     }
 
@@ -251,7 +188,7 @@ impl ConnectionPool {
     }
 
     /// A connection that is open, and how it is used again.
-    fn take_idle(&self) -> Option<(Reuse, IdleLink)> {
+    fn take_idle(&self) -> Option<(Reuse, Box<Http1Link>)> {
         loop {
             let at = Instant::now();
             // Unlocked again before `is_open`, which polls the connection and makes a system call.
@@ -290,11 +227,11 @@ impl ConnectionPool {
     }
 
     /// Keeps a connection for the next request, if one may be sent on it.
-    pub(super) fn keep(self: &Arc<Self>, mut link: IdleLink) {
+    pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Link>) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
         {
-            let promised = link.promised();
+            let promised = link.promised;
             idle.keep(Instant::now(), link, &promised);
             if !idle.is_watched
                 && idle.next_close().is_some()
@@ -327,7 +264,8 @@ impl ConnectionPool {
     async fn connect(self: &Arc<Self>) -> Result<Connected, UpstreamError> {
         let offers_http2 = match &self.connector {
             Connector::InProcess(connect) => {
-                return self.one(connect().await.map_err(|source| self.unconnected(source))?).await;
+                let io = connect().await.map_err(|source| self.unconnected(source))?;
+                return Ok(self.one(io));
             }
             Connector::Network(dialer) => dialer.offers_http2(),
         };
@@ -340,7 +278,7 @@ impl ConnectionPool {
             }
             let (io, is_http2) = self.connect_tcp().await?;
             if !is_http2 {
-                return self.one(io).await;
+                return Ok(self.one(io));
             }
             // The server chose HTTP/1.1 on an earlier connection, and chooses HTTP/2 on this one.
             self.chose_http1.store(false, Ordering::Relaxed);
@@ -349,12 +287,8 @@ impl ConnectionPool {
     }
 
     /// An HTTP/1 connection over `io`.
-    async fn one(&self, io: Io) -> Result<Connected, UpstreamError> {
-        let io = Box::new(self.traffic.over(io)) as Io;
-        Ok(Connected::One(match self.engine {
-            HttpEngine::Hyper => IdleLink::Hyper(Box::new(Http1Link::new(io).await?)),
-            HttpEngine::Milepost => IdleLink::Own(Box::new(EngineLink::new(io))),
-        }))
+    fn one(&self, io: Io) -> Connected {
+        Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
     /// Connects, and says whether HTTP/2 is spoken.
@@ -434,7 +368,7 @@ impl ConnectionPool {
             if is_http2 {
                 self.begin_shared(io).await.map(|()| None)
             } else {
-                self.one(io).await.map(Some)
+                Ok(Some(self.one(io)))
             }
         };
         let begun = begun.await;

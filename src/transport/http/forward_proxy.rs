@@ -1,31 +1,24 @@
 //! A forward proxy on the way to a server: which proxy, and the tunnel through it.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
-use std::task::Poll;
 
-use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::Empty;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Url;
 
-use super::io::IoStream;
+use super::http1::link::Http1Link;
+use super::http1::link_error::LinkError;
+use super::io::Io;
 use super::proxy_variables::ProxyVariable;
+use super::request_body::RequestBody;
 use super::tls::{self, ClientTlsError, TlsPeer};
 use crate::config::routes::{Authorities, Environment};
 use crate::config::values::proxy_url::{ProxyChoice, ProxyUrl};
-use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::ServerNotice;
-
-/// Bytes of the head of a proxy's answer to `CONNECT` that are read.
-const ANSWER_MAX: usize = 16 << 10;
 
 /// A forward proxy.
 pub(crate) struct ForwardProxy {
@@ -168,10 +161,12 @@ impl From<TunnelError> for io::Error {
     }
 }
 
-impl From<hyper::Error> for TunnelError {
-    fn from(error: hyper::Error) -> Self {
-        let what = "the proxy does not answer in HTTP";
-        Self::Io(io::Error::other(format!("{what}: {}", error_chain(&error))))
+impl From<LinkError> for TunnelError {
+    fn from(error: LinkError) -> Self {
+        Self::Io(match error {
+            LinkError::Io(error) => error,
+            other => io::Error::other(format!("the proxy does not answer in HTTP: {other}")),
+        })
     }
 }
 
@@ -209,49 +204,33 @@ impl fmt::Display for ProxyRefusal {
 ///
 /// # Errors
 /// If the proxy refuses, or does not answer in HTTP.
-pub(super) async fn tunnel<S: IoStream + 'static>(
-    io: S,
+pub(super) async fn tunnel(
+    io: Io,
     server: &str,
     authorization: Option<&HeaderValue>,
-) -> Result<S, TunnelError> {
-    let mut builder = http1::Builder::new();
-    // A proxy that writes an endless head must not fill the memory.
-    let handshake = builder.max_buf_size(ANSWER_MAX).handshake(TokioIo::new(io));
-    let (mut sender, mut connection) = handshake.await?;
-    let mut sent = pin!(sender.send_request(connect_request(server, authorization)?));
-    let response = poll_fn(|cx| {
-        // hyper ends the connection once the proxy has accepted. `poll_without_shutdown` leaves the socket open then.
-        let over = connection.poll_without_shutdown(cx);
-        match (sent.as_mut().poll(cx), over) {
-            (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
-            // The proxy has closed the connection before it has answered.
-            (Poll::Pending, Poll::Ready(Ok(()))) => {
-                Poll::Ready(Err(TunnelError::Io(io::ErrorKind::UnexpectedEof.into())))
-            }
-            (response, _) => response.map_err(TunnelError::from),
-        }
-    });
-    let status = response.await?.status();
-    if !status.is_success() {
-        return Err(TunnelError::Refused(status));
+) -> Result<Io, TunnelError> {
+    let mut link = Http1Link::new(io);
+    link.begin(connect_request(server, authorization)?);
+    let (answer, behind) = poll_fn(|cx| link.poll_head(cx)).await?;
+    if !answer.status().is_success() {
+        return Err(TunnelError::Refused(answer.status()));
     }
-    let parts = connection.into_parts();
     // The server has got no byte yet and cannot have answered, so these bytes are the proxy's. Further on they would
     // be taken for the server's.
-    if !parts.read_buf.is_empty() {
+    if !behind.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));
     }
-    Ok(parts.io.into_inner())
+    Ok(link.into_io())
 }
 
 fn connect_request(
     server: &str,
     authorization: Option<&HeaderValue>,
-) -> Result<Request<Empty<Bytes>>, TunnelError> {
+) -> Result<Request<RequestBody>, TunnelError> {
     let wrong =
         |error: http::Error| TunnelError::Io(io::Error::new(io::ErrorKind::InvalidInput, error));
-    let mut request = Request::new(Empty::new());
+    let mut request = Request::new(RequestBody::empty());
     *request.method_mut() = Method::CONNECT;
     // RFC 9112, 3.2.3: the target of CONNECT is only a host and a port.
     *request.uri_mut() = Uri::try_from(server).map_err(|error| wrong(error.into()))?;
@@ -271,7 +250,7 @@ mod tests {
 
     /// The request of a tunnel through a proxy that answers so; what the tunnel becomes; what leads through it.
     async fn ask(answer: &str, authorization: Option<&str>) -> (String, Result<String, String>) {
-        let (ours, mut theirs) = duplex(64 << 10);
+        let (ours, mut theirs) = duplex(128 << 10);
         let authorization = authorization.map(|value| HeaderValue::from_str(value).unwrap());
         let proxy = async {
             let (mut asked, mut byte) = (Vec::new(), [0]);
@@ -285,7 +264,7 @@ mod tests {
             }
             (String::from_utf8(asked).unwrap(), theirs)
         };
-        let open = tunnel(ours, "mcp.example:443", authorization.as_ref());
+        let open = tunnel(Box::new(ours), "mcp.example:443", authorization.as_ref());
         let ((asked, mut theirs), opened) = tokio::join!(proxy, open);
         let result = match opened {
             Err(TunnelError::Io(error)) => Err(error.to_string()),
@@ -342,7 +321,8 @@ mod tests {
             let error = ask(answer, None).await.1.unwrap_err();
             assert!(error.contains(why), "{answer}: {error}");
         }
-        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(ANSWER_MAX));
+        // A proxy that writes an endless head must not fill the memory.
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(64 << 10));
         assert!(ask(&long, None).await.1.is_err());
     }
 

@@ -1,11 +1,11 @@
 //! Connected byte streams.
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Join, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio_rustls::{client, server};
 
 use crate::observe::metrics::MeteredIo;
-use crate::platform::sockets::{self, LocalConnection};
+use crate::platform::sockets::{self, LocalClient, LocalConnection};
 use crate::transport::http::tcp;
 
 /// Anything that bytes go over.
@@ -28,6 +28,9 @@ impl IoStream for DuplexStream {}
 
 impl IoStream for LocalConnection {}
 
+// The side of a client, in halves: on Unix both sides of a local socket have one type, and on Windows two.
+impl IoStream for Join<ReadHalf<LocalClient>, WriteHalf<LocalClient>> {}
+
 impl IoStream for TcpStream {
     fn acknowledge(&self) {
         sockets::acknowledge(self);
@@ -38,8 +41,8 @@ impl IoStream for TcpStream {
     }
 }
 
-/// TLS over TCP, and over the tunnel of a proxy that itself speaks TLS.
-impl<S: IoStream> IoStream for client::TlsStream<S> {
+/// TLS over TCP, and over the tunnel of a proxy, which may itself speak TLS.
+impl IoStream for client::TlsStream<Io> {
     fn acknowledge(&self) {
         self.get_ref().0.acknowledge();
     }

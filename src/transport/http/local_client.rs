@@ -1,44 +1,50 @@
 //! Requests to a process of this user over its local socket.
 
-use std::error::Error;
+use std::future::poll_fn;
 use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 
+use super::http1::body::Http1Body;
+use super::http1::link::Http1Link;
+use super::request_body::RequestBody;
 use crate::transport::local_socket;
 
 /// A response. Dropping the response before its end closes its connection.
-#[derive(Debug)]
 pub struct LocalResponse {
     /// The status of the response.
     pub status: StatusCode,
     /// The headers of the response.
     pub headers: HeaderMap,
-    body: Incoming,
+    body: Http1Body,
 }
 
-/// Sends a GET for `target` (a path with its query) to the process of a socket, and waits for the head of the
+/// Sends a request for `target` (a path with its query) to the process of a socket, and waits for the head of the
 /// response. `accept` is the wanted type.
 ///
 /// # Errors
 /// If the process has ended, belongs to another user, or its answer is not HTTP.
-pub async fn get(socket: &Path, target: &str, accept: &'static str) -> io::Result<LocalResponse> {
-    let stream = local_socket::connect(socket).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    // Ends by itself: once the body is read or dropped, nothing uses the connection.
-    tokio::spawn(connection);
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = target.parse().map_err(failed)?;
+pub async fn send(
+    socket: &Path,
+    method: Method,
+    target: &str,
+    accept: &'static str,
+    body: Bytes,
+) -> io::Result<LocalResponse> {
+    let (read, write) = tokio::io::split(local_socket::connect(socket).await?);
+    let mut request = Request::new(RequestBody::from(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = target.parse().map_err(io::Error::other)?;
     let headers = request.headers_mut();
     headers.insert(header::HOST, HeaderValue::from_static("localhost"));
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    let (head, body) = sender.send_request(request).await.map_err(failed)?.into_parts();
+    let mut link = Box::new(Http1Link::new(Box::new(tokio::io::join(read, write))));
+    link.begin(request);
+    let (head, data) = poll_fn(|cx| link.poll_head(cx)).await.map_err(io::Error::other)?;
+    let (head, ()) = head.into_parts();
+    let body = Http1Body::new(link, data);
     Ok(LocalResponse { status: head.status, headers: head.headers, body })
 }
 
@@ -49,18 +55,14 @@ impl LocalResponse {
     /// If the connection fails.
     pub async fn chunk(&mut self) -> Option<io::Result<Bytes>> {
         loop {
-            match self.body.frame().await? {
+            match poll_fn(|cx| self.body.poll_frame(cx)).await? {
                 Ok(frame) => {
                     if let Ok(data) = frame.into_data() {
                         return Some(Ok(data));
                     }
                 }
-                Err(error) => return Some(Err(failed(error))),
+                Err(error) => return Some(Err(io::Error::other(error))),
             }
         }
     }
-}
-
-fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
-    io::Error::other(error)
 }

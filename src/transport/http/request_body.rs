@@ -104,7 +104,8 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body while it is sent. The sender gets an error of hyper, in whose place this one is reported.
+/// The first error of a body while it is sent. Over HTTP/2 the sender gets an error of hyper, in whose place this one is
+/// reported.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.

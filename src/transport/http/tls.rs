@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
+use super::io::Io;
 use crate::config::routes::Authorities;
 
 /// The reason why TLS towards a server cannot be set up.
@@ -51,10 +51,7 @@ impl TlsPeer {
     /// # Errors
     /// If the connection fails, or the peer does not show a certificate that is trusted. Where nobody that is trusted has
     /// issued the certificate, the error names the setting.
-    pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        io: S,
-    ) -> io::Result<TlsStream<S>> {
+    pub(super) async fn connect(&self, io: Io) -> io::Result<TlsStream<Io>> {
         let connected = self.connector.connect(self.name.clone(), io).await;
         connected.map_err(|error| self.explained(error))
     }

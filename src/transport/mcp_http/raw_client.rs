@@ -43,8 +43,7 @@ impl RawHttpClient {
         Self { path: Some(path), ..self.clone() }
     }
 
-    /// Sends a request and waits for the head of the response. A request that provably was not written is
-    /// sent again.
+    /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.

@@ -294,8 +294,7 @@ fn target(
             Connector::Network(Arc::new(dialer.through(proxy((route, traffic), upstream, url)?)))
         }
     };
-    let client =
-        ConnectionPool::new(connector, route.connect_timeout, traffic).with_engine(upstream.engine);
+    let client = ConnectionPool::new(connector, route.connect_timeout, traffic);
     // An opaque route forwards redirects like all else.
     let redirects = (!route.opaque).then(|| Arc::new(Redirects::new(url.clone())));
     let lifecycle = lifecycle.map(Arc::new);

@@ -29,11 +29,6 @@ path = "/r"
 upstream.url = "http://up.example/base/mcp?key=own"
 upstream.sse = "http://up.example/base/sse"
 [[route]]
-path = "/own"
-upstream.url = "http://up.example/base/mcp?key=own"
-upstream.sse = "http://up.example/base/sse"
-upstream.engine = "milepost"
-[[route]]
 path = "/lines"
 upstream.command = ["server"]
 "#;

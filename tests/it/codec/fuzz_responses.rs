@@ -1,5 +1,5 @@
-//! Responses of a server, read by Milepost's own engine of HTTP/1.1 and by hyper. Where hyper refuses, the engine
-//! refuses; where the engine reads a response, hyper reads the same; the engine refuses more only where it says so.
+//! Responses of a server, read by Milepost's HTTP/1.1 decoder and by hyper. Where hyper refuses, the decoder refuses;
+//! where the decoder reads a response, hyper reads the same; the decoder refuses more only where it says so.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +15,8 @@ use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use milepost::transport::http::engine::malformed::MalformedResponse;
-use milepost::transport::http::engine::response_decoder::ResponseDecoder;
+use milepost::transport::http::http1::malformed::MalformedResponse;
+use milepost::transport::http::http1::response_decoder::ResponseDecoder;
 
 /// What a reader has of a response.
 #[derive(Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
-//! Responses of servers, read by Milepost's own engine of HTTP/1.1 as hyper reads them.
+//! Responses of servers, read by Milepost's HTTP/1.1 decoder as hyper reads them.
 
 use http::Method;
-use milepost::transport::http::engine::malformed::MalformedResponse;
+use milepost::transport::http::http1::malformed::MalformedResponse;
 
 use super::fuzz_responses::{Ending, compare, own};
 

@@ -10,10 +10,7 @@ use milepost::commands::args::AdoptArgs;
 use tempfile::TempDir;
 
 use crate::support::MILEPOST;
-
-fn goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/adopt")
-}
+use crate::support::sections::{Section, rewrite, section, section_files, sections};
 
 /// A folder with a client's file in it.
 struct Client {
@@ -91,33 +88,21 @@ impl Client {
 
 #[test]
 fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
-    let mut count = 0;
-    for entry in fs::read_dir(goldens()).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let Some((kind, form)) =
-            name.rsplit_once('.').filter(|(name, _)| !name.ends_with(".after"))
-        else {
-            continue;
-        };
-        if !["json", "toml", "yaml"].contains(&form) {
-            continue;
-        }
-        count += 1;
-        let before = fs::read_to_string(&path).unwrap();
-        let client = Client::called(name, &before);
+    let files = section_files("tests/data/adopt");
+    assert!(files.len() >= 13, "{}", files.len());
+    for file in files {
+        // The first section is the file of the client.
+        let Section { name, text: before, .. } = sections(&file).swap_remove(0);
+        let client = Client::called(&name, &before);
         let shown = client.adopt();
         let after = client.text();
         assert!(!shown.contains("s3cret"), "{name}: {shown}");
-        for (place, is) in [
-            (goldens().join(format!("{kind}.after.{form}")), &after),
-            (goldens().join(format!("{kind}.shown")), &shown),
-        ] {
+        for (golden, is) in [("after", &after), ("shown", &shown)] {
             if std::env::var_os("UPDATE_EXPECT").is_some() {
-                fs::write(&place, is).unwrap();
+                rewrite(&file, golden, is);
             }
-            let expected = fs::read_to_string(&place).unwrap_or_default();
-            assert_eq!(*is, expected, "{}: UPDATE_EXPECT=1 writes it", place.display());
+            let expected = section(&file, golden);
+            assert_eq!(*is, expected, "{file}: {golden}: UPDATE_EXPECT=1 writes it");
         }
         let again = client.adopt();
         assert!(again.ends_with("Nothing changes.\n"), "{name}: {again}");
@@ -126,7 +111,6 @@ fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
         client.undo();
         assert_eq!(client.text(), before, "{name}");
     }
-    assert_eq!(count, 13);
 }
 
 #[test]
@@ -337,6 +321,33 @@ fn rights_links_and_marks_are_kept() {
     assert!(client.text().starts_with("\u{feff}{\"mcpServers\":{\"a\":{\"command\":\"milepost\""));
     client.undo();
     assert_eq!(client.text(), text);
+}
+
+#[test]
+fn a_program_on_path_is_written_by_its_name() {
+    let before = r#"{"mcpServers":{"a":{"command":"cat"}}}"#;
+    let client = Client::new(before);
+    let bin = tempfile::tempdir().unwrap();
+    symlink(MILEPOST, bin.path().join("milepost")).unwrap();
+    let adopt = |environment: &str, args: &[&str]| {
+        let mut command = Command::new(MILEPOST);
+        command.arg("adopt").arg(client.path()).arg("--yes").args(args).stdin(Stdio::null());
+        command.env("PATH", bin.path()).env("VIRTUAL_ENV", environment);
+        let output = command.env_remove("CONDA_PREFIX").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = adopt("", &[]);
+    assert!(shown.contains("`milepost` is started by its name"), "{shown}");
+    let after = r#"{"mcpServers":{"a":{"command":"milepost","args":["wrap","cat"]}}}"#;
+    assert_eq!(client.text(), after);
+    let shown = adopt("", &["--undo"]);
+    assert!(!shown.contains("by its name"), "{shown}");
+    assert_eq!(client.text(), before);
+    // Other shells do not find the programs of an activated environment.
+    let shown = adopt(bin.path().to_str().unwrap(), &[]);
+    assert!(!shown.contains("by its name"), "{shown}");
+    assert_eq!(client.text(), after.replace("milepost", MILEPOST));
 }
 
 /// Answers as a person would, after the client has written its file.

@@ -1,6 +1,6 @@
 //! `milepost check`, `milepost schema`: what a person, an editor or a script is told of a route file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use milepost::config::routes::{Routes, import, schema};
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::commands::route_files::{environment, files, folder, parse, repository_file, shape};
 use crate::support::milepost;
+use crate::support::sections::{rewrite, section, sections};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -27,13 +28,12 @@ fn policies(routes: &Routes) -> Vec<String> {
 
 #[test]
 fn what_is_printed_means_the_same() {
-    for (path, text) in files("good") {
-        let routes = parse(&text).unwrap();
+    for file in files("good") {
+        let routes = parse(&file.text).unwrap();
         let printed = routes.print();
-        let again = parse(&printed)
-            .unwrap_or_else(|error| panic!("{}: {error}\n{printed}", path.display()));
-        assert_eq!(again.print(), printed, "{}", path.display());
-        assert_eq!(policies(&again), policies(&routes), "{}", path.display());
+        let again = parse(&printed).unwrap_or_else(|error| panic!("{file}: {error}\n{printed}"));
+        assert_eq!(again.print(), printed, "{file}");
+        assert_eq!(policies(&again), policies(&routes), "{file}");
     }
 }
 
@@ -53,9 +53,7 @@ fn the_file_may_follow_config() {
 
 #[test]
 fn no_secret_is_printed() {
-    let (_, text) =
-        files("good").into_iter().find(|(path, _)| path.ends_with("http.toml")).unwrap();
-    let routes = parse(&text).unwrap();
+    let routes = parse(&section("tests/data/routes/good.txt", "http")).unwrap();
     let shown = format!("{}{}{routes:?}", routes.print(), routes.list());
     let key = std::fs::read_to_string(folder().join("key.pem")).unwrap();
     for secret in ["s3cret", "/var/kuzu", "literal", key.lines().nth(1).unwrap()] {
@@ -265,6 +263,25 @@ fn oversights_are_warned_of() {
 }
 
 #[test]
+fn a_key_without_effect_is_accepted_and_warned_of_once() {
+    let url = "upstream.url = \"http://127.0.0.1:7331/mcp\"";
+    for engine in ["hyper", "milepost"] {
+        let retired = format!("{url}\nupstream.engine = \"{engine}\"");
+        let text = route_with(&retired) + &route_with(&retired).replace("/a", "/b");
+        check_warnings(
+            &text,
+            &[
+                "4:19: route.upstream.engine: `engine` has no effect any more, as Milepost's own code speaks HTTP/1.1 to every server; remove it from all routes",
+            ],
+        );
+        assert!(!parse(&text).unwrap().print().contains("engine"));
+        assert_eq!(parse(&text).unwrap().file_warnings().len(), 1);
+    }
+    assert!(parse(&route_with(&format!("{url}\nupstream.engine = \"nginx\""))).is_err());
+    assert!(parse(&route_with("upstream.demo = true\nupstream.engine = \"hyper\"")).is_err());
+}
+
+#[test]
 fn a_route_that_several_replicas_cannot_serve_is_warned_of() {
     let (check, route) = (check_warnings, route_with);
     // Where the file tells of other replicas; one machine behind a front is no fleet.
@@ -305,12 +322,13 @@ fn a_file_of_another_format_is_named_as_such() {
 
 #[test]
 fn files_of_clients_become_routes() {
-    let places = std::fs::read_dir(root().join("tests/data/routes/import")).unwrap();
-    let mut places: Vec<PathBuf> = places.map(|entry| entry.unwrap().path()).collect();
-    places.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    places.sort();
+    const IMPORT: &str = "tests/data/routes/import.txt";
+    let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
-    for place in places {
+    for file in sections(IMPORT) {
+        let Some(kind) = file.name.strip_suffix(".json") else { continue };
+        let place = folder.path().join(&file.name);
+        std::fs::write(&place, &file.text).unwrap();
         let told = match import(&place) {
             Ok(told) => {
                 let names = told.lines().next().unwrap_or_default().split(' ').skip(1);
@@ -320,19 +338,17 @@ fn files_of_clients_become_routes() {
                 told
             }
             Err(error) => {
-                error.to_string().replace(&format!("{}/", place.parent().unwrap().display()), "")
-                    + "\n"
+                error.to_string().replace(&format!("{}/", folder.path().display()), "") + "\n"
             }
         };
-        let golden = place.with_extension("toml");
-        let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-        if told == expected {
+        let golden = format!("{kind}.toml");
+        if told == section(IMPORT, &golden) {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&golden, &told).unwrap();
+            rewrite(IMPORT, &golden, &told);
         }
-        wrong.push(format!("{}\n{told}", golden.display()));
+        wrong.push(format!("{IMPORT}: {golden}\n{told}"));
     }
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
 }
@@ -385,17 +401,18 @@ fn the_schema_in_the_repository_is_printed() {
 #[test]
 fn the_schema_accepts_what_is_read_and_refuses_unknown_keys() {
     let validator = Validator::new();
-    for (path, text) in files("good") {
-        validator.check(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for file in files("good") {
+        validator.check(&file.text).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
     validator.check(&repository_file().1).unwrap();
     validator.check(&uncommented(&repository_file().1)).unwrap();
     let mut refused = 0;
-    for (path, text) in files("bad") {
+    for file in files("bad") {
+        let text = &file.text;
         let is_unknown = text.lines().next().unwrap().contains("unknown key");
-        let is_read = toml::from_str::<toml::Table>(&text).is_ok();
-        assert!(!is_unknown || validator.check(&text).is_err(), "{}", path.display());
-        refused += usize::from(is_read && validator.check(&text).is_err());
+        let is_read = toml::from_str::<toml::Table>(text).is_ok();
+        assert!(!is_unknown || validator.check(text).is_err(), "{file}");
+        refused += usize::from(is_read && validator.check(text).is_err());
     }
     assert!(refused > 30, "{refused}");
 }
@@ -468,7 +485,9 @@ fn the_repository_explains_every_key() {
 
 fn collect_keys(schema: &Value, keys: &mut Vec<String>) {
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        keys.extend(properties.keys().cloned());
+        // A key without effect is accepted, and is not shown to those who write a file.
+        let kept = properties.iter().filter(|(_, schema)| schema["deprecated"] != true);
+        keys.extend(kept.map(|(key, _)| key.clone()));
     }
     match schema {
         Value::Object(members) => members.values().for_each(|value| collect_keys(value, keys)),

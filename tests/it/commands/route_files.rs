@@ -7,13 +7,11 @@ use milepost::config::routes::{Environment, Routes, RoutesError};
 use milepost::progress::Policy;
 use tempfile::TempDir;
 
-pub(crate) fn files(folder: &str) -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/routes").join(folder);
-    let entries = std::fs::read_dir(folder).unwrap();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
-    paths.into_iter().map(read).collect()
+use crate::support::sections::{Section, rewrite, sections};
+
+/// The route files that are sections of `tests/data/routes/KIND.txt`.
+pub(crate) fn files(kind: &str) -> Vec<Section> {
+    sections(&format!("tests/data/routes/{kind}.txt"))
 }
 
 pub(crate) fn repository_file() -> (PathBuf, String) {
@@ -93,8 +91,8 @@ fn a_tool_has_its_own_settings_over_those_of_its_route() {
 
 #[test]
 fn good_files_load() {
-    for (path, text) in files("good") {
-        parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for file in files("good") {
+        parse(&file.text).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 }
 
@@ -102,11 +100,12 @@ fn good_files_load() {
 fn bad_files_say_what_would_be_right() {
     let place = format!("{}/", folder().display());
     let mut wrong = Vec::new();
-    for (path, text) in files("bad") {
+    for file in files("bad") {
+        let text = &file.text;
         let head: Vec<&str> =
             text.lines().take_while(|line| line.starts_with("# proxy.toml")).collect();
         let expected = head.join("\n");
-        let told = match parse(&text) {
+        let told = match parse(text) {
             Ok(_) => "# proxy.toml: nothing is wrong".to_owned(),
             Err(error) => {
                 let faults = error.faults().unwrap_or_default().iter();
@@ -119,17 +118,18 @@ fn bad_files_say_what_would_be_right() {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            let text = text.strip_prefix(&format!("{expected}\n")).unwrap_or(&text);
-            std::fs::write(&path, format!("{told}\n{text}")).unwrap();
+            let text = text.strip_prefix(&format!("{expected}\n")).unwrap_or(text);
+            rewrite(&file.file, &file.name, &format!("{told}\n{text}"));
         }
-        wrong.push(format!("{}\n  wrong:    {told}\n  expected: {expected}", path.display()));
+        wrong.push(format!("{file}\n  wrong:    {told}\n  expected: {expected}"));
     }
     assert!(wrong.is_empty(), "UPDATE_EXPECT=1 writes them anew\n{}", wrong.join("\n"));
 }
 
 #[test]
 fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
-    for (path, text) in files("good") {
+    for file in files("good") {
+        let text = &file.text;
         for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let Err(error) = parse(&text[..cut]) else { continue };
             let RoutesError::Invalid(faults) = error else { panic!("{error}") };
@@ -138,7 +138,7 @@ fn a_file_cut_anywhere_is_read_or_refused_at_a_place_that_is_there() {
                 let (line, column) = fault.line.zip(fault.column).unwrap();
                 let found =
                     lines.get(line - 1).is_some_and(|line| column <= line.chars().count() + 1);
-                assert!(found, "{} cut at {cut}: {line}:{column}", path.display());
+                assert!(found, "{file} cut at {cut}: {line}:{column}");
             }
         }
     }

@@ -17,13 +17,14 @@
 //! ~ summary    a call has ended; `~ late EVENT`: its work goes on (`late`); `~ task EVENT`: of `tasks`
 //! + 30s        time passes
 //! ! hears {...}                            the server logs this on the stream of another filter
+//! ! cancels 1 local TEXT                   an operator cancels the call of this number in the filter
 //! ```
 //! The lines `^ = x e ~` are what comes out; `UPDATE_EXPECT=1` writes them anew. A transcript tells
 //! of calls ending only with `! summaries`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ use milepost::protocol::terminal::Terminal;
 
 use crate::core::checker::Checker;
 use crate::core::rig::from_file;
+use crate::support::sections::{Section, rewrite, section_files, sections};
 
 /// A filter, its clients and a clock that stands still unless told otherwise.
 pub(crate) struct Player {
@@ -193,6 +195,7 @@ impl Player {
                     let _ = writeln!(self.out, "={} {text}", stream.0);
                 }
             }
+            "cancels" => drop(self.filter.handle(self.now(), &text.parse().unwrap())),
             "summaries" => self.summaries = true,
             other => panic!("what is {other:?}?"),
         }
@@ -348,43 +351,37 @@ fn rest<'a>(player: &mut Player, lines: impl Iterator<Item = &'a str>) -> String
     out
 }
 
-/// Every transcript below `tests/data/golden`, by path.
-pub(crate) fn transcripts() -> Vec<(PathBuf, String)> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden");
-    let folders = std::fs::read_dir(golden).unwrap();
-    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
-    let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
-    paths.sort();
-    let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
-    paths.into_iter().map(read).collect()
+/// Every transcript of `tests/data/golden`.
+pub(crate) fn transcripts() -> Vec<Section> {
+    section_files("tests/data/golden").iter().flat_map(|file| sections(file)).collect()
 }
 
 /// Those in which each client stream has the server's stream to itself.
-pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = (PathBuf, String)> {
-    transcripts()
-        .into_iter()
-        .filter(|(path, _)| path.parent().is_none_or(|folder| !folder.ends_with("wire")))
+pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = Section> {
+    transcripts().into_iter().filter(|transcript| !transcript.key().starts_with("wire/"))
 }
 
 #[test]
 fn transcripts_come_out_as_they_are_written() {
     let mut wrong = Vec::new();
-    for (path, text) in transcripts() {
-        let played = std::panic::catch_unwind(|| replay(&text));
-        let played = played.unwrap_or_else(|_| panic!("in {}", path.display()));
-        if played == text {
+    for transcript in transcripts() {
+        let text = &transcript.text;
+        let played = std::panic::catch_unwind(|| replay(text));
+        let played = played.unwrap_or_else(|_| panic!("in {transcript}"));
+        if played == *text {
             continue;
         }
         if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&path, played).unwrap();
+            rewrite(&transcript.file, &transcript.name, &played);
             continue;
         }
         let at = text.lines().zip(played.lines()).position(|(a, b)| a != b);
         let line = at.unwrap_or_else(|| text.lines().count().min(played.lines().count()));
         wrong.push(format!(
-            "{}:{}\n  wrong:    {}\n  expected: {}",
-            path.display(),
-            line + 1,
+            "{}:{}: {}\n  wrong:    {}\n  expected: {}",
+            transcript.file,
+            transcript.line + 1 + line,
+            transcript.name,
             played.lines().nth(line).unwrap_or("(end)"),
             text.lines().nth(line).unwrap_or("(end)"),
         ));

@@ -1,5 +1,6 @@
 //! Documents, packages and examples name only things that exist.
 
+mod agents;
 mod architecture;
 mod compose;
 mod deploy;

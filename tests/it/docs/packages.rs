@@ -488,6 +488,43 @@ fn the_npm_launcher_finds_the_program_of_its_platform() {
     assert_eq!(output.status.code(), Some(127));
 }
 
+/// `python3 -m milepost` in a folder laid out as `pip install --target` does it; `None` without Python.
+fn module(folder: &Path) -> Option<Command> {
+    run_if_there("python3", &["--version"]).filter(|output| output.status.success())?;
+    let settings: Table = read("packaging/pypi/pyproject.toml").parse().unwrap();
+    let maturin = &settings["tool"]["maturin"];
+    let name = maturin["module-name"].as_str().unwrap();
+    let source = Path::new("packaging/pypi").join(maturin["python-source"].as_str().unwrap());
+    fs::create_dir_all(folder.join(name)).unwrap();
+    for file in ["__init__.py", "__main__.py"] {
+        let text = read(source.join(name).join(file).to_str().unwrap());
+        fs::write(folder.join(name).join(file), text).unwrap();
+    }
+    let mut command = Command::new("python3");
+    command.args(["-m", name]).env("PYTHONPATH", folder).current_dir("/");
+    Some(command)
+}
+
+#[test]
+fn the_module_of_the_wheel_becomes_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut command) = module(folder.path()) else { return };
+    let output = command.arg("--version").output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("milepost: the program milepost of this package"), "{error}");
+
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    std::os::unix::fs::symlink(MILEPOST, folder.path().join("bin/milepost")).unwrap();
+    let mut command = module(folder.path()).unwrap();
+    let mut session = Session::start(command.args(["wrap", "--", "sh", "-c", "cat; exit 7"]));
+    let line = r#"{"jsonrpc":"2.0","method":"notifications/é"}"#;
+    session.tell(line);
+    assert_eq!(session.line(), line);
+    let (rest, code, error) = session.finish();
+    assert_eq!((&*rest, code), ("", Some(7)), "{error}");
+}
+
 /// Licences that a program may be given to others under, with their notices, whatever its own is.
 const PERMISSIVE: [&str; 12] = [
     "0BSD",

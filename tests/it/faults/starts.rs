@@ -1,7 +1,7 @@
 //! Servers with which no session can begin: each client is told so.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -24,8 +24,8 @@ const EVENTS: (&str, &str) = ("accept", "application/json, text/event-stream");
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// What a client is told that would begin a session.
-fn begin(client: Transport, server: &Server) -> String {
-    let route = format!("{}\n{IMPATIENT}", server.route());
+fn begin(client: Transport, server: &Server, keys: &str) -> String {
+    let route = format!("{}\n{keys}", server.route());
     if client == Stdio {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
@@ -61,7 +61,13 @@ fn begin(client: Transport, server: &Server) -> String {
 /// The client gets an error, whatever it speaks.
 #[track_caller]
 fn check(client: Transport, server: &Server) {
-    let told = begin(client, server);
+    check_with(client, server, "");
+}
+
+/// The same with keys for the route.
+#[track_caller]
+fn check_with(client: Transport, server: &Server, keys: &str) {
+    let told = begin(client, server, keys);
     match serde_json::from_str::<Value>(&told) {
         // The answer to a GET has no id.
         Ok(message) if client == Sse && message.get("id").is_none() => {
@@ -90,7 +96,7 @@ pub(super) fn is_a_black_hole(client: Transport, server: Transport) {
         })
         .collect();
     let address = address.as_socket().unwrap();
-    check(client, &Server::elsewhere(server, format!("http://{address}")));
+    check_with(client, &Server::elsewhere(server, format!("http://{address}")), IMPATIENT);
     drop(fill);
 }
 
@@ -124,11 +130,14 @@ pub(super) fn speaks_another_type(client: Transport, server: Transport) {
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\nconnection: close\r\n\r\n\
                   <html>Hi</html>",
             );
+            // What has not been read would reset the connection before the page is read.
+            let _ = stream.shutdown(Shutdown::Write);
+            thread::spawn(move || stream.read_to_end(&mut Vec::new()));
         }
     });
     let server_of = Server::elsewhere(server, format!("http://{address}"));
     if client == server {
-        assert_eq!(begin(client, &server_of), "<html>Hi</html>");
+        assert_eq!(begin(client, &server_of, ""), "<html>Hi</html>");
     } else {
         check(client, &server_of);
     }

@@ -5,7 +5,6 @@ mod bridge;
 pub(crate) mod direct;
 mod fleet;
 mod heap;
-mod hyper_engine;
 mod listeners;
 pub(crate) mod raw;
 mod recording;

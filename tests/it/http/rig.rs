@@ -49,27 +49,6 @@ pub(crate) fn chunked(body: impl AsRef<[u8]>) -> Vec<u8> {
     text
 }
 
-/// Set where servers are reached by hyper over HTTP/1.1, and not by Milepost's own engine.
-pub(crate) const HYPER_ENGINE: &str = "MILEPOST_TEST_HYPER_ENGINE";
-
-/// A route file with the engine that this process tests.
-pub(crate) fn with_engine(file: &str) -> String {
-    if std::env::var_os(HYPER_ENGINE).is_none() {
-        return file.to_owned();
-    }
-    let (mut text, mut is_said) = (String::new(), false);
-    for line in file.lines() {
-        is_said &= line != "[[route]]";
-        let is_http = line.starts_with("upstream.url") || line.starts_with("upstream.sse");
-        if is_http && !std::mem::replace(&mut is_said, true) {
-            text += "upstream.engine = \"hyper\"\n";
-        }
-        text += line;
-        text += "\n";
-    }
-    text
-}
-
 /// Numbers everything that clients say and are told.
 static ORDER: AtomicUsize = AtomicUsize::new(0);
 
@@ -178,7 +157,6 @@ impl Rig {
         asked: mpsc::UnboundedReceiver<Asked>,
         refuses: Arc<AtomicBool>,
     ) -> Self {
-        let file = &with_engine(file);
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let records = Records::new(file);
@@ -192,7 +170,6 @@ impl Rig {
     /// This route file holds from now on; how many routes have another server.
     #[track_caller]
     pub(crate) fn take(&mut self, file: &str) -> usize {
-        let file = &with_engine(file);
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let prepared = self.proxy.prepare(&routes, &DurationStore::default()).unwrap();

@@ -52,51 +52,59 @@ fn check_xml(file: &Path) {
 
 #[test]
 fn the_defects_of_a_server_are_named_in_its_revision() {
-    let server = example("kuzumem");
-    let server = [server.as_str(), "--variant", "k1", "--pace", "10ms"];
-    let args = ["--call", "pagerank", "--revision", "2025-06-18", "--"];
-    let (code, report) = judged(&[&args[..], &server].concat());
-    assert_eq!(code, Some(1));
-    let faults = ["server-answers", "server-standard-output", "server-method", "server-no-token"];
-    let faults = faults.map(|id| format!("{id}@2025-06-18"));
-    assert_eq!(ids(&report, "failed"), faults);
-    assert_eq!(report["passed"], false);
-    // `doctor` has the same suite.
-    let args = [&["doctor", "--suite", "--json"], &args[..], &server].concat();
-    let output = milepost().args(args).stdin(Stdio::null()).output().unwrap();
-    let suite: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(output.status.code(), code);
-    for outcome in ["passed", "failed", "not assessed"] {
-        assert_eq!(ids(&suite, outcome), ids(&report, outcome));
-    }
+    crate::support::within_tries(|| {
+        let server = example("kuzumem");
+        let server = [server.as_str(), "--variant", "k1", "--pace", "10ms"];
+        let args = ["--call", "pagerank", "--revision", "2025-06-18", "--"];
+        let (code, report) = judged(&[&args[..], &server].concat());
+        assert_eq!(code, Some(1));
+        let faults =
+            ["server-answers", "server-standard-output", "server-method", "server-no-token"];
+        let faults = faults.map(|id| format!("{id}@2025-06-18"));
+        assert_eq!(ids(&report, "failed"), faults);
+        assert_eq!(report["passed"], false);
+        // `doctor` has the same suite.
+        let args = [&["doctor", "--suite", "--json"], &args[..], &server].concat();
+        let output = milepost().args(args).stdin(Stdio::null()).output().unwrap();
+        let suite: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), code);
+        for outcome in ["passed", "failed", "not assessed"] {
+            assert_eq!(ids(&suite, outcome), ids(&report, outcome));
+        }
+    });
 }
 
 #[test]
 fn a_server_behind_the_proxy_passes_in_each_revision() {
-    let server = example("kuzumem");
-    let server = [MILEPOST, "wrap", "--", &server, "--variant", "k1", "--pace", "10ms"];
-    let (code, report) = judged(&[&["--call", "pagerank", "--"][..], &server].concat());
-    assert_eq!(ids(&report, "failed"), [""; 0], "{report}");
-    assert_eq!(code, Some(0));
-    for date in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
-        let id = format!("server-token@{date}");
-        assert!(ids(&report, "passed").contains(&id.as_str()), "{report}");
-    }
+    crate::support::within_tries(|| {
+        let server = example("kuzumem");
+        let server = [MILEPOST, "wrap", "--", &server, "--variant", "k1", "--pace", "10ms"];
+        let (code, report) = judged(&[&["--call", "pagerank", "--"][..], &server].concat());
+        assert_eq!(ids(&report, "failed"), [""; 0], "{report}");
+        assert_eq!(code, Some(0));
+        for date in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+            let id = format!("server-token@{date}");
+            assert!(ids(&report, "passed").contains(&id.as_str()), "{report}");
+        }
+    });
 }
 
 #[test]
 fn a_server_over_http_is_judged_by_the_chosen_scenarios() {
-    let server = Server::start("scout", &["--pace", "120ms"]);
-    let only = ["--only", "server-value-rises,server-stream", "--only", "server-standard-output"];
-    let args = ["--call", "run_materialization", "--once", "--revision", "2025-11-25"];
-    let (code, report) = judged(&[&only[..], &args, &[server.url()]].concat());
-    assert_eq!(code, Some(1));
-    assert_eq!(
-        ids(&report, "failed"),
-        ["server-value-rises@2025-11-25", "server-stream@2025-11-25"]
-    );
-    assert_eq!(ids(&report, "not assessed"), ["server-standard-output@2025-11-25"]);
-    assert_eq!(report["results"].as_array().unwrap().len(), 3);
+    crate::support::within_tries(|| {
+        let server = Server::start("scout", &["--pace", "120ms"]);
+        let only =
+            ["--only", "server-value-rises,server-stream", "--only", "server-standard-output"];
+        let args = ["--call", "run_materialization", "--once", "--revision", "2025-11-25"];
+        let (code, report) = judged(&[&only[..], &args, &[server.url()]].concat());
+        assert_eq!(code, Some(1));
+        assert_eq!(
+            ids(&report, "failed"),
+            ["server-value-rises@2025-11-25", "server-stream@2025-11-25"]
+        );
+        assert_eq!(ids(&report, "not assessed"), ["server-standard-output@2025-11-25"]);
+        assert_eq!(report["results"].as_array().unwrap().len(), 3);
+    });
 }
 
 #[test]
@@ -111,42 +119,45 @@ fn without_a_call_nothing_is_claimed_of_progress() {
 
 #[test]
 fn the_files_for_other_tools_have_the_same_failures() {
-    let folder = tempfile::tempdir().unwrap();
-    let (junit, sarif) = (folder.path().join("j.xml"), folder.path().join("s.sarif"));
-    let server = example("kuzumem");
-    let (junit_name, sarif_name) = (junit.to_str().unwrap(), sarif.to_str().unwrap());
-    let output = check_progress(&[
-        "--call",
-        "pagerank",
-        "--once",
-        "--revision",
-        "2025-06-18",
-        "--junit",
-        junit_name,
-        "--sarif",
-        sarif_name,
-        "--",
-        &server,
-        "--variant",
-        "k1",
-        "--pace",
-        "10ms",
-    ]);
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\n  failed        server-method            MUST "), "{text}");
-    let (junit_file, junit) = (junit.clone(), fs::read_to_string(junit).unwrap());
-    assert_eq!(junit.matches("<testsuite ").count(), 2, "{junit}");
-    assert_eq!(junit.matches("</testcase>").count() + junit.matches("\"/>\n").count(), 19);
-    assert_eq!(junit.matches("<failure ").count(), 3, "{junit}");
-    check_xml(&junit_file);
-    let sarif: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
-    check_schema("sarif-2.1.0.json", &sarif);
-    assert_eq!(sarif["version"], "2.1.0");
-    let results = sarif["runs"][0]["results"].as_array().unwrap();
-    let faults: Vec<&Value> = results.iter().filter(|result| result["level"] == "error").collect();
-    assert_eq!(faults.len(), 3, "{faults:?}");
-    assert_eq!(faults[2]["partialFingerprints"]["scenario/v1"], "server-method@2025-06-18");
+    crate::support::within_tries(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (junit, sarif) = (folder.path().join("j.xml"), folder.path().join("s.sarif"));
+        let server = example("kuzumem");
+        let (junit_name, sarif_name) = (junit.to_str().unwrap(), sarif.to_str().unwrap());
+        let output = check_progress(&[
+            "--call",
+            "pagerank",
+            "--once",
+            "--revision",
+            "2025-06-18",
+            "--junit",
+            junit_name,
+            "--sarif",
+            sarif_name,
+            "--",
+            &server,
+            "--variant",
+            "k1",
+            "--pace",
+            "10ms",
+        ]);
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("\n  failed        server-method            MUST "), "{text}");
+        let (junit_file, junit) = (junit.clone(), fs::read_to_string(junit).unwrap());
+        assert_eq!(junit.matches("<testsuite ").count(), 2, "{junit}");
+        assert_eq!(junit.matches("</testcase>").count() + junit.matches("\"/>\n").count(), 19);
+        assert_eq!(junit.matches("<failure ").count(), 3, "{junit}");
+        check_xml(&junit_file);
+        let sarif: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
+        check_schema("sarif-2.1.0.json", &sarif);
+        assert_eq!(sarif["version"], "2.1.0");
+        let results = sarif["runs"][0]["results"].as_array().unwrap();
+        let faults: Vec<&Value> =
+            results.iter().filter(|result| result["level"] == "error").collect();
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert_eq!(faults[2]["partialFingerprints"]["scenario/v1"], "server-method@2025-06-18");
+    });
 }
 
 #[test]
@@ -197,16 +208,20 @@ fn each_example_has_its_defects_and_none_behind_the_proxy() {
         ("builder", "", "build", &[]),
     ];
     at_once(&cases, |(name, options, call, defects)| {
-        let server = example(name);
-        let server: Vec<&str> = [&*server].into_iter().chain(options.split_whitespace()).collect();
-        let args = ["--call", call, "--once", "--revision", "2025-06-18", "--"];
-        let (_, report) = judged(&[&args[..], &server].concat());
-        let mut found = ids(&report, "failed");
-        // Whether two messages come in one read is chance.
-        found.retain(|id| !id.starts_with("server-before-answer"));
-        let expected: Vec<String> = defects.iter().map(|id| format!("{id}@2025-06-18")).collect();
-        assert_eq!(found, expected, "{name}");
-        let (code, report) = judged(&[&args[..], &[MILEPOST, "wrap", "--"], &server].concat());
-        assert_eq!((code, ids(&report, "failed")), (Some(0), vec![]), "{name}: {report}");
+        crate::support::within_tries(|| {
+            let server = example(name);
+            let server: Vec<&str> =
+                [&*server].into_iter().chain(options.split_whitespace()).collect();
+            let args = ["--call", call, "--once", "--revision", "2025-06-18", "--"];
+            let (_, report) = judged(&[&args[..], &server].concat());
+            let mut found = ids(&report, "failed");
+            // Whether two messages come in one read is chance.
+            found.retain(|id| !id.starts_with("server-before-answer"));
+            let expected: Vec<String> =
+                defects.iter().map(|id| format!("{id}@2025-06-18")).collect();
+            assert_eq!(found, expected, "{name}");
+            let (code, report) = judged(&[&args[..], &[MILEPOST, "wrap", "--"], &server].concat());
+            assert_eq!((code, ids(&report, "failed")), (Some(0), vec![]), "{name}: {report}");
+        })
     });
 }

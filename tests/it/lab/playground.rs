@@ -14,29 +14,33 @@ fn tried(args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn both_sides_of_a_call_are_shown() {
-    let call = r#"*tools/call*) sleep 0.3; say '{"jsonrpc":"2.0","method":"tools/progress","params":{"id":2,"content":[{"type":"text","text":"reading"}]}}'; sleep 0.3; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
-    let server = shell(&[HANDSHAKE, call].concat());
-    let (code, out, error) = tried(&["--call", "t", "--", "sh", "-c", &server]);
-    assert_eq!(code, Some(0), "{out}{error}");
-    assert!(out.starts_with("Tools: t\n"), "{out}");
-    let sent =
-        out.find("server sends  {\"jsonrpc\":\"2.0\",\"method\":\"tools/progress\"").unwrap();
-    let got = out
-        .find("client gets   {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"")
-        .unwrap();
-    assert!(sent < got && out[got..].contains("repaired: dialect"), "{out}");
-    assert!(out[got..].contains("\"result\":{\"content\":[]}"), "{out}");
-    // Nobody can be asked here.
-    let (code, out, _) = tried(&["--", "sh", "-c", &server]);
-    assert!(code == Some(0) && out.contains("`--call NAME"), "{out}");
-    let (code, _, error) = tried(&["--call", "tt", "--", "sh", "-c", &server]);
-    assert!(code == Some(2) && error.contains("did you mean \"t\"?"), "{error}");
+    crate::support::within_tries(|| {
+        let call = r#"*tools/call*) sleep 0.3; say '{"jsonrpc":"2.0","method":"tools/progress","params":{"id":2,"content":[{"type":"text","text":"reading"}]}}'; sleep 0.3; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+        let server = shell(&[HANDSHAKE, call].concat());
+        let (code, out, error) = tried(&["--call", "t", "--", "sh", "-c", &server]);
+        assert_eq!(code, Some(0), "{out}{error}");
+        assert!(out.starts_with("Tools: t\n"), "{out}");
+        let sent =
+            out.find("server sends  {\"jsonrpc\":\"2.0\",\"method\":\"tools/progress\"").unwrap();
+        let got = out
+            .find("client gets   {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"")
+            .unwrap();
+        assert!(sent < got && out[got..].contains("repaired: dialect"), "{out}");
+        assert!(out[got..].contains("\"result\":{\"content\":[]}"), "{out}");
+        // Nobody can be asked here.
+        let (code, out, _) = tried(&["--", "sh", "-c", &server]);
+        assert!(code == Some(0) && out.contains("`--call NAME"), "{out}");
+        let (code, _, error) = tried(&["--call", "tt", "--", "sh", "-c", &server]);
+        assert!(code == Some(2) && error.contains("did you mean \"t\"?"), "{error}");
+    });
 }
 
 #[test]
 fn a_server_at_an_address_is_reached_too() {
-    let server = crate::support::server::Server::start("scout", &["--pace", "60ms"]);
-    let (code, out, error) = tried(&["--call", "run_materialization", server.url()]);
-    assert_eq!(code, Some(0), "{out}{error}");
-    assert!(out.contains("client gets   "), "{out}");
+    crate::support::within_tries(|| {
+        let server = crate::support::server::Server::start("scout", &["--pace", "60ms"]);
+        let (code, out, error) = tried(&["--call", "run_materialization", server.url()]);
+        assert_eq!(code, Some(0), "{out}{error}");
+        assert!(out.contains("client gets   "), "{out}");
+    });
 }

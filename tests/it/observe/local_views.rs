@@ -80,6 +80,18 @@ impl User {
         session
     }
 
+    /// `tap` once it watches something, and what it says then: a process that has just begun may not be found at once.
+    fn watching(&self, args: &[&str]) -> (Kept, Receiver<String>, Receiver<String>, String) {
+        let mut found = None;
+        until("something is watched", || {
+            let (child, lines, said) = self.tap(args);
+            let first = said.recv_timeout(STUCK).unwrap();
+            found = first.contains("watching").then_some((child, lines, said, first));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     fn tap(&self, args: &[&str]) -> (Kept, Receiver<String>, Receiver<String>) {
         let mut command = self.command();
         command.arg("tap").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -118,6 +130,33 @@ fn up_to(lines: &Receiver<String>, part: &str) -> Vec<String> {
             return seen;
         }
     }
+}
+
+#[test]
+fn a_call_is_cancelled_by_its_number() {
+    let user = User::new();
+    let mut session = user.busy(&[]);
+    let cancel = |args: &[&str]| {
+        let output = user.command().arg("cancel").args(args).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = cancel(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("say which call to cancel") && said.contains("python3"), "{said}");
+    let (code, said) = cancel(&["4000"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no open call has the number 4000"), "{said}");
+    let (code, said) = cancel(&["last", "--reason", "it hangs"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("cancelled call "), "{said}");
+    // Heartbeats may come before.
+    while !session.line().contains("cancelled by an operator: it hangs") {}
+    let (code, said) = cancel(&["last"]);
+    assert_eq!(code, Some(1), "{said}");
+    // The answer comes after all, and goes to nobody.
+    fs::write(user.done(), "").unwrap();
+    assert_eq!(session.finish().1, Some(0));
 }
 
 #[test]
@@ -186,8 +225,7 @@ fn tap_without_an_address_shows_all_that_runs_and_what_begins() {
     );
     let mut first = user.busy(&[]);
     until("there is a socket", || user.sockets().len() == 1);
-    let (mut child, lines, said) = user.tap(&[]);
-    let watching = said.recv_timeout(STUCK).unwrap();
+    let (mut child, lines, said, watching) = user.watching(&[]);
     assert!(watching.starts_with("milepost: watching wrap python3, until"), "{watching}");
     let mut second = user.busy(&[]);
     up_to(&said, "watching wrap python3 too");
@@ -217,8 +255,7 @@ fn a_serve_with_an_admin_table_is_found_too() {
     let mut serve = user.command();
     let mut serve = Kept(serve.arg("serve").arg(&file).stderr(Stdio::null()).spawn().unwrap());
     until("there is a socket", || user.sockets().len() == 1);
-    let (mut child, _, said) = user.tap(&["--route", "/a"]);
-    let watching = said.recv_timeout(STUCK).unwrap();
+    let (mut child, _, _said, watching) = user.watching(&["--route", "/a"]);
     assert!(watching.starts_with("milepost: watching serve 127.0.0.1:"), "{watching}");
     signal("TERM", serve.0.id());
     assert_eq!(wait(&mut serve.0, STUCK).unwrap().code(), Some(0));
@@ -242,13 +279,19 @@ fn ls_lists_each_process_with_its_server_and_its_open_calls() {
     assert_eq!(listed(), json!([]));
     let mut session = user.busy(&[]);
     until("there is a socket", || user.sockets().len() == 1);
-    let found = listed();
+    // One that takes long to say what it is is left out.
+    let mut found = json!([]);
+    until("it is listed", || {
+        found = listed();
+        found != json!([])
+    });
     assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
     assert_eq!((&found[0]["kind"], &found[0]["pid"]), (&json!("wrap"), &json!(session.pid())));
     let routes = json!([{ "route": "python3", "server": "factory", "open": 1 }]);
     assert_eq!((&found[0]["open"], &found[0]["routes"]), (&json!(1), &routes));
-    let text = ls(&[]);
-    assert!(text.lines().any(|line| line.starts_with("wrap     factory  ")), "{text}");
+    until("it is listed for people", || {
+        ls(&[]).lines().any(|line| line.starts_with("wrap     factory  "))
+    });
     // A stopped process accepts connections, and never answers.
     signal("STOP", session.pid());
     assert_eq!(listed(), json!([]));
@@ -310,8 +353,13 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
 fn wrap_serves_the_live_page_to_who_has_the_link() {
     let user = User::new();
     let session = user.busy(&["--page", "--no-socket"]);
-    let said = session.stderr();
-    let (_, link) = said.split_once("page=\"http://").unwrap_or_else(|| panic!("{said}"));
+    let link = || {
+        let said = session.stderr();
+        let (_, link) = said.split_once("page=\"http://")?;
+        link.contains('\n').then(|| link.to_owned())
+    };
+    until("it says where its page is", || link().is_some());
+    let link = link().unwrap();
     let link = link.split_whitespace().next().unwrap().trim_matches('"');
     let (address, token) = link.split_once("/#token=").unwrap();
     assert!(address.starts_with("127.0.0.1:") && token.len() == 32, "{link}");
@@ -321,11 +369,13 @@ fn wrap_serves_the_live_page_to_who_has_the_link() {
     };
     assert_eq!(get("/", &[]).0, 200);
     assert_eq!(get("/calls", &[]).0, 401);
-    let (status, calls) = get("/calls", &[("authorization", &format!("Bearer {token}"))]);
-    assert_eq!(status, 200);
-    let calls: Value = serde_json::from_str(&calls).unwrap();
-    assert_eq!(calls["routes"][0]["server"], "factory", "{calls}");
-    let open = calls["calls"].as_array().unwrap().iter().find(|call| call["ended"].is_null());
-    assert_eq!(open.unwrap()["message"], "linking");
+    until("the page has the open call", || {
+        let (status, calls) = get("/calls", &[("authorization", &format!("Bearer {token}"))]);
+        assert_eq!(status, 200);
+        let calls: Value = serde_json::from_str(&calls).unwrap();
+        let open = calls["calls"].as_array().unwrap().iter().find(|call| call["ended"].is_null());
+        calls["routes"][0]["server"] == "factory"
+            && open.is_some_and(|open| open["message"] == "linking")
+    });
     assert!(user.sockets().is_empty());
 }

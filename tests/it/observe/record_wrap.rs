@@ -225,7 +225,10 @@ fn save_dialect(file: &Path, pointer: &str) {
         "[[route]]\npath = \"/a\"\nupstream.demo = true\ndialects = [\"defaults\", \"own\"]\n\
          [[dialect]]\nname = \"own\"\nmethod = \"acme/tick\"\nprogress = \"{pointer}\"\n"
     );
-    fs::write(file, text).unwrap();
+    // Who watches the file never finds half of it.
+    let whole = file.with_extension("new");
+    fs::write(&whole, text).unwrap();
+    fs::rename(whole, file).unwrap();
 }
 
 #[test]

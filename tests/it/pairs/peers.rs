@@ -146,7 +146,7 @@ fn a_second_get_harms_nothing() {
 #[test]
 fn a_client_that_vanishes_leaves_no_child() {
     for client in ALL {
-        let keys = "upstream.idle_timeout = \"1s\"\nkeep_alive = \"100ms\"";
+        let keys = "upstream.idle_timeout = \"5s\"\nkeep_alive = \"100ms\"";
         let mut pair = Pair::with(client, Stdio, keys);
         let mut client = pair.client();
         client.call(1, "t");

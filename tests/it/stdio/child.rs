@@ -24,14 +24,13 @@ use tokio::{
     time::timeout,
 };
 
+use crate::support::STUCK;
+
 /// For a server that is to use up its grace.
 const SHORT: Grace = Grace { exit: Duration::from_millis(100), term: Duration::from_millis(100) };
 
-/// For one that is not: far less than the test would otherwise take.
-const LONG: Grace = Grace { exit: Duration::from_secs(30), term: Duration::from_secs(30) };
-
-/// How long anything may take on a busy machine before a test calls it stuck.
-const STUCK: Duration = Duration::from_secs(20);
+/// For one that is not: more than a test waits.
+const LONG: Grace = Grace { exit: Duration::from_secs(300), term: Duration::from_secs(300) };
 
 /// The program that runs `script`.
 fn sh(script: &str) -> Program {
@@ -168,11 +167,8 @@ fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
         .stderr(open())
         .spawn()
         .expect("this program starts");
-    let mut status = None;
-    until(|| {
-        status = test.try_wait().expect("its status");
-        status.is_some()
-    });
+    // Its own waits end before.
+    let status = crate::support::wait(&mut test, 3 * STUCK);
     let said = fs::read_to_string(&said).expect("a file");
     assert!(status.is_some_and(|it| it.success()) && said.contains("1 passed"), "{said}");
 }
@@ -275,6 +271,8 @@ fn a_stopped_server_is_killed() {
     run(async {
         let mut server = Server::sh("echo; kill -STOP $$");
         server.line().await;
+        let pid = server.child.id();
+        until(|| Stat::of(pid).is_some_and(|stat| stat.state == "T"));
         assert_eq!(server.shut_down(SHORT).await, Exit::Signal(9));
     });
 }
@@ -320,7 +318,7 @@ fn a_grandchild_that_ignores_sigterm_is_killed() {
 fn a_sweep_that_finds_nobody_takes_no_time() {
     run(async {
         let mut took = Vec::new();
-        for _ in 0..5 {
+        for _ in 0..20 {
             let begin = Instant::now();
             Server::sh("exit").shut_down(LONG).await;
             took.push(begin.elapsed());
@@ -386,8 +384,12 @@ fn a_killed_server_leaves_nobody_in_any_group() {
 #[test]
 fn an_orphan_that_ends_while_the_server_runs_is_reaped() {
     alone("an_orphan_that_ends_while_the_server_runs_is_reaped", async {
-        let mut server = Server::sh("(setsid sleep 0.05 & echo $!); (sleep 0.1 & echo $!); cat");
+        let mut server = Server::sh(
+            "one=$(setsid sleep 1000 >/dev/null & echo $!); other=$(sleep 1000 >/dev/null & echo $!)
+            echo $one; echo $other; read line; kill $one $other; cat",
+        );
         let orphans = [server.pid("sleep").await, server.pid("sleep").await];
+        server.stdin.write_all(b"\n").await.expect("stdin is open");
         let wait = async {
             server.child.wait().await;
         };

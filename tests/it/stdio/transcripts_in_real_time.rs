@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::core::transcripts::{duration, transcripts_of_one_client, unprintable};
+use crate::support::sections::Section;
 
 /// How long a line may take from one end to the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,9 +29,8 @@ fn flags(text: &str) -> Option<Vec<String>> {
             let (key, value) = setting.split_once('=')?;
             match (key, value) {
                 ("heartbeat", "off") => flags.push("--no-heartbeat".to_owned()),
-                ("keep-original" | "words-in-2024" | "estimate", "on") => {
-                    flags.push(format!("--{key}"));
-                }
+                ("keep-original" | "estimate", "on") => flags.push(format!("--{key}")),
+                ("words-in-2024", "off") => flags.push("--words-in-2024=off".to_owned()),
                 ("dialects", names) => {
                     let names =
                         names.split(',').flat_map(|name| ["--dialect".to_owned(), name.to_owned()]);
@@ -124,7 +124,7 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
         }
     }
     // What still waits for its guard comes out before this.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(300));
     drop((client, server));
     told.extend(client_reads.iter());
     proxy.wait().unwrap();
@@ -134,18 +134,19 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
 #[test]
 fn transcripts_come_out_the_same_through_the_process() {
     let folder = tempfile::tempdir().unwrap();
-    let fit: Vec<(String, String, Vec<String>)> = transcripts_of_one_client()
-        .filter(|(_, text)| is_robust(text))
-        .filter_map(|(path, text)| Some((path.display().to_string(), flags(&text)?, text)))
-        .map(|(path, flags, text)| (path, text, flags))
+    let fit: Vec<(Section, Vec<String>)> = transcripts_of_one_client()
+        .filter(|transcript| is_robust(&transcript.text))
+        .filter_map(|transcript| Some((flags(&transcript.text)?, transcript)))
+        .map(|(flags, transcript)| (transcript, flags))
         .collect();
     assert!(fit.len() > 10, "{}", fit.len());
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((path, text, flags)) = fit.get(next.fetch_add(1, Ordering::Relaxed))
+                while let Some((transcript, flags)) = fit.get(next.fetch_add(1, Ordering::Relaxed))
                 {
+                    let text = &transcript.text;
                     let expected: Vec<&str> = text
                         .lines()
                         .filter_map(|line| line.strip_prefix("= "))
@@ -153,7 +154,7 @@ fn transcripts_come_out_the_same_through_the_process() {
                         .collect();
                     let mut told = Vec::new();
                     // A busy machine may sleep through a time of the gate; it does not do so always.
-                    for attempt in 0..3 {
+                    for attempt in 0..6 {
                         let own = tempfile::tempdir_in(folder.path()).unwrap();
                         told = play(own.path(), &format!("try-{attempt}"), text, flags);
                         // Calls that a transcript leaves open are answered when the server ends.
@@ -164,7 +165,7 @@ fn transcripts_come_out_the_same_through_the_process() {
                             break;
                         }
                     }
-                    assert_eq!(told, expected, "{path}");
+                    assert_eq!(told, expected, "{transcript}");
                 }
             });
         }

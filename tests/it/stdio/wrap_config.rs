@@ -35,7 +35,7 @@ path = "/report"
 upstream.command = ["sh", "-c", '''
     read -r _
     echo '{"jsonrpc":"2.0","method":"acme/status","params":{"id":1,"text":"{\"pct\":40}"}}'
-    sleep 0.2
+    sleep 1
     echo '{"jsonrpc":"2.0","id":1,"result":{}}'
 ''']
 dialects = ["defaults", "acme"]
@@ -150,7 +150,7 @@ fn a_route_may_lead_to_an_address() {
     assert!(out.contains("cannot connect to 127.0.0.1:1"), "{out}");
     let line =
         r#"{"jsonrpc":"2.0","method":"acme/status","params":{"id":1,"text":"{\"pct\":40}"}}"#;
-    let server = format!("read -r _; echo '{line}'; sleep 0.2");
+    let server = format!("read -r _; echo '{line}'; sleep 1");
     let (_, out, error) = wrap(&["--route", "/remote", "--", "sh", "-c", &server]);
     assert!(out.contains(PROGRESS), "{out}{error}");
 }

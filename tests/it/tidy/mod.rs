@@ -1,6 +1,7 @@
 //! The rules of the house, as far as a test can hold them.
 
 mod shape;
+mod test_data;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -424,7 +425,7 @@ fn imports_stand_in_one_order() {
 fn every_reason_and_repair_is_explained_and_shown() {
     let documents = std::fs::read_to_string(root().join("docs/verdicts.md")).unwrap();
     let transcripts: String =
-        crate::core::transcripts::transcripts().into_iter().map(|(_, text)| text).collect();
+        crate::core::transcripts::transcripts().into_iter().map(|one| one.text).collect();
     // Those that no transcript can show: they need bytes on a line, a large message or a fault.
     let elsewhere = [Reason::Noise, Reason::TooLong, Reason::FailedOpen];
     for reason in Reason::ALL {

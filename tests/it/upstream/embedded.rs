@@ -18,23 +18,25 @@ fn count(lines: &[String], what: &str) -> usize {
 
 #[test]
 fn a_legacy_server_reports_through_embed_stdio() {
-    let words = [&*example("kuzumem"), "--generation", "k1", "--pace", "60ms"];
-    let mut session = Session::start(Command::new(example("embed-stdio")).args(words));
-    let mut checker = Checker::default();
-    checker.client_said(INITIALIZE);
-    session.tell(INITIALIZE);
-    checker.client_told(&session.line());
-    let call = request(&json!(1), DEPENDENCIES, &json!({}));
-    checker.client_said(&call);
-    session.tell(&call);
-    let lines = session.lines_until(r#""result""#);
-    lines.iter().for_each(|line| checker.client_told(line));
-    assert!(count(&lines, r#""progressToken":"t""#) >= 3, "{lines:?}");
-    // The server gets the end of the input, and its last answer is forwarded.
-    session.tell(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
-    let (rest, code, error) = session.finish();
-    assert!(rest.contains(r#""id":2,"#), "{rest} {error}");
-    assert_eq!(code, Some(0), "{error}");
+    crate::support::within_tries(|| {
+        let words = [&*example("kuzumem"), "--generation", "k1", "--pace", "60ms"];
+        let mut session = Session::start(Command::new(example("embed-stdio")).args(words));
+        let mut checker = Checker::default();
+        checker.client_said(INITIALIZE);
+        session.tell(INITIALIZE);
+        checker.client_told(&session.line());
+        let call = request(&json!(1), DEPENDENCIES, &json!({}));
+        checker.client_said(&call);
+        session.tell(&call);
+        let lines = session.lines_until(r#""result""#);
+        lines.iter().for_each(|line| checker.client_told(line));
+        assert!(count(&lines, r#""progressToken":"t""#) >= 3, "{lines:?}");
+        // The server gets the end of the input, and its last answer is forwarded.
+        session.tell(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
+        let (rest, code, error) = session.finish();
+        assert!(rest.contains(r#""id":2,"#), "{rest} {error}");
+        assert_eq!(code, Some(0), "{error}");
+    });
 }
 
 #[test]
@@ -57,18 +59,20 @@ fn policy() -> String {
 /// Without the policy the first heartbeat comes after two seconds, and nobody knows `acme/status`.
 #[test]
 fn embed_stdio_has_the_settings_of_a_policy_file() {
-    let server = r#"
+    crate::support::within_tries(|| {
+        let server = r#"
         read -r _; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}'
         read -r _; sleep 1.5; echo '{"jsonrpc":"2.0","method":"acme/status","params":{"call":1,"pct":40,"words":"half"}}'
         sleep 0.4; echo '{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'"#;
-    let words = ["--policy", &*policy(), "sh", "-c", server];
-    let mut session = Session::start(Command::new(example("embed-stdio")).args(words));
-    session.tell(INITIALIZE);
-    session.line();
-    session.tell(&request(&json!(1), "scan", &json!({})));
-    let lines = session.lines_until(r#""result""#);
-    assert_eq!(count(&lines, r#""progressToken":"t""#), 2, "{lines:?}");
-    assert!(lines[1].contains(r#""progress":40,"total":100,"message":"half""#), "{lines:?}");
+        let words = ["--policy", &*policy(), "sh", "-c", server];
+        let mut session = Session::start(Command::new(example("embed-stdio")).args(words));
+        session.tell(INITIALIZE);
+        session.line();
+        session.tell(&request(&json!(1), "scan", &json!({})));
+        let lines = session.lines_until(r#""result""#);
+        assert_eq!(count(&lines, r#""progressToken":"t""#), 2, "{lines:?}");
+        assert!(lines[1].contains(r#""progress":40,"total":100,"message":"half""#), "{lines:?}");
+    });
 }
 
 #[test]
@@ -86,27 +90,31 @@ fn embed_stdio_says_what_is_wrong_in_a_policy_file() {
 
 #[test]
 fn embed_http_has_the_settings_of_a_policy_file() {
-    let silent = Server::start("silent", &[]);
-    let heartbeats = |options: &[&str]| {
-        let client = Client::open("embed-http", &[&[silent.address()], options].concat());
-        client.messages(json!(1), "sleep", json!({ "seconds": 1.6 })).len() - 1
-    };
-    assert_eq!(heartbeats(&[]), 0);
-    assert_eq!(heartbeats(&["--policy", &policy()]), 1);
+    crate::support::within_tries(|| {
+        let silent = Server::start("silent", &[]);
+        let heartbeats = |options: &[&str]| {
+            let client = Client::open("embed-http", &[&[silent.address()], options].concat());
+            client.messages(json!(1), "sleep", json!({ "seconds": 1.6 })).len() - 1
+        };
+        assert_eq!(heartbeats(&[]), 0);
+        assert_eq!(heartbeats(&["--policy", &policy()]), 1);
+    });
 }
 
 #[test]
 fn a_legacy_server_reports_through_embed_http() {
-    let kuzumem = Server::start("kuzumem", &["--generation", "k5", "--pace", "60ms"]);
-    let client = Client::open("embed-http", &[kuzumem.address()]);
-    let mut checker = Checker::default();
-    checker.client_said(&request(&json!(20), DEPENDENCIES, &json!({})));
-    let messages = client.messages(json!(20), DEPENDENCIES, json!({}));
-    let texts: Vec<String> = messages.iter().map(|(_, message)| message.to_string()).collect();
-    texts.iter().for_each(|text| checker.client_told(text));
-    assert!(count(&texts, r#""progressToken":"t""#) >= 3, "{texts:?}");
-    let (_, last) = messages.last().unwrap();
-    assert!(last["id"] == 20 && last["result"].is_object(), "{last}");
+    crate::support::within_tries(|| {
+        let kuzumem = Server::start("kuzumem", &["--generation", "k5", "--pace", "60ms"]);
+        let client = Client::open("embed-http", &[kuzumem.address()]);
+        let mut checker = Checker::default();
+        checker.client_said(&request(&json!(20), DEPENDENCIES, &json!({})));
+        let messages = client.messages(json!(20), DEPENDENCIES, json!({}));
+        let texts: Vec<String> = messages.iter().map(|(_, message)| message.to_string()).collect();
+        texts.iter().for_each(|text| checker.client_told(text));
+        assert!(count(&texts, r#""progressToken":"t""#) >= 3, "{texts:?}");
+        let (_, last) = messages.last().unwrap();
+        assert!(last["id"] == 20 && last["result"].is_object(), "{last}");
+    });
 }
 
 /// A server that answers with plain JSON, and says nothing before.

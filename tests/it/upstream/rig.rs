@@ -68,7 +68,6 @@ impl Rig {
         let file = format!(
             "[[route]]\npath = \"/r\"\nfirst_after = \"0s\"\nhold = \"0s\"\nguard = \"0s\"\n{keys}\n"
         );
-        let file = rig::with_engine(&file);
         let routes = Routes::parse("proxy.toml".as_ref(), &file, &Environment::default());
         let routes = routes.unwrap_or_else(|error| panic!("{error}"));
         let route = routes.find(None).unwrap();

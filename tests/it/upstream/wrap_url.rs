@@ -27,38 +27,43 @@ fn wrap(args: &[&str]) -> Session {
 
 #[test]
 fn an_example_server_is_spoken_to_and_its_tools_report() {
-    let server = Server::start("swissarmyhammer", &["--generation", "s2", "--pace", "200ms"]);
-    let mut session = wrap(&[server.url()]);
-    session.tell(INITIALIZE);
-    assert!(session.line().contains("serverInfo"));
-    session.tell(INITIALIZED);
-    session.call("1", Some("\"t\""), "code_context", "{}");
-    let lines = session.lines_until(r#""id":1"#);
-    assert!(lines.len() > 1, "{lines:?}");
-    assert!(lines[0].contains(r#""progressToken":"t""#), "{lines:?}");
-    let (rest, code, error) = session.finish();
-    assert_eq!((&*rest, code), ("", Some(0)), "{error}");
+    crate::support::within_tries(|| {
+        let server = Server::start("swissarmyhammer", &["--generation", "s2", "--pace", "200ms"]);
+        let mut session = wrap(&[server.url()]);
+        session.tell(INITIALIZE);
+        assert!(session.line().contains("serverInfo"));
+        session.tell(INITIALIZED);
+        session.call("1", Some("\"t\""), "code_context", "{}");
+        let lines = session.lines_until(r#""id":1"#);
+        assert!(lines.len() > 1, "{lines:?}");
+        assert!(lines[0].contains(r#""progressToken":"t""#), "{lines:?}");
+        let (rest, code, error) = session.finish();
+        assert_eq!((&*rest, code), ("", Some(0)), "{error}");
+    });
 }
 
 #[test]
 fn a_silent_example_server_is_given_heartbeats() {
-    let server = Server::start("silent", &["--json", "--sessions", "--pace", "1s"]);
-    let mut session =
-        wrap(&["--heartbeat-after", "200ms", "--heartbeat-every", "200ms", server.url()]);
-    session.tell(INITIALIZE);
-    session.line();
-    session.tell(INITIALIZED);
-    session.tell(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
-    let tools = session.line();
-    let tool = tools.split(r#""name":""#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    session.call("2", Some("7"), tool, "{}");
-    let lines = session.lines_until(r#""id":2"#);
-    assert!(lines[0].contains("running"), "{lines:?}");
-    // What was asked before the last word is still answered.
-    session.call("3", None, tool, "{}");
-    let (rest, code, error) = session.finish();
-    assert!(rest.contains(r#""id":3,"result""#), "{rest}{error}");
-    assert_eq!(code, Some(0));
+    crate::support::within_tries(|| {
+        let server = Server::start("silent", &["--json", "--sessions", "--pace", "1s"]);
+        let mut session =
+            wrap(&["--heartbeat-after", "200ms", "--heartbeat-every", "200ms", server.url()]);
+        session.tell(INITIALIZE);
+        session.line();
+        session.tell(INITIALIZED);
+        session.tell(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+        let tools = session.line();
+        let tool =
+            tools.split(r#""name":""#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        session.call("2", Some("7"), tool, "{}");
+        let lines = session.lines_until(r#""id":2"#);
+        assert!(lines[0].contains("running"), "{lines:?}");
+        // What was asked before the last word is still answered.
+        session.call("3", None, tool, "{}");
+        let (rest, code, error) = session.finish();
+        assert!(rest.contains(r#""id":3,"result""#), "{rest}{error}");
+        assert_eq!(code, Some(0));
+    });
 }
 
 #[test]

@@ -35,7 +35,7 @@ const BROKEN_QUIET: u64 = 2000;
 
 /// The same where something that has to come does not come. On a late machine there is more time, by so many times
 /// its lateness.
-const END_MAX: u64 = 10_000;
+const END_MAX: u64 = 30_000;
 const END_LATE_TIMES: u64 = 20;
 
 /// How often the judge is asked whether something is still to come.

@@ -14,11 +14,14 @@ settings! { #[cfg(feature = "schema")] Policy, Self::default();
             "Forward a translated message as well, for clients written for it"
         ))
     }
-    /// Messages of Milepost's own go into progress of 2024-11-05 too, which has no `message` yet.
+    /// Words of Milepost's own go into progress of 2024-11-05, where `message` is an unknown member that clients
+    /// ignore or show. Without them a heartbeat is a figure alone: the seconds of the call, once two calls of the
+    /// tool have ended without a value of the server, and before that the smallest step.
     "words_in_2024" Switch => words_in_2024 {
-        flag: Some(Flag::switch(FIGURES).help(
-            "Also put words of Milepost's own into progress of 2024-11-05, which has no `message` yet"
-        ))
+        flag: Some(Flag::new(FIGURES, "on|off").optional().help(
+            "Put words of Milepost's own into progress of 2024-11-05, which knows no `message`"
+        )),
+        flag_default: "on"
     }
     /// While a command starts, `initialize`, `ping` and the lists are answered as at its last start (in the folder of
     /// `[state]`). A server that turns out to be another one gets its client to connect again.

@@ -155,6 +155,8 @@ pub struct Flag {
     pub value: Option<&'static str>,
     /// The value of the flag if the flag is given without a value.
     pub switches_to: &'static str,
+    /// Whether the value may be left out: `--flag` or `--flag=value`.
+    pub is_value_optional: bool,
     /// Whether the flag may be given more than once.
     pub repeats: bool,
     /// The name, where it is not made from the key; empty otherwise.
@@ -177,12 +179,25 @@ impl Flag {
     /// A flag with a value. `heading`: its place in [`Flag::HEADINGS`].
     pub const fn new(heading: usize, value: &'static str) -> Self {
         let heading = Self::HEADINGS[heading];
-        Self { heading, value: Some(value), switches_to: "on", repeats: false, name: "", help: "" }
+        Self {
+            heading,
+            value: Some(value),
+            switches_to: "on",
+            is_value_optional: false,
+            repeats: false,
+            name: "",
+            help: "",
+        }
     }
 
     /// A flag that takes no value.
     pub const fn switch(heading: usize) -> Self {
         Self { value: None, ..Self::new(heading, "") }
+    }
+
+    /// The value may be left out, and is `on` then.
+    pub const fn optional(self) -> Self {
+        Self { is_value_optional: true, ..self }
     }
 
     /// The flag may be given more than once.

@@ -54,7 +54,9 @@ impl SampleOutcome {
         match call.outcome {
             Outcome::Result => Some(Self::Took(Sample { millis, has_figure: call.has_figure })),
             Outcome::Error | Outcome::ToolError => Some(Self::Failed),
-            Outcome::Cancelled | Outcome::TimedOut => Some(Self::GivenUp),
+            Outcome::Cancelled | Outcome::CancelledByOperator | Outcome::TimedOut => {
+                Some(Self::GivenUp)
+            }
             Outcome::Interim
             | Outcome::Settled
             | Outcome::ServerGone

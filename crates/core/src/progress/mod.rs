@@ -63,6 +63,7 @@ pub use detached::tasks::date::rfc_3339;
 pub use detached::tasks::show::task_words;
 pub use dialect::report::MESSAGE_MAX;
 pub use event::late::{LateEvent, LateNews};
+pub use event::operator_cancel::{CancelResult, OperatorCancel};
 pub use event::queue::{EventQueue, VerdictRun};
 pub use event::request_origin::{ReplicaHop, RequestOrigin};
 pub use event::summary::{CallStats, OpenCall, Outcome, Summary};

@@ -10,7 +10,7 @@ use url::Url;
 use super::listeners;
 use crate::config::routes::env::EnvValues;
 use crate::config::routes::file::LifecycleSection;
-use crate::config::routes::keys::{ScopeTable, UpstreamSection};
+use crate::config::routes::keys::{RETIRED, ScopeTable, UpstreamSection};
 use crate::config::routes::lifecycle::Lifecycle;
 use crate::config::routes::pem;
 use crate::config::routes::route::{HttpUpstream, StdioUpstream, Upstream};
@@ -43,6 +43,9 @@ pub(super) fn read(
     }
     only_with(&section.stdio, section.command.is_some(), "command")?;
     only_with(&section.http, http.is_some(), "url` or `sse")?;
+    if let Some(engine) = section.engine.as_ref().filter(|_| http.is_none()) {
+        return Err(goes_with(RETIRED, "url` or `sse", engine.span()));
+    }
     if let Some(lifecycle) = section.lifecycle.as_ref().filter(|_| section.url.is_none()) {
         return Err(goes_with("lifecycle", "url", lifecycle.span()));
     }

@@ -4,19 +4,13 @@ use milepost_core::settings;
 
 use super::super::format::{Maybe, TypedTable};
 use super::super::places::AuthorityFiles;
-use crate::config::routes::http_engine::HttpEngine;
 use crate::config::routes::route::{HttpUpstream, ServerTls};
 use crate::config::values::proxy_url::ProxyText;
 use crate::policy_file::format::Switch;
-use crate::policy_file::text::OneOf;
 
 settings! { #[cfg(test)] HttpUpstream, Self::default();
     /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
     "http2" Switch => http2 {}
-    /// What speaks HTTP/1.1 to the server: Milepost's own engine (milepost), which needs less memory for a silent
-    /// stream and less work for a chunk, and refuses a response whose length is in doubt with 502: Transfer-Encoding
-    /// other than chunked, or beside Content-Length; or the library hyper. HTTP/2 is hyper's.
-    "engine" OneOf<HttpEngine> => engine {}
     /// The forward proxy between Milepost and the server, such as "http://user:password@proxy.example:3128", whatever
     /// the environment says; "none" is no proxy. Servers with https:// are reached through a tunnel (CONNECT).
     "proxy" Maybe<ProxyText> => proxy {

@@ -132,9 +132,11 @@ impl Exchange {
     )]
     pub(crate) async fn next_elsewhere(&mut self) {
         let due = self.timeout();
-        let filled = poll_fn(|cx| match &self.member {
-            Some(member) => member.mailbox.poll_mail(cx),
-            None => Poll::Pending,
+        let inbox = self.filter.cancellations();
+        let filled = poll_fn(|cx| match (inbox, &self.member) {
+            (Some(inbox), _) if inbox.poll_filled(cx).is_ready() => Poll::Ready(()),
+            (_, Some(member)) => member.mailbox.poll_mail(cx),
+            (_, None) => Poll::Pending,
         });
         match due {
             Some(due) => drop(tokio::time::timeout_at(due.into(), filled).await),

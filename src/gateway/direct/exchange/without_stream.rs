@@ -31,17 +31,40 @@ pub(super) struct Detour {
 
 impl Exchange {
     /// Completes when progress of the requests has come on another stream, for a client that has no stream of
-    /// the requests, or when such progress is due.
-    pub(crate) async fn next_progress(&mut self) {
-        let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
-        let filled = poll_fn(|cx| match &self.member {
-            Some(member) => member.mailbox.poll_progress(cx),
-            None => Poll::Pending,
-        });
-        match due {
-            Some(due) => drop(timeout_at(due.into(), filled).await),
-            None => filled.await,
+    /// the requests, or when such progress is due. With the answers, if operators have cancelled the requests.
+    pub(crate) async fn next_progress(&mut self) -> Option<Vec<Bytes>> {
+        loop {
+            let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
+            // A future that holds the filter could not be sent to another thread.
+            let inbox = self.filter.cancellations();
+            let filled = poll_fn(|cx| match (inbox, &self.member) {
+                (Some(inbox), _) if inbox.poll_filled(cx).is_ready() => Poll::Ready(true),
+                (_, Some(member)) => member.mailbox.poll_progress(cx).map(|()| false),
+                (_, None) => Poll::Pending,
+            });
+            let is_cancelled = match due {
+                Some(due) => timeout_at(due.into(), filled).await.unwrap_or_default(),
+                None => filled.await,
+            };
+            if !is_cancelled {
+                return None;
+            }
+            if let Some(answers) = self.cancel_calls() {
+                return Some(answers);
+            }
         }
+    }
+
+    /// Cancels the calls that operators have asked for. Returns the answers, unless a request of the POST is still
+    /// open: then they wait for its answer.
+    fn cancel_calls(&mut self) -> Option<Vec<Bytes>> {
+        self.filter.cancel_calls();
+        self.note(None);
+        let mut answers = Vec::new();
+        if self.filter.open_calls() == 0 {
+            self.take_answers(&mut answers);
+        }
+        Some(answers).filter(|answers| !answers.is_empty())
     }
 
     /// When progress that waits may be written; `None` also if a request is over by then.

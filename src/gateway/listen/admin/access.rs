@@ -94,8 +94,8 @@ impl Access {
 }
 
 fn make(state: Option<&Path>) -> Option<AdminToken> {
-    const HOW: &str = "no token for operators: every user of this machine can read calls and change the \
-                       log level; set `bearer` of [admin]";
+    const HOW: &str = "no token for operators: every user of this machine can read and cancel calls and \
+                       change the log level; set `bearer` of [admin]";
     let Some(folder) = state else {
         warn!("{HOW}, or a folder in `dir` of [state]");
         return None;

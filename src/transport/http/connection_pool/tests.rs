@@ -1,18 +1,17 @@
-//! Connections over HTTP/1.1 and their use for further requests, with both engines.
+//! Connections over HTTP/1.1 and their use for further requests.
 
 use std::sync::mpsc;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use http::Method;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::sleep;
 
 use super::idle_links::IDLE_FOR;
 use super::*;
 use crate::transport::http::dialer::Dialer;
-
-const ENGINES: [HttpEngine; 2] = [HttpEngine::Hyper, HttpEngine::Milepost];
 
 const LENGTH: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -23,7 +22,7 @@ struct Pooled {
 }
 
 impl Pooled {
-    fn new(engine: HttpEngine) -> Self {
+    fn new() -> Self {
         let (connected, servers) = mpsc::channel();
         let connect = move || {
             let (client, server) = duplex(1 << 20);
@@ -32,7 +31,7 @@ impl Pooled {
         };
         let connector = Connector::InProcess(Arc::new(connect));
         let pool = ConnectionPool::new(connector, Duration::from_secs(1), &Traffic::default());
-        Self { pool: Arc::new(pool.with_engine(engine)), servers }
+        Self { pool: Arc::new(pool), servers }
     }
 
     /// The next connection.
@@ -97,172 +96,152 @@ fn is_closed(server: &mut Option<DuplexStream>) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_serves_one_request_after_the_other() {
-    for engine in ENGINES {
-        let (pooled, server) = (Pooled::new(engine), &mut None);
-        for text in [
-            LENGTH,
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n",
-            "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-        ] {
-            assert_eq!(pooled.text(server, text).await.unwrap(), "hi", "{engine:?}");
-        }
-        assert_eq!(pooled.text(server, "HTTP/1.1 204 None\r\n\r\n").await.unwrap(), "");
-        assert!(!is_closed(server) && pooled.servers.try_recv().is_err());
+    let (pooled, server) = (Pooled::new(), &mut None);
+    for text in [
+        LENGTH,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n",
+        "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+    ] {
+        assert_eq!(pooled.text(server, text).await.unwrap(), "hi");
     }
+    assert_eq!(pooled.text(server, "HTTP/1.1 204 None\r\n\r\n").await.unwrap(), "");
+    assert!(!is_closed(server) && pooled.servers.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unused_connection_closes_by_itself() {
-    for engine in ENGINES {
-        let (pooled, server) = (Pooled::new(engine), &mut None);
-        pooled.text(server, LENGTH).await.unwrap();
-        sleep(IDLE_FOR - Duration::from_millis(10)).await;
-        assert!(!is_closed(server), "{engine:?}");
-        sleep(Duration::from_millis(20)).await;
-        assert!(is_closed(server), "{engine:?}");
-    }
+    let (pooled, server) = (Pooled::new(), &mut None);
+    pooled.text(server, LENGTH).await.unwrap();
+    sleep(IDLE_FOR - Duration::from_millis(10)).await;
+    assert!(!is_closed(server));
+    sleep(Duration::from_millis(20)).await;
+    assert!(is_closed(server));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_in_doubt_serves_nothing_more() {
-    for engine in ENGINES {
-        for text in [
-            // A second response, which would be that of the next request.
-            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
-            "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-        ] {
-            let (pooled, server) = (Pooled::new(engine), &mut None);
-            assert_eq!(pooled.text(server, text).await.unwrap(), "hi");
-            assert!(is_closed(server), "{engine:?} {text}");
-            assert_eq!(pooled.text(server, LENGTH).await.unwrap(), "hi");
-        }
+    for text in [
+        // A second response, which would be that of the next request.
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+    ] {
+        let (pooled, server) = (Pooled::new(), &mut None);
+        assert_eq!(pooled.text(server, text).await.unwrap(), "hi");
+        assert!(is_closed(server), "{text}");
+        assert_eq!(pooled.text(server, LENGTH).await.unwrap(), "hi");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_server_says_unasked_answers_nothing() {
-    for engine in ENGINES {
-        for closes in [false, true] {
-            let (pooled, server) = (Pooled::new(engine), &mut None);
-            pooled.text(server, LENGTH).await.unwrap();
-            let idle = server.as_mut().unwrap();
-            if closes {
-                idle.shutdown().await.unwrap();
-            } else {
-                idle.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
-            }
-            let mut new = None;
-            assert_eq!(pooled.text(&mut new, LENGTH).await.unwrap(), "hi", "{engine:?}");
-            assert!(is_closed(server), "{engine:?}");
+    for closes in [false, true] {
+        let (pooled, server) = (Pooled::new(), &mut None);
+        pooled.text(server, LENGTH).await.unwrap();
+        let idle = server.as_mut().unwrap();
+        if closes {
+            idle.shutdown().await.unwrap();
+        } else {
+            idle.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").await.unwrap();
         }
+        let mut new = None;
+        assert_eq!(pooled.text(&mut new, LENGTH).await.unwrap(), "hi");
+        assert!(is_closed(server));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_dropped_early_closes_its_connection() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
-    for engine in ENGINES {
-        for text in [chunked, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"] {
-            let (pooled, server) = (Pooled::new(engine), &mut None);
-            let mut body = pooled.ask(server, text).await.unwrap().into_body();
-            let data = poll_fn(|cx| body.poll_data(cx)).await.unwrap().unwrap();
-            assert_eq!(data, "hi");
-            drop(body);
-            assert!(is_closed(server), "{engine:?} {text}");
-        }
+    for text in [chunked, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"] {
+        let (pooled, server) = (Pooled::new(), &mut None);
+        let mut body = pooled.ask(server, text).await.unwrap().into_body();
+        let data = poll_fn(|cx| body.poll_data(cx)).await.unwrap().unwrap();
+        assert_eq!(data, "hi");
+        drop(body);
+        assert!(is_closed(server), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_given_up_closes_its_connection() {
-    for engine in ENGINES {
-        let pooled = Pooled::new(engine);
-        let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));
-        assert!(pooled.pool.send(request).now_or_never().is_none());
-        let server = &mut Some(pooled.server());
-        let asked = told(server.as_mut().unwrap()).await;
-        assert!(asked.starts_with("GET / HTTP/1.1\r\n"), "{asked}");
-        assert!(is_closed(server), "{engine:?}");
-    }
+    let pooled = Pooled::new();
+    let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));
+    assert!(pooled.pool.send(request).now_or_never().is_none());
+    let server = &mut Some(pooled.server());
+    let asked = told(server.as_mut().unwrap()).await;
+    assert!(asked.starts_with("GET / HTTP/1.1\r\n"), "{asked}");
+    assert!(is_closed(server));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_before_the_end_of_its_request_closes_the_connection() {
-    for engine in ENGINES {
-        let pooled = Pooled::new(engine);
-        // More than a connection holds.
-        let request = Request::new(RequestBody::from(Bytes::from(vec![b'x'; 2 << 20])));
-        let answered = async {
-            sleep(Duration::from_millis(1)).await;
-            let mut server = pooled.server();
-            told(&mut server).await;
-            server.write_all(LENGTH.as_bytes()).await.unwrap();
-            server
-        };
-        let (response, mut server) = tokio::join!(pooled.pool.send(request), answered);
-        assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi", "{engine:?}");
-        let rest = timeout(Duration::from_millis(1), server.read_to_end(&mut Vec::new())).await;
-        assert!(rest.is_ok_and(|read| read.unwrap() < 2 << 20), "{engine:?}");
-    }
+    let pooled = Pooled::new();
+    // More than a connection holds.
+    let request = Request::new(RequestBody::from(Bytes::from(vec![b'x'; 2 << 20])));
+    let answered = async {
+        sleep(Duration::from_millis(1)).await;
+        let mut server = pooled.server();
+        told(&mut server).await;
+        server.write_all(LENGTH.as_bytes()).await.unwrap();
+        server
+    };
+    let (response, mut server) = tokio::join!(pooled.pool.send(request), answered);
+    assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi");
+    let rest = timeout(Duration::from_millis(1), server.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok_and(|read| read.unwrap() < 2 << 20));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_is_none_is_an_error_and_closes_its_connection() {
-    for engine in ENGINES {
-        for text in [
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi",
-            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhi",
-            "HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\nhi",
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhi",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nhi",
-            "SSH-2.0-OpenSSH_9.9\r\n",
-        ] {
-            let (pooled, server) = (Pooled::new(engine), &mut None);
-            pooled.text(server, text).await.unwrap_err();
-            assert!(is_closed(server), "{engine:?} {text}");
-            assert_eq!(pooled.text(server, LENGTH).await.unwrap(), "hi");
-        }
+    for text in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\nhi",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nhi",
+        "SSH-2.0-OpenSSH_9.9\r\n",
+    ] {
+        let (pooled, server) = (Pooled::new(), &mut None);
+        pooled.text(server, text).await.unwrap_err();
+        assert!(is_closed(server), "{text}");
+        assert_eq!(pooled.text(server, LENGTH).await.unwrap(), "hi");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_breaks_off_is_an_error() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n";
-    for engine in ENGINES {
-        for text in ["", "HTTP/1.1 200 OK\r\n", &LENGTH[..LENGTH.len() - 1], chunked] {
-            let pooled = Pooled::new(engine);
-            let asked = async {
-                let request = Request::new(RequestBody::empty());
-                let response = pooled.pool.send(request).await;
-                read(response.map_err(|error| error.for_clients())?.into_body()).await
-            };
-            let broken = async {
-                sleep(Duration::from_millis(1)).await;
-                let mut server = pooled.server();
-                told(&mut server).await;
-                server.write_all(text.as_bytes()).await.unwrap();
-            };
-            let (outcome, ()) = tokio::join!(asked, broken);
-            assert!(outcome.is_err(), "{engine:?} {text}");
-        }
+    for text in ["", "HTTP/1.1 200 OK\r\n", &LENGTH[..LENGTH.len() - 1], chunked] {
+        let pooled = Pooled::new();
+        let asked = async {
+            let request = Request::new(RequestBody::empty());
+            let response = pooled.pool.send(request).await;
+            read(response.map_err(|error| error.for_clients())?.into_body()).await
+        };
+        let broken = async {
+            sleep(Duration::from_millis(1)).await;
+            let mut server = pooled.server();
+            told(&mut server).await;
+            server.write_all(text.as_bytes()).await.unwrap();
+        };
+        let (outcome, ()) = tokio::join!(asked, broken);
+        assert!(outcome.is_err(), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unused_connection_closes_before_the_time_that_its_server_promises() {
-    for engine in ENGINES {
-        let (pooled, server) = (Pooled::new(engine), &mut None);
-        let promised = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=2\r\nContent-Length: 2\r\n\r\nhi";
-        pooled.text(server, promised).await.unwrap();
-        sleep(Duration::from_millis(900)).await;
-        assert_eq!(pooled.text(server, promised).await.unwrap(), "hi", "{engine:?}");
-        sleep(Duration::from_millis(990)).await;
-        assert!(!is_closed(server), "{engine:?}");
-        sleep(Duration::from_millis(20)).await;
-        assert!(is_closed(server), "{engine:?}");
-    }
+    let (pooled, server) = (Pooled::new(), &mut None);
+    let promised = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=2\r\nContent-Length: 2\r\n\r\nhi";
+    pooled.text(server, promised).await.unwrap();
+    sleep(Duration::from_millis(900)).await;
+    assert_eq!(pooled.text(server, promised).await.unwrap(), "hi");
+    sleep(Duration::from_millis(990)).await;
+    assert!(!is_closed(server));
+    sleep(Duration::from_millis(20)).await;
+    assert!(is_closed(server));
 }
 
 /// Answers one request on each connection, and closes it when told to.
@@ -281,6 +260,8 @@ fn serve_one_each(
         }
         stream.write_all(LENGTH.as_bytes()).unwrap();
         let Ok(()) = close.recv() else { return };
+        // The close waits until the client's side of the connection has got the end of the stream.
+        SockRef::from(&stream).set_linger(Some(Duration::from_secs(60))).unwrap();
         drop(stream);
         closed.send(()).unwrap();
     }
@@ -289,24 +270,22 @@ fn serve_one_each(
 /// The runtime hears of the end of a connection when it waits, and a request may follow before.
 #[tokio::test]
 async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
-    for engine in ENGINES {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
-        let (close, told) = mpsc::channel();
-        let (closed, is_closed) = mpsc::channel();
-        std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
-        let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
-        let pool = ConnectionPool::new(connector, Duration::from_secs(5), &Traffic::default());
-        let pool = Arc::new(pool.with_engine(engine));
-        // The server has kept a connection before.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
+    let (close, told) = mpsc::channel();
+    let (closed, is_closed) = mpsc::channel();
+    std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
+    let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
+    let pool = ConnectionPool::new(connector, Duration::from_secs(60), &Traffic::default());
+    let pool = Arc::new(pool);
+    // The server has kept a connection before.
+    pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
+    for _ in 0..3 {
+        let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));
+        let response = pool.send(request).await.map_err(|error| error.for_clients());
+        assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi");
+        close.send(()).unwrap();
+        is_closed.recv().unwrap();
         pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
-        for _ in 0..3 {
-            let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));
-            let response = pool.send(request).await.map_err(|error| error.for_clients());
-            assert_eq!(read(response.unwrap().into_body()).await.unwrap(), "hi", "{engine:?}");
-            close.send(()).unwrap();
-            is_closed.recv().unwrap();
-            pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
-        }
     }
 }

@@ -77,7 +77,7 @@ async fn a_large_answer_whose_id_comes_last_goes_to_who_asked_for_it() {
     wire.say(large(2));
     wire.say(large(1));
     // A file is written and read by other threads.
-    for _ in 0..500 {
+    for _ in 0..3_000 {
         if calls.iter().all(Answer::is_over) && !listens.messages().is_empty() {
             break;
         }

@@ -247,7 +247,7 @@ fn given_up(id: &str) -> String {
 
 /// Waits for an answer that comes from a file, which other threads write and read.
 async fn whole(answer: &Answer) -> String {
-    for _ in 0..500 {
+    for _ in 0..3_000 {
         if answer.is_over() {
             break;
         }

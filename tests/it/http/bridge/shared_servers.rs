@@ -265,7 +265,7 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
     server.say(progress(&first_id, 2));
     server.say(large(&first_id, 2_000_000));
     // A file is written and read by other threads.
-    for _ in 0..500 {
+    for _ in 0..3_000 {
         if one.messages().len() == 2 && two.messages().len() == 2 {
             break;
         }
@@ -293,7 +293,7 @@ async fn an_answer_in_a_file_has_characters_that_every_client_reads() {
         let (one, server, id) = first(&rig, &mut servers, &call("1")).await;
         server.say(large(&id, "a\\ud800b \u{1}"));
         // A file is written and read by other threads.
-        for _ in 0..500 {
+        for _ in 0..3_000 {
             if !one.messages().is_empty() {
                 break;
             }
@@ -319,7 +319,7 @@ async fn large_answers_in_files_have_one_budget_which_a_read_answer_gives_back()
     };
     let told = async |answer: &Answer| {
         // A file is written and read by other threads.
-        for _ in 0..500 {
+        for _ in 0..3_000 {
             if !answer.messages().is_empty() {
                 break;
             }

@@ -28,16 +28,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::STUCK;
 
-/// POST answers after the milliseconds that stand in the body; GET is a stream until it is told to
+/// POST answers at once, and where `held` stands in the body when the test releases it; GET is a stream until it is told to
 /// end, and with `?stubborn` for ever; DELETE is a fault in the middle of the answer.
 struct Talker {
     ending: watch::Sender<bool>,
     calls: watch::Sender<usize>,
+    /// Held calls are answered.
+    released: watch::Sender<bool>,
 }
 
 impl Default for Talker {
     fn default() -> Self {
-        Self { ending: watch::Sender::new(false), calls: watch::Sender::new(0) }
+        let (ending, released) = (watch::Sender::new(false), watch::Sender::new(false));
+        Self { ending, calls: watch::Sender::new(0), released }
     }
 }
 
@@ -103,7 +106,9 @@ impl Talker {
                 self.calls.send_modify(|calls| *calls += 1);
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let text = String::from_utf8_lossy(&body).into_owned();
-                sleep(Duration::from_millis(text.trim().parse().unwrap_or(0))).await;
+                if text == "held" {
+                    let _ = self.released.subscribe().wait_for(|released| *released).await;
+                }
                 self.calls.send_modify(|calls| *calls -= 1);
                 Response::new(Full::from(format!("done {text}")).boxed_unsync())
             }
@@ -115,6 +120,7 @@ impl Talker {
 struct Running {
     address: SocketAddr,
     admin: SocketAddr,
+    handler: Arc<Talker>,
     stop: mpsc::Sender<StopSignal>,
     task: JoinHandle<u8>,
 }
@@ -128,19 +134,27 @@ fn server() -> Server {
 }
 
 async fn bind(server: &Server, admin: &Admin) -> Result<Listeners<Talker>, ServeError> {
+    bind_to(server, admin, Arc::default()).await
+}
+
+async fn bind_to(
+    server: &Server,
+    admin: &Admin,
+    handler: Arc<Talker>,
+) -> Result<Listeners<Talker>, ServeError> {
     let routes = [Route::new("/a".to_owned(), Upstream::Demo)];
-    let handler = Arc::new(Talker::default());
     Listeners::bind(server, admin, None, &routes, Via::named(1), handler).await
 }
 
 async fn start(server: Server) -> Running {
-    let site =
-        bind(&server, &Admin { listen: Some(loopback()), ..Admin::default() }).await.unwrap();
+    let admin = Admin { listen: Some(loopback()), ..Admin::default() };
+    let handler = Arc::<Talker>::default();
+    let site = bind_to(&server, &admin, Arc::clone(&handler)).await.unwrap();
     let address = site.address().unwrap();
     let admin = site.admin_address().unwrap().unwrap();
     let (stop, stopped) = mpsc::channel(3);
     let task = tokio::spawn(site.serve(stopped));
-    Running { address, admin, stop, task }
+    Running { address, admin, handler, stop, task }
 }
 
 impl Running {
@@ -151,6 +165,35 @@ impl Running {
 
     async fn signal(&self, signal: StopSignal) {
         self.stop.send(signal).await.unwrap();
+    }
+
+    /// Waits until so many calls are open.
+    async fn has_calls(&self, count: usize) {
+        let mut calls = self.handler.calls.subscribe();
+        timeout(STUCK, calls.wait_for(|calls| *calls == count)).await.unwrap().unwrap();
+    }
+
+    /// The held calls are answered.
+    fn release(&self) {
+        self.handler.released.send_replace(true);
+    }
+
+    /// Waits until no more connections are accepted.
+    async fn refuses(&self) {
+        let deadline = Instant::now() + STUCK;
+        while TcpStream::connect(self.address).await.is_ok() {
+            assert!(Instant::now() < deadline, "it still accepts connections");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until the page for operators answers with this status.
+    async fn tells(&self, path: &str, expected: u16) {
+        let deadline = Instant::now() + STUCK;
+        while status(self.admin, path).await != expected {
+            assert!(Instant::now() < deadline, "{path} does not answer with {expected}");
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// The exit code, when it has stopped.

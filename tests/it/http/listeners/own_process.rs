@@ -54,14 +54,24 @@ async fn without_room() {
     while let Ok(stream) = std::net::TcpStream::connect(site.address) {
         clients.push(stream);
     }
-    sleep(Duration::from_millis(300)).await;
-    let before = cpu(&stat);
-    sleep(Duration::from_secs(1)).await;
-    let spent = cpu(&stat) - before;
-    assert!(spent < 20, "{spent} hundredths of a second of one were spent");
+    // A listener that tries again and again does so in every second; a quiet one may still have work in the first.
+    let mut spent = u64::MAX;
+    for _ in 0..20 {
+        let before = cpu(&stat);
+        sleep(Duration::from_secs(1)).await;
+        spent = spent.min(cpu(&stat) - before);
+        if spent < 20 {
+            break;
+        }
+    }
+    assert!(spent < 20, "{spent} hundredths of a second of each were spent");
     clients.clear();
-    sleep(Duration::from_millis(300)).await;
-    assert_eq!(status(site.address, "POST /a").await, 200);
+    // The process has to see that they have left before it has room for a request to itself.
+    let deadline = Instant::now() + STUCK;
+    while !matches!(tokio::spawn(status(site.address, "POST /a")).await, Ok(200)) {
+        assert!(Instant::now() < deadline);
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// The time that this process has used, in hundredths of a second.

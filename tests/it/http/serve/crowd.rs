@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 use tempfile::TempDir;
@@ -191,8 +191,15 @@ impl<'a> Client<'a> {
     fn finish(mut self) {
         let mut go = self.call("go", 2);
         if self.kind == Kind::Wire {
-            // There progress with the answer close behind is left out.
-            assert_eq!(self.message()["id"], 1);
+            // There progress is left out where the answer is close behind: on a busy machine it may not be.
+            let mut message = self.message();
+            if message["method"] == "notifications/progress" {
+                let token = format!("work-{}", self.number);
+                assert_eq!(message["params"]["progressToken"], token, "{message}");
+                assert_eq!(message["params"]["progress"], 2, "{message}");
+                message = self.message();
+            }
+            assert_eq!(message["id"], 1);
             assert_eq!(self.message()["id"], 2);
         } else {
             self.progress("work", 2);
@@ -233,10 +240,11 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
             (0..THREADS).map(|thread| scope.spawn(move || run(thread * per_thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    let pids = proxy.pids();
-    let started = pids.len() - servers_before;
     // 120 sessions and 40 wires with a server each, and four callers that share one each.
-    assert_eq!(started, 164);
+    let servers = servers_before + 164;
+    until("every server has said its numbers", || proxy.pids().len() >= servers);
+    let pids = proxy.pids();
+    assert_eq!(pids.len(), servers);
     until("no process of a server is left", || !pids.iter().flatten().any(|pid| runs(*pid)));
     until("no server is left, be it dead", || proxy.servers() == 0);
     for session in sessions {
@@ -280,7 +288,9 @@ impl Heap {
     /// In bytes, a moment from now.
     pub(crate) fn in_use(&self) -> u64 {
         thread::sleep(Duration::from_millis(250));
-        fs::read_to_string(self.path("in-use")).unwrap().trim().parse().unwrap()
+        let read = || fs::read_to_string(self.path("in-use")).ok()?.trim().parse().ok();
+        until("the heap has been measured", || read().is_some());
+        read().unwrap()
     }
 }
 
@@ -294,14 +304,16 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     // Each client counts what it is told: no busy machine may add to it.
     let limits = limits + "\nheartbeat.enabled = false";
     let keys = format!(
-        "upstream.command = {command}\nupstream.idle_timeout = \"4s\"\nkeep_alive = \"500ms\"\n{limits}"
+        "upstream.command = {command}\nupstream.idle_timeout = \"10s\"\nkeep_alive = \"500ms\"\n{limits}"
     );
     let heap = Heap::build();
-    let start = Start { variables: &heap.variables(), ..Start::default() };
+    let variables = heap.variables();
+    // At the end nobody is waited for: that would take longer than the test waits.
+    let start = Start { variables: &variables, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &keys);
+    let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));
     // The pipe to the watchdog, which begins with the first server.
     let descriptors = proxy.descriptors() + 1;
-    let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));
     let mut servers = 0;
     for number in 1..=CROWDS {
         servers = crowd(&proxy, servers);
@@ -310,9 +322,7 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
         until("no memory is left", || heap.in_use() <= in_use + kept_max);
         until("no thread is left", || proxy.status("Threads") <= threads + THREADS_MAX);
     }
-    let begun = Instant::now();
     let line = proxy.stop();
     assert!(line.contains("open=0 "), "{line}");
     assert_eq!(proxy.code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }

@@ -40,34 +40,31 @@ fn serving(all: &[(&'static str, &str)], route: &str) -> Proxy {
 async fn an_http_server_is_asked_for_by_its_whole_url() {
     let server = Legacy::start(1, None);
     let forward = ForwardProxy::before(&server.url("http"), Asks::Nothing);
-    for engine in ["milepost", "hyper"] {
-        let route =
-            format!("upstream.url = \"http://mcp.test/mcp?a=b\"\nupstream.engine = \"{engine}\"");
-        for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
-            let proxy = serving(&[(variable, &forward.url(""))], &route);
-            let named = format!("named_by=\"{variable}\"");
-            let shown = format!("proxy=\"{}\"", forward.url(""));
-            proxy.logged(&[
-                "WARN",
-                "go through a proxy",
-                "route=\"/a\"",
-                "server=\"http://mcp.test\"",
-                &named,
-                &shown,
-            ]);
-            // The second call may find the connection of the first.
-            for _ in 0..2 {
-                let (_, body) = call_once(&proxy).await;
-                check(&body);
-                let (version, uri) = server.seen().pop().unwrap();
-                assert_eq!((version, &*uri), (Version::HTTP_11, "http://mcp.test/mcp?a=b"));
-            }
-            let heads = forward.heads();
-            let is_whole = |head: &String| {
-                head.starts_with("POST http://mcp.test/mcp?a=b HTTP/1.1\r\nhost: mcp.test\r\n")
-            };
-            assert!(!heads.is_empty() && heads.iter().all(is_whole), "{heads:?}");
+    let route = "upstream.url = \"http://mcp.test/mcp?a=b\"";
+    for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        let proxy = serving(&[(variable, &forward.url(""))], route);
+        let named = format!("named_by=\"{variable}\"");
+        let shown = format!("proxy=\"{}\"", forward.url(""));
+        proxy.logged(&[
+            "WARN",
+            "go through a proxy",
+            "route=\"/a\"",
+            "server=\"http://mcp.test\"",
+            &named,
+            &shown,
+        ]);
+        // The second call may find the connection of the first.
+        for _ in 0..2 {
+            let (_, body) = call_once(&proxy).await;
+            check(&body);
+            let (version, uri) = server.seen().pop().unwrap();
+            assert_eq!((version, &*uri), (Version::HTTP_11, "http://mcp.test/mcp?a=b"));
         }
+        let heads = forward.heads();
+        let is_whole = |head: &String| {
+            head.starts_with("POST http://mcp.test/mcp?a=b HTTP/1.1\r\nhost: mcp.test\r\n")
+        };
+        assert!(!heads.is_empty() && heads.iter().all(is_whole), "{heads:?}");
     }
 }
 
@@ -152,29 +149,24 @@ async fn a_proxy_that_refuses_is_told_of_with_its_status() {
         ("http", Asks::For(ALICE), "bob:wr0ng@", "does not accept the credentials in its URL"),
     ] {
         let forward = ForwardProxy::before(&server.url("http"), asks);
-        for engine in ["milepost", "hyper"] {
-            let ca = format!("upstream.ca_file = [{:?}]", pki.path("ca.pem"));
-            let ca = if scheme == "https" { &*ca } else { "" };
-            let route = format!(
-                "upstream.url = \"{scheme}://mcp.test/mcp\"\nupstream.engine = \"{engine}\"\n\
-                 upstream.proxy = \"{}\"\n{ca}",
-                forward.url(user)
-            );
-            let proxy = Proxy::with(&Start::default(), &route);
-            let (status, body) = call_once(&proxy).await;
-            assert_eq!(status, 502, "{body}");
-            let error = json(&body);
-            assert_eq!(error["id"], 1);
-            let message = error["error"]["message"].as_str().unwrap();
-            assert!(
-                message.starts_with("the proxy on the way to the server answers "),
-                "{message}"
-            );
-            // Clients are not told where the proxy is.
-            assert!(!message.contains(&forward.address()), "{message}");
-            proxy.logged(&["WARN", "the request to the server failed", &forward.url(""), words]);
-            assert!(!proxy.log().contains("wr0ng"));
-        }
+        let ca = format!("upstream.ca_file = [{:?}]", pki.path("ca.pem"));
+        let ca = if scheme == "https" { &*ca } else { "" };
+        let route = format!(
+            "upstream.url = \"{scheme}://mcp.test/mcp\"\n\
+             upstream.proxy = \"{}\"\n{ca}",
+            forward.url(user)
+        );
+        let proxy = Proxy::with(&Start::default(), &route);
+        let (status, body) = call_once(&proxy).await;
+        assert_eq!(status, 502, "{body}");
+        let error = json(&body);
+        assert_eq!(error["id"], 1);
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("the proxy on the way to the server answers "), "{message}");
+        // Clients are not told where the proxy is.
+        assert!(!message.contains(&forward.address()), "{message}");
+        proxy.logged(&["WARN", "the request to the server failed", &forward.url(""), words]);
+        assert!(!proxy.log().contains("wr0ng"));
     }
 }
 

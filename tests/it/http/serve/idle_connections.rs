@@ -1,9 +1,10 @@
 //! Servers that close their idle connections early: no request is lost, and none is sent twice.
 
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -23,11 +24,19 @@ pub(crate) enum Closes {
     OnceUsed,
 }
 
+/// A connection that is still open when it has been idle for half of the time after which Milepost takes its
+/// server for one that keeps connections.
+const HELD_UP: Duration = Duration::from_millis(25);
+
+/// How often a test of [`Closes::EachTime`] is tried where the machine is too busy.
+const ATTEMPTS: usize = 50;
+
 /// A server that remembers the ids of all requests.
 pub(crate) struct ClosingServer {
     address: String,
     ids: Arc<Mutex<Vec<u64>>>,
     connections: Arc<Mutex<usize>>,
+    was_held_up: Arc<AtomicBool>,
 }
 
 impl ClosingServer {
@@ -36,14 +45,22 @@ impl ClosingServer {
         let address = listener.local_addr().unwrap().to_string();
         let (ids, connections) = (Arc::<Mutex<Vec<u64>>>::default(), Arc::default());
         let (seen, count) = (Arc::clone(&ids), Arc::<Mutex<usize>>::clone(&connections));
+        let was_held_up = Arc::<AtomicBool>::default();
+        let held_up = Arc::clone(&was_held_up);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 *count.lock().unwrap() += 1;
-                let seen = Arc::clone(&seen);
-                thread::spawn(move || serve(stream, closes, &seen));
+                let (seen, held_up) = (Arc::clone(&seen), Arc::clone(&held_up));
+                thread::spawn(move || serve(stream, closes, &seen, &held_up));
             }
         });
-        Self { address, ids, connections }
+        Self { address, ids, connections, was_held_up }
+    }
+
+    /// Whether a connection that was to be closed at once was open for longer: the machine was busy, and the
+    /// server was not what it is meant to be.
+    pub(crate) fn was_held_up(&self) -> bool {
+        self.was_held_up.load(Ordering::SeqCst)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -60,7 +77,12 @@ impl ClosingServer {
 }
 
 /// Serves a connection until it is to be closed.
-fn serve(mut stream: TcpStream, closes: Closes, seen: &Mutex<Vec<u64>>) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    closes: Closes,
+    seen: &Mutex<Vec<u64>>,
+    held_up: &AtomicBool,
+) -> Option<()> {
     let header = match closes {
         Closes::EachTime => "",
         Closes::OnceIdle => "keep-alive: timeout=1\r\n",
@@ -85,11 +107,15 @@ fn serve(mut stream: TcpStream, closes: Closes, seen: &Mutex<Vec<u64>>) -> Optio
         };
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
+        let answered = Instant::now();
         asked.raw(format!("{head}{header}content-length: {length}\r\n\r\n{body}"));
         match closes {
             Closes::EachTime => {
                 let id = message["id"].as_u64().unwrap_or_default();
                 thread::sleep(Duration::from_micros(500 + id * 377 % 1500));
+                if answered.elapsed() > HELD_UP {
+                    held_up.store(true, Ordering::SeqCst);
+                }
                 return None;
             }
             Closes::OnceUsed if served == 3 => return None,
@@ -99,23 +125,53 @@ fn serve(mut stream: TcpStream, closes: Closes, seen: &Mutex<Vec<u64>>) -> Optio
     None
 }
 
-/// Posts the request of this id.
-#[track_caller]
-fn ask(proxy: &Proxy, path: &str, id: u64) {
+/// Posts the request of this id; whether it is answered, and what was said.
+fn try_ask(proxy: &Proxy, path: &str, id: u64) -> (bool, String) {
     let body = request(id, "tools/list", "{}");
     let mut told = Exchange::send(proxy.address(), "POST", path, &POST, &body);
-    assert_eq!(told.status(), 200, "request {id}: {}{}", told.rest(), proxy.log());
-    assert_eq!(json(&told.rest())["id"], id);
+    (told.status() == 200, told.rest())
+}
+
+/// Posts the request of this id, which is answered.
+#[track_caller]
+fn ask(proxy: &Proxy, path: &str, id: u64) {
+    let (is_answered, told) = try_ask(proxy, path, id);
+    assert!(is_answered, "request {id}: {told}{}", proxy.log());
+    assert_eq!(json(&told)["id"], id);
+}
+
+/// Posts so many requests to a server that closes after each response, again where the machine has held the
+/// server up; `pause` is the time between two. Each of them is answered.
+pub(crate) fn asked_of_a_closing_server(requests: u64, pause: Duration) -> (Proxy, ClosingServer) {
+    for _ in 0..ATTEMPTS {
+        let server = ClosingServer::start(Closes::EachTime);
+        let proxy = Proxy::before(&server.url());
+        let all: Vec<_> = (0..requests)
+            .map(|id| {
+                let told = try_ask(&proxy, "/a", id);
+                thread::sleep(pause);
+                told
+            })
+            .collect();
+        if server.was_held_up() {
+            continue;
+        }
+        for (id, (is_answered, told)) in (0_u64..).zip(all) {
+            assert!(is_answered, "request {id}: {told}{}", proxy.log());
+            assert_eq!(json(&told)["id"], id);
+        }
+        return (proxy, server);
+    }
+    panic!("this machine is too busy for a server that closes its connections at once");
 }
 
 #[test]
 fn each_request_to_a_server_that_closes_after_each_response_is_answered() {
-    let server = ClosingServer::start(Closes::EachTime);
-    let proxy = Proxy::before(&server.url());
-    (0..200).for_each(|id| ask(&proxy, "/a", id));
+    let (proxy, server) = asked_of_a_closing_server(200, Duration::ZERO);
     server.assert_each_once(200);
     // Told once, with the cure.
     let warning = "the server closes idle connections early";
+    proxy.logged(&[warning]);
     assert_eq!(proxy.log().matches(warning).count(), 1, "{}", proxy.log());
 }
 
@@ -153,5 +209,6 @@ fn each_request_to_a_server_that_closes_after_its_promised_number_is_answered() 
     (1..100).for_each(|id| ask(&proxy, "/a", id));
     server.assert_each_once(100);
     let connections = *server.connections.lock().unwrap();
-    assert!((33..50).contains(&connections), "{connections}");
+    // A request may come before the last connection is free again: then it gets one of its own.
+    assert!((33..80).contains(&connections), "{connections}");
 }

@@ -1,17 +1,11 @@
 //! Clients that leave in the middle of a call.
 
-use std::time::Duration;
-
 use super::proxy::Start;
 use super::*;
 
 /// Nothing is written by the clock that would notice that nobody is there.
 const SILENT: &str =
     "heartbeat = { enabled = false }\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
-
-/// How long it may take until the server's connection is closed. A machine that is busy with something
-/// else may take longer once, but not every time.
-const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Nothing waits for a client that has left, and each of its calls has its line.
 #[track_caller]
@@ -32,21 +26,18 @@ fn check_listener(
     open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked),
 ) -> String {
     let upstream = Upstream::start();
-    let start = Start { defaults: SILENT, ..Start::default() };
+    // Whoever waited for a client that has left would wait for longer than this test does.
+    let start = Start { defaults: SILENT, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
-    let took = (0..3).map(|_| {
+    for _ in 0..3 {
         let (client, mut server) = open(&proxy, &upstream);
         drop(client);
-        server.closing()
-    });
-    let fastest = took.min().unwrap();
-    assert!(fastest < AT_ONCE, "{fastest:?}");
+        server.closing();
+    }
     // Nothing is left to wait for.
-    let begun = std::time::Instant::now();
     let line = proxy.stop();
     assert!(line.contains("open=0 "), "{line}");
     assert_eq!(proxy.code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(upstream.is_idle());
     proxy.log()
 }

@@ -17,22 +17,23 @@ use crate::support::session::signal;
 use crate::support::{milepost, until, wait};
 
 /// Before the route's server is silent for so long nothing is added.
-const KEYS: &str = "heartbeat = { after = \"400ms\", every = \"400ms\" }\nmin_interval = \"0ms\"";
+/// On HTTP+SSE progress is not held, so that newer progress takes the place of none.
+const KEYS: &str = "heartbeat = { after = \"400ms\", every = \"2s\" }\nmin_interval = \"0ms\"\n\
+                    first_after = \"0s\"\nhold = \"0s\"\nguard = \"0s\"";
 
-/// Says of a call: progress, the very same, progress under another name; answers once the file that its
-/// argument names is there.
+/// Says of a call, in one write: progress, the very same, progress under another name; answers once the
+/// file that its argument names is there.
 const SERVER: &str = r#"
 import json, os, sys, threading, time
-def say(message):
-    print(json.dumps(message), flush=True)
+def say(*messages):
+    sys.stdout.write("".join(json.dumps(message) + "\n" for message in messages))
+    sys.stdout.flush()
 def progress(token, figure):
-    say({"jsonrpc": "2.0", "method": "notifications/progress",
-         "params": {"progressToken": token, "progress": figure, "total": 9, "message": "password=c4n4ry-0123456789"}})
+    return {"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": figure, "total": 9, "message": "password=c4n4ry-0123456789"}}
 def work(said):
     token = said["params"]["_meta"]["progressToken"]
-    progress(token, 2)
-    progress(token, 2)
-    progress("nobody", 3)
+    say(progress(token, 2), progress(token, 2), progress("nobody", 3))
     while not os.path.exists(sys.argv[1]):
         time.sleep(0.02)
     say({"jsonrpc": "2.0", "id": said["id"], "result": {"content": []}})
@@ -201,13 +202,13 @@ fn calls_to_a_child_that_clients_share_are_seen() {
 }
 
 /// What [`SERVER`] says before it answers, as events.
-fn said() -> [String; 3] {
+fn said() -> String {
     let progress = |token: &str, figure: u32| {
         format!(
             "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":\"{token}\",\"progress\":{figure},\"total\":9,\"message\":\"password=c4n4ry-0123456789\"}}}}\n\n"
         )
     };
-    [progress("t", 2), progress("t", 2), progress("nobody", 3)]
+    [progress("t", 2), progress("t", 2), progress("nobody", 3)].concat()
 }
 
 #[test]
@@ -217,10 +218,7 @@ fn calls_to_a_server_over_http_are_seen() {
     let proxy = Proxy::with(&debug(), &keys);
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
-    server.events();
-    for event in said() {
-        server.say(event);
-    }
+    server.events().say(said());
     // A client reads: what is said to it is made as it takes it.
     let reader = thread::spawn(move || {
         let mut answer = answer;
@@ -250,11 +248,7 @@ fn calls_over_http_and_sse_are_seen() {
     });
     upstream.asked().answer("202 Accepted", "", "");
     assert_eq!(posted.join().unwrap(), 202);
-    for event in said() {
-        wire.say(event);
-        // On this transport progress waits for a moment, and newer progress would take its place.
-        thread::sleep(Duration::from_millis(200));
-    }
+    wire.say(said());
     let reader = thread::spawn(move || {
         let mut answered = false;
         while !answered && let Some(event) = stream.event() {
@@ -346,11 +340,12 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     // 40 MB have passed.
     assert!(grown < 30 << 10, "{grown} KiB");
     // What was left out is told to who reads on.
-    let tap = idle.swap_remove(0);
+    let mut tap = idle.swap_remove(0);
     drop(idle);
+    // It reads before the end: a stream has only a moment for its last words.
+    let reader = thread::spawn(move || tap.rest());
     proxy.terminate();
-    let mut tap = tap;
-    assert!(tap.rest().contains("notifications/progress"));
+    assert!(reader.join().unwrap().contains("notifications/progress"));
     assert_eq!(proxy.code(), Some(0));
 }
 
@@ -385,6 +380,87 @@ fn calls_are_shown_to_operators_alone() {
     let (code, said) = refused(&[&format!("http://{}", proxy.admin())]);
     assert_eq!(code, Some(2));
     assert!(said.contains("requires the token") && said.contains("--config"), "{said}");
+}
+
+/// Asks the admin listener to cancel a call: the status and the words.
+#[track_caller]
+fn cancel(proxy: &Proxy, method: &str, call: &Value, reason: &str) -> (u16, String) {
+    let path = format!("/calls/{call}/cancel");
+    let mut answer =
+        Exchange::send(proxy.admin(), method, &path, &[("milepost-admin", "1")], reason);
+    (answer.status(), answer.rest())
+}
+
+/// The call `work` is cancelled, and shown so.
+#[track_caller]
+fn is_cancelled(proxy: &Proxy) {
+    let open = seen(proxy, "work", |call| call["ended"].is_null());
+    let (status, said) = cancel(proxy, "POST", &open["n"], " it \n hangs ");
+    assert_eq!(status, 200, "{said}");
+    seen(proxy, "work", |call| call["outcome"] == "cancelled by operator");
+    proxy.logged(&[
+        "call tool=\"work\"",
+        "outcome=\"cancelled by operator\" cancelled_by=\"127.0.0.1\" reason=\"it hangs\"",
+    ]);
+    let (_, metrics) = proxy.probe("/metrics");
+    let counted = "outcome=\"cancelled by operator\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+    let (status, said) = cancel(proxy, "POST", &open["n"], "");
+    assert_eq!(status, 409, "{said}");
+    assert!(said.contains("is over already: cancelled by operator"), "{said}");
+}
+
+#[test]
+fn an_operator_cancels_a_call_to_a_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = children(&folder);
+    let mut begun = post(&proxy, INITIALIZE);
+    let session = begun.header("mcp-session-id").unwrap();
+    let headers = [&POST[..], &[("mcp-session-id", &session)]].concat();
+    let mut answer = Exchange::send(proxy.address(), "POST", "/a", &headers, &tool("work", ""));
+    is_cancelled(&proxy);
+    assert!(answer.rest().contains("cancelled by an operator: it hangs"));
+    let unknown = Value::from(4000);
+    assert_eq!(cancel(&proxy, "POST", &unknown, "").0, 404);
+    assert_eq!(cancel(&proxy, "GET", &unknown, "").0, 405);
+    let mut foreign = Exchange::send(proxy.admin(), "POST", "/calls/1/cancel", &[], "");
+    assert_eq!(foreign.status(), 403, "no page of another site can cancel a call");
+    fs::write(file(&folder), "").unwrap();
+}
+
+#[test]
+fn an_operator_cancels_a_call_to_a_server_over_http() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&debug(), &keys);
+    let answer = post(&proxy, &tool("work", ""));
+    let mut server = upstream.asked();
+    server.events();
+    server.say(said());
+    let reader = thread::spawn(move || {
+        let mut answer = answer;
+        answer.rest()
+    });
+    is_cancelled(&proxy);
+    let told = upstream.asked();
+    assert!(told.body.contains("notifications/cancelled"), "{}", told.body);
+    assert!(told.body.contains("cancelled by an operator: it hangs"), "{}", told.body);
+    assert!(reader.join().unwrap().contains("cancelled by an operator: it hangs"));
+}
+
+#[test]
+fn an_operator_cancels_a_call_before_its_server_has_begun_to_answer() {
+    let upstream = Upstream::start();
+    let keys = format!("upstream.url = \"{}\"\n{KEYS}", upstream.url());
+    let proxy = Proxy::with(&debug(), &keys);
+    let reader = thread::spawn({
+        let address = proxy.address().to_owned();
+        move || Exchange::send(&address, "POST", "/a", &POST, &tool("work", "")).rest()
+    });
+    let _server = upstream.asked();
+    is_cancelled(&proxy);
+    assert!(upstream.asked().body.contains("notifications/cancelled"));
+    assert!(reader.join().unwrap().contains("cancelled by an operator: it hangs"));
 }
 
 /// `milepost tap`.
@@ -462,27 +538,27 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
     let mut proxy = Proxy::with(&Start::default(), &keys);
     let mut all = Tapping::start(&[], &proxy);
     let mut some = Tapping::start(&["--tool", "work", "--verdict", "duplicate", "--json"], &proxy);
-    let round = || {
+    let round = |id: &str| {
         let ask = thread::spawn({
             let address = proxy.address().to_owned();
-            move || drop(Exchange::send(&address, "POST", "/a", &POST, &tool("work", "")).rest())
+            let said = tool("work", "").replacen("\"id\":1,", &format!("\"id\":{id},"), 1);
+            move || drop(Exchange::send(&address, "POST", "/a", &POST, &said).rest())
         });
         let mut server = upstream.asked();
-        server.events();
-        for event in said() {
-            server.say(event);
-        }
-        server.say(result_event("1")).end();
+        server.events().say(said());
+        server.say(result_event(id)).end();
         ask.join().unwrap();
     };
     let comes = |tap: &Tapping| tap.lines.recv_timeout(Duration::from_millis(100)).is_ok();
     until("both are there", || {
-        round();
+        round("1");
         comes(&some) && comes(&all)
     });
-    while comes(&all) || comes(&some) {}
-    round();
-    let shown = all.up_to("\"result\"");
+    // Lines of earlier rounds may still be on their way.
+    round("2");
+    let mut shown = all.up_to("\"id\":2,\"result\"");
+    let first = shown.iter().position(|line| line.starts_with("> {") && line.contains("\"id\":2,"));
+    shown.drain(..first.unwrap_or_else(|| panic!("no request: {shown:#?}")));
     let line: Value = serde_json::from_str(&some.up_to("duplicate")[0]).unwrap();
     assert_eq!((&line["what"], &line["route"]), (&"withheld".into(), &"/a".into()), "{line}");
     assert_eq!(line["tool"], "work");

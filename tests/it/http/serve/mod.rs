@@ -70,6 +70,24 @@ fn legacy_progress(id: &str, words: &str) -> String {
     )
 }
 
+/// Asks until there is room: what a request has held is given back a moment after its client has the
+/// answer. The request as its client and as the server sees it.
+fn once_there_is_room(
+    upstream: &Upstream,
+    ask: impl Fn() -> Exchange,
+) -> (Exchange, scripted_server::Asked) {
+    let (mut client, mut server) = (ask(), None);
+    crate::support::until("there is room", || {
+        server = upstream.try_asked();
+        // The server has not answered: this is a refusal.
+        if server.is_none() && !client.is_quiet(std::time::Duration::from_millis(5)) {
+            client = ask();
+        }
+        server.is_some()
+    });
+    (client, server.unwrap())
+}
+
 /// The JSON of an event or of a body.
 #[track_caller]
 fn json(text: &str) -> serde_json::Value {

@@ -1,10 +1,10 @@
 //! What operators are told of servers and limits: one line a minute with the cure, and a counter.
 
-use super::idle_connections::{Closes, ClosingServer};
+use super::idle_connections::asked_of_a_closing_server;
 use super::proxy::Start;
 use super::*;
 use crate::observe::metrics::page::Page;
-use crate::support::messages::{agreement, event_with, initialize, log, notification, request};
+use crate::support::messages::{agreement, event_with, initialize, log, notification};
 use crate::support::until;
 
 fn post(proxy: &Proxy) -> Exchange {
@@ -98,7 +98,7 @@ fn a_route_with_as_many_children_or_sessions_as_it_may_have_is_told_of_once_a_mi
     let sse = format!("upstream.sse = \"{}\"", upstream.url());
     for (server, setting, key, limit) in [
         (
-            "upstream.command = [\"sleep\", \"60\"]",
+            "upstream.command = [\"sleep\", \"600\"]",
             "upstream.max_children",
             "upstream.max_children",
             "children",
@@ -136,7 +136,7 @@ fn a_client_with_as_much_as_it_may_have_is_told_of_once_a_minute_for_each_limit(
     let start = Start { server, ..Start::default() };
     let upstream = Upstream::start();
     let routes = format!(
-        "[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n[[route]]\npath = \"/b\"\nupstream.command = [\"sleep\", \"60\"]\n",
+        "[[route]]\npath = \"/a\"\nupstream.url = \"{}\"\n[[route]]\npath = \"/b\"\nupstream.command = [\"sleep\", \"600\"]\n",
         upstream.url()
     );
     let proxy = Proxy::serving(&start, &routes);
@@ -268,15 +268,9 @@ fn messages_that_are_dropped_are_told_of_once_a_minute() {
 
 #[test]
 fn connections_that_a_server_closes_early_are_counted() {
-    let server = ClosingServer::start(Closes::EachTime);
-    let proxy = Proxy::before(&server.url());
-    for id in 0..20 {
-        let mut told =
-            Exchange::send(proxy.address(), "POST", "/a", &POST, &request(id, "tools/list", "{}"));
-        assert_eq!(told.status(), 200);
-        // The server has closed the connection by then.
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    // The server has closed the connection of a request when the next one comes.
+    let pause = std::time::Duration::from_millis(5);
+    let (proxy, _server) = asked_of_a_closing_server(20, pause);
     let parts = ["the server closes idle connections early", "WARN"];
     assert_eq!(lines(&proxy, &parts), 1, "{}", proxy.log());
     assert!(notices(&proxy, "closed-early") >= 1.0);

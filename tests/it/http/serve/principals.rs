@@ -7,7 +7,7 @@ use crate::observe::metrics::page::Page;
 use crate::support::messages::{headers_of, modern};
 use crate::support::until;
 
-/// Answers each request with the number of its process; a call of `slow` takes a second.
+/// Answers each request with the number of its process; a call of `slow` takes three seconds.
 const SERVER: &str = r#"
 import json, os, sys, time
 for line in sys.stdin:
@@ -16,7 +16,7 @@ for line in sys.stdin:
         sys.stderr.write("asked for " + said["method"] + "\n")
         sys.stderr.flush()
         if said.get("params", {}).get("name") == "slow":
-            time.sleep(1)
+            time.sleep(3)
         result = {"resultType": "complete", "content": [{"type": "text", "text": str(os.getpid())}],
                   "protocolVersion": said.get("params", {}).get("protocolVersion"),
                   "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}

@@ -9,7 +9,6 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use crate::http::rig::with_engine;
 use crate::support::exchange::Exchange;
 use crate::support::session::{servers_of, signal};
 use crate::support::{STUCK, milepost, until, wait};
@@ -85,7 +84,7 @@ impl Proxy {
     pub(crate) fn launch(start: &Start<'_>, file: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
-        std::fs::write(&path, with_engine(file)).unwrap();
+        std::fs::write(&path, file).unwrap();
         let mut command = milepost();
         if !start.shell.is_empty() {
             let mut shell = std::process::Command::new("sh");
@@ -139,9 +138,11 @@ impl Proxy {
         self.folder.path().join("proxy.toml").display().to_string()
     }
 
-    /// All that has been logged.
+    /// All lines that have been logged. A line of which only a part has come is left out.
     pub(crate) fn log(&self) -> String {
-        String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
+        let log = self.log.lock().unwrap();
+        let end = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        String::from_utf8_lossy(&log[..end]).into_owned()
     }
 
     /// Waits for a line of the log that has all of this in it.

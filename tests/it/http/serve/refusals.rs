@@ -193,8 +193,8 @@ fn more_streams_than_the_limit_are_503_until_one_ends() {
     assert!(upstream.is_idle());
     one.say(result_event("1")).end();
     assert_eq!(first.events().len(), 1);
-    let mut third = post(&proxy, &call("3", ""));
-    upstream.asked().json(&result("3"));
+    let (mut third, mut server) = once_there_is_room(&upstream, || post(&proxy, &call("3", "")));
+    server.json(&result("3"));
     assert_eq!(third.rest(), result("3"));
     two.say(": still there\n\n");
     assert_eq!(second.event().as_deref(), Some(": still there\n\n"));

@@ -75,7 +75,9 @@ fn an_answer_that_is_no_http_is_502() {
 #[test]
 fn answers_that_are_no_messages_pass_as_they_are_and_such_events_as_comments() {
     let upstream = Upstream::start();
-    let proxy = Proxy::before(&upstream.url());
+    // Only what the server says is told, however long that takes.
+    let route = format!("upstream.url = \"{}\"\nheartbeat.enabled = false", upstream.url());
+    let proxy = Proxy::with(&Start::default(), &route);
     for (kind, body) in [
         ("text/html", "<html>It works!</html>"),
         ("application/json", "this is no JSON"),
@@ -224,14 +226,14 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
 #[test]
 fn a_server_that_falls_silent_is_given_up_after_the_idle_timeout() {
     let upstream = Upstream::start();
-    let route = format!("upstream.url = \"{}\"\nidle_timeout = \"300ms\"", upstream.url());
+    let route = format!("upstream.url = \"{}\"\nidle_timeout = \"3s\"", upstream.url());
     let proxy = Proxy::with(&Start::default(), &route);
     let mut asked = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
     server.events();
     let events = asked.events();
     let why = check_error(events.last().unwrap(), 7);
-    assert!(why.contains("the server sent nothing for 300ms"), "{why}");
+    assert!(why.contains("the server sent nothing for 3s"), "{why}");
     server.closing();
-    proxy.logged(&["WARN the stream of a server broke off", "nothing for 300ms"]);
+    proxy.logged(&["WARN the stream of a server broke off", "nothing for 3s"]);
 }

@@ -9,6 +9,12 @@ use super::*;
 use crate::support::messages::{agreement, initialize};
 use crate::support::until;
 
+/// Waits for calls for longer than any test: what ends sooner ends for another reason.
+const PATIENT: &str = r#"drain = "10m""#;
+
+/// Nothing is added by the clock.
+const SILENT: &str = "heartbeat.enabled = false\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
+
 /// Heartbeats often enough not to wait for them.
 const BEATS: &str = r#"heartbeat = { after = "100ms", every = "100ms" }"#;
 
@@ -49,7 +55,7 @@ fn open_calls_go_on_with_their_heartbeats_and_finish() {
 #[test]
 fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
     let upstream = Upstream::start();
-    let start = Start { server: r#"drain = "300ms""#, ..Start::default() };
+    let start = Start { server: r#"drain = "300ms""#, defaults: SILENT, ..Start::default() };
     let mut proxy = Proxy::with(&start, &route(&upstream));
     let mut begun = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
@@ -82,35 +88,32 @@ fn streams_that_only_listen_end_at_once() {
     for opaque in [false, true] {
         let upstream = Upstream::start();
         let route = format!("{}\nopaque = {opaque}", route(&upstream));
-        let mut proxy = Proxy::with(&Start::default(), &route);
+        let start = Start { server: PATIENT, defaults: SILENT, ..Start::default() };
+        let mut proxy = Proxy::with(&start, &route);
         let headers = [("accept", "text/event-stream"), ("mcp-session-id", "s")];
         let mut listening = Exchange::send(proxy.address(), "GET", "/a", &headers, "");
         let mut server = upstream.asked();
         server.events().say(": hello\n\n");
         assert_eq!(listening.event().as_deref(), Some(": hello\n\n"));
-        let begun = Instant::now();
         proxy.terminate();
         assert_eq!(listening.events(), Vec::<String>::new());
         server.closing();
         assert_eq!(proxy.code(), Some(0), "opaque: {opaque}");
-        assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     }
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let upstream = Upstream::start();
-    let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
+    let start = Start { server: PATIENT, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &route(&upstream));
     let mut asked = post(&proxy, &call("7", "1"));
     let mut server = upstream.asked();
     server.events();
     assert_eq!(asked.status(), 200);
     proxy.stop();
-    let begun = Instant::now();
     proxy.terminate();
     assert_eq!(proxy.code(), Some(1));
-    // Long before `drain` is over, which is 30 s.
-    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     server.closing();
     proxy.logged(&["WARN cut what was still open", "requests=1"]);
     proxy.logged(&["stopped", "code=1"]);
@@ -119,15 +122,14 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn without_calls_it_ends_at_once() {
     let upstream = Upstream::start();
-    let mut proxy = Proxy::with(&Start::default(), &route(&upstream));
+    let start = Start { server: PATIENT, ..Start::default() };
+    let mut proxy = Proxy::with(&start, &route(&upstream));
     let mut asked = post(&proxy, &call("7", ""));
     upstream.asked().json(&result("7"));
     assert_eq!(asked.rest(), result("7"));
     // The connection of this client stays open, and is closed.
-    let begun = Instant::now();
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
-    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -385,7 +385,7 @@ async fn no_secret_is_logged_of_http_2_or_tls() {
 async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_is_not() {
     let upstream = Upstream::start();
     let start = Start {
-        server: "http2_idle_timeout = \"200ms\"",
+        server: "http2_idle_timeout = \"4s\"",
         options: &["--log-level", "debug"],
         ..Start::default()
     };
@@ -398,7 +398,7 @@ async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_i
     });
     let mut server = tokio::task::spawn_blocking(move || upstream.asked()).await.unwrap();
     // Longer than a connection without a stream stays.
-    sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(7)).await;
     server.json(&result("1"));
     let (answer, client) = asked.await.unwrap();
     assert_eq!(answer, result("1"));
@@ -416,14 +416,19 @@ async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_i
 
 #[test]
 fn an_idle_http_2_connection_is_closed_although_its_client_says_nothing() {
-    let start = Start { server: "http2_idle_timeout = \"200ms\"", ..Start::default() };
+    let start = Start {
+        server: "http2_idle_timeout = \"200ms\"",
+        options: &["--log-level", "debug"],
+        ..Start::default()
+    };
     let proxy = Proxy::with(&start, "upstream.demo = true");
     let mut silent = TcpStream::connect(proxy.address()).unwrap();
     silent.set_read_timeout(Some(STUCK)).unwrap();
     // An empty frame of settings; neither those of the proxy nor its pings are answered.
     silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    let began = std::time::Instant::now();
     let mut heard = Vec::new();
     let _ = silent.read_to_end(&mut heard);
-    assert!(!heard.is_empty() && began.elapsed() < Duration::from_secs(15));
+    assert!(!heard.is_empty());
+    // And not because it answers no ping.
+    proxy.logged(&["connection over", "ended=\"idle\""]);
 }

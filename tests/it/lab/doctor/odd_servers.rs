@@ -16,7 +16,7 @@ use crate::support::milepost;
 
 /// What a server does to the messages of a client.
 struct OddServer {
-    /// The report is `tests/data/doctor/odd-NAME.txt`.
+    /// The report is the section `NAME` of `tests/data/doctor/odd.txt`.
     name: &'static str,
     /// Further options of `doctor`.
     options: &'static [&'static str],
@@ -249,7 +249,7 @@ t='"render-1"'; for n in 1 2 3; do sleep 0.4; progress "\"progress\":$n,\"total\
     fails("ends-at-once", r#"*) echo "ModuleNotFoundError: No module named 'mcp'" >&2; exit 1;;"#),
 ];
 
-/// Compares the report on a server with its golden file.
+/// Compares the report on a server with its section of `tests/data/doctor/odd.txt`.
 fn check(server: &OddServer, folder: &Path) {
     let path = folder.join(server.name);
     fs::write(&path, script(server)).unwrap();

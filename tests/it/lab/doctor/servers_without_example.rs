@@ -40,69 +40,84 @@ pub(crate) const HANDSHAKE: &str = r#"
 
 #[test]
 fn http_and_sse() {
-    let scout = example("scout");
-    let route = format!("upstream.command = [{scout:?}, \"--pace\", \"60ms\"]\nmode = \"observe\"");
-    let proxy = Proxy::with(&Start::default(), &route);
-    let url = format!("http://{}/a/sse", proxy.address());
-    let (code, report) = report(&[
-        "--call",
-        "run_materialization",
-        "--json",
-        "--through",
-        "--revision",
-        "2024-11-05",
-        &url,
-    ]);
-    assert_eq!(code, 1);
-    assert_eq!(report["server"]["transport"], "HTTP+SSE");
-    assert_eq!(report["revision"], "2024-11-05");
-    let found = rules(&report);
-    assert!(
-        found.contains(&("figure-repeats", 4)) && found.contains(&("figure-falls", 1)),
-        "{report}"
-    );
-    assert_eq!(report["through"]["grade"], "fine", "{report}");
-    assert_eq!(report["cure"]["lines"], Value::Null);
+    crate::support::within_tries(|| {
+        let scout = example("scout");
+        let route =
+            format!("upstream.command = [{scout:?}, \"--pace\", \"60ms\"]\nmode = \"observe\"");
+        let proxy = Proxy::with(&Start::default(), &route);
+        let url = format!("http://{}/a/sse", proxy.address());
+        let (code, report) = report(&[
+            "--call",
+            "run_materialization",
+            "--json",
+            "--through",
+            "--revision",
+            "2024-11-05",
+            &url,
+        ]);
+        assert_eq!(code, 1);
+        assert_eq!(report["server"]["transport"], "HTTP+SSE");
+        assert_eq!(report["revision"], "2024-11-05");
+        let found = rules(&report);
+        assert!(
+            found.contains(&("figure-repeats", 4)) && found.contains(&("figure-falls", 1)),
+            "{report}"
+        );
+        assert_eq!(report["through"]["grade"], "fine", "{report}");
+        assert_eq!(report["cure"]["lines"], Value::Null);
+    });
 }
 
 #[test]
 fn a_server_that_speaks_only_2026_07_28() {
-    let server = shell(
-        r#"*server/discover*) say '{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"serverInfo":{"name":"new","version":"1"}}}';;
+    crate::support::within_tries(|| {
+        let server = shell(
+            r#"*server/discover*) say '{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"serverInfo":{"name":"new","version":"1"}}}';;
         *'"initialize"'*) say '{"jsonrpc":"2.0","id":0,"error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}}';;
         *io.modelcontextprotocol/protocolVersion*tools/list*|*tools/list*io.modelcontextprotocol/protocolVersion*) say '{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"name":"t"}]}}';;
         *tools/call*) say '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7001,"progress":1,"total":null}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}';;"#,
-    );
-    let (code, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
-    assert_eq!((code, &report["revision"]), (1, &Value::from("2026-07-28")), "{report}");
-    assert_eq!(rules(&report), [("total", 1)]);
-    assert_eq!(report["through"]["grade"], "fine", "{report}");
+        );
+        let (code, report) =
+            report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+        assert_eq!((code, &report["revision"]), (1, &Value::from("2026-07-28")), "{report}");
+        assert_eq!(rules(&report), [("total", 1)]);
+        assert_eq!(report["through"]["grade"], "fine", "{report}");
+    });
 }
 
 #[test]
 fn a_method_that_nobody_knows_gets_a_dialect() {
-    let call = r#"*tools/call*) for pct in 10 40 90; do say "{\"jsonrpc\":\"2.0\",\"method\":\"acme/state\",\"params\":{\"callId\":2,\"pct\":$pct,\"text\":\"m\"}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
-    let server = shell(&[HANDSHAKE, call].concat());
-    let (code, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
-    assert_eq!(code, 1);
-    assert_eq!(rules(&report), [("method-unknown", 3)], "{report}");
-    let lines = report["cure"]["lines"].as_str().unwrap();
-    assert!(lines.contains("method = \"acme/state\"\nrequest_id = \"/params/callId\""), "{lines}");
-    assert_eq!(report["through"]["findings"], Value::Array(Vec::new()), "{report}");
-    let call = &report["through"]["calls"][0];
-    assert!(call["usable"].as_u64() >= Some(2), "{call}");
+    crate::support::within_tries(|| {
+        let call = r#"*tools/call*) for pct in 10 40 90; do say "{\"jsonrpc\":\"2.0\",\"method\":\"acme/state\",\"params\":{\"callId\":2,\"pct\":$pct,\"text\":\"m\"}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+        let server = shell(&[HANDSHAKE, call].concat());
+        let (code, report) =
+            report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+        assert_eq!(code, 1);
+        assert_eq!(rules(&report), [("method-unknown", 3)], "{report}");
+        let lines = report["cure"]["lines"].as_str().unwrap();
+        assert!(
+            lines.contains("method = \"acme/state\"\nrequest_id = \"/params/callId\""),
+            "{lines}"
+        );
+        assert_eq!(report["through"]["findings"], Value::Array(Vec::new()), "{report}");
+        let call = &report["through"]["calls"][0];
+        assert!(call["usable"].as_u64() >= Some(2), "{call}");
+    });
 }
 
 #[test]
 fn a_dialect_that_is_off_is_set() {
-    let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"codex/event","params":{"_meta":{"requestId":2},"msg":{"type":"agent_message","message":"m"}}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
-    let server = shell(&[HANDSHAKE, call].concat());
-    let (_, report) = report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
-    assert_eq!(rules(&report), [("method-off", 1)], "{report}");
-    let lines = report["cure"]["lines"].as_str().unwrap();
-    assert!(lines.contains("\npreset = \"codex\"\n"), "{lines}");
-    assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
-    assert_eq!(report["through"]["grade"], "fine", "{report}");
+    crate::support::within_tries(|| {
+        let call = r#"*tools/call*) sleep 0.2; say '{"jsonrpc":"2.0","method":"codex/event","params":{"_meta":{"requestId":2},"msg":{"type":"agent_message","message":"m"}}}'; sleep 0.1; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+        let server = shell(&[HANDSHAKE, call].concat());
+        let (_, report) =
+            report(&["--call", "t", "--json", "--through", "--", "sh", "-c", &server]);
+        assert_eq!(rules(&report), [("method-off", 1)], "{report}");
+        let lines = report["cure"]["lines"].as_str().unwrap();
+        assert!(lines.contains("\npreset = \"codex\"\n"), "{lines}");
+        assert_eq!(report["through"]["calls"][0]["usable"], 1, "{report}");
+        assert_eq!(report["through"]["grade"], "fine", "{report}");
+    });
 }
 
 #[test]
@@ -226,47 +241,49 @@ fn a_stream_that_ends_early_is_gone_on_with() {
 
 #[test]
 fn a_route_is_examined_as_it_is_configured() {
-    let call = r#"*tools/call*) for at in 1 2 3; do say "{\"jsonrpc\":\"2.0\",\"method\":\"farm/tick\",\"params\":{\"id\":2,\"at\":$at,\"end\":9}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
-    let server = shell(&[HANDSHAKE, call].concat());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("proxy.toml");
-    let command = toml::Value::from(vec!["sh", "-c", &server]).to_string().replace("${", "$${");
-    let routes = |more: &str| {
-        format!(
-            "[[route]]\npath = \"/other\"\nupstream.demo = true\n[[route]]\npath = \"/farm\"\nupstream.command = {command}\n{more}"
-        )
-    };
-    let examine = |more: &str| {
-        std::fs::write(&file, routes(more)).unwrap();
-        report(&[
-            "--call",
-            "t",
-            "--json",
-            "--revision",
-            "2025-06-18",
-            "--config",
-            file.to_str().unwrap(),
-            "--route",
-            "/farm",
-        ])
-    };
-    let (code, bare) = examine("");
-    assert_eq!((code, rules(&bare)), (1, vec![("method-unknown", 3)]), "{bare}");
-    assert_eq!(rules(&bare["through"]), [("method-unknown", 3)], "{bare}");
-    assert!(bare["cure"]["lines"].as_str().unwrap().contains("progress = \"/params/at\""));
-    let dialect = "dialects = [\"defaults\", \"farm\"]\n[[dialect]]\nname = \"farm\"\nmethod = \"farm/tick\"\nprogress = \"/params/at\"\ntotal = \"/params/end\"\n";
-    let (code, cured) = examine(dialect);
-    assert_eq!((code, rules(&cured)), (1, vec![("method-unknown", 3)]), "{cured}");
-    assert_eq!(rules(&cured["through"]), [], "{cured}");
-    assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
-    assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
-    assert_eq!(cured["through"]["missed"], Value::Array(Vec::new()), "{cured}");
-    // An error of Milepost's is no answer.
-    let (_, replaced) = examine(&format!("call_timeout = \"300ms\"\n{dialect}"));
-    assert_eq!(rules(&replaced["through"]), [("answer-replaced", 1)], "{replaced}");
-    assert_eq!(replaced["through"]["grade"], "may break", "{replaced}");
-    let (_, missed) = examine(&dialect.replace("/params/end", "/params/ende"));
-    let expected =
-        "the dialect \"farm\": `total` (/params/ende) found nothing in any of 3 messages";
-    assert_eq!(missed["through"]["missed"], serde_json::json!([expected]), "{missed}");
+    crate::support::within_tries(|| {
+        let call = r#"*tools/call*) for at in 1 2 3; do say "{\"jsonrpc\":\"2.0\",\"method\":\"farm/tick\",\"params\":{\"id\":2,\"at\":$at,\"end\":9}}"; sleep 0.2; done; say '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}';;"#;
+        let server = shell(&[HANDSHAKE, call].concat());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proxy.toml");
+        let command = toml::Value::from(vec!["sh", "-c", &server]).to_string().replace("${", "$${");
+        let routes = |more: &str| {
+            format!(
+                "[[route]]\npath = \"/other\"\nupstream.demo = true\n[[route]]\npath = \"/farm\"\nupstream.command = {command}\n{more}"
+            )
+        };
+        let examine = |more: &str| {
+            std::fs::write(&file, routes(more)).unwrap();
+            report(&[
+                "--call",
+                "t",
+                "--json",
+                "--revision",
+                "2025-06-18",
+                "--config",
+                file.to_str().unwrap(),
+                "--route",
+                "/farm",
+            ])
+        };
+        let (code, bare) = examine("");
+        assert_eq!((code, rules(&bare)), (1, vec![("method-unknown", 3)]), "{bare}");
+        assert_eq!(rules(&bare["through"]), [("method-unknown", 3)], "{bare}");
+        assert!(bare["cure"]["lines"].as_str().unwrap().contains("progress = \"/params/at\""));
+        let dialect = "dialects = [\"defaults\", \"farm\"]\n[[dialect]]\nname = \"farm\"\nmethod = \"farm/tick\"\nprogress = \"/params/at\"\ntotal = \"/params/end\"\n";
+        let (code, cured) = examine(dialect);
+        assert_eq!((code, rules(&cured)), (1, vec![("method-unknown", 3)]), "{cured}");
+        assert_eq!(rules(&cured["through"]), [], "{cured}");
+        assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
+        assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
+        assert_eq!(cured["through"]["missed"], Value::Array(Vec::new()), "{cured}");
+        // An error of Milepost's is no answer.
+        let (_, replaced) = examine(&format!("call_timeout = \"300ms\"\n{dialect}"));
+        assert_eq!(rules(&replaced["through"]), [("answer-replaced", 1)], "{replaced}");
+        assert_eq!(replaced["through"]["grade"], "may break", "{replaced}");
+        let (_, missed) = examine(&dialect.replace("/params/end", "/params/ende"));
+        let expected =
+            "the dialect \"farm\": `total` (/params/ende) found nothing in any of 3 messages";
+        assert_eq!(missed["through"]["missed"], serde_json::json!([expected]), "{missed}");
+    });
 }

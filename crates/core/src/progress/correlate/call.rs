@@ -13,6 +13,7 @@ use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::stopped_clock::StoppedClock;
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{Report, ReportView, message_text};
+use crate::progress::event::operator_cancel::OperatorCancel;
 use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::{CallStats, Outcome, Summary};
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
@@ -283,6 +284,8 @@ pub(crate) struct Call {
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
     pub(crate) error_code: Option<i64>,
+    /// The operator's cancellation that ends the call now.
+    pub(crate) cancellation: Option<Arc<OperatorCancel>>,
     /// The work that the call asks for, where the work may go on without its client (`late`).
     pub(crate) signature: Option<Box<Signature>>,
     /// The call has joined the work of an earlier call: the server knows that call's id.
@@ -420,6 +423,7 @@ impl Call {
             opened: self.opened,
             ended,
             outcome,
+            cancellation: self.cancellation,
             error_code: self.error_code,
             first_sent: self.sent.first,
             silence,

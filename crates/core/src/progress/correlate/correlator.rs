@@ -15,6 +15,7 @@ use crate::progress::correlate::name_evidence::NameEvidence;
 use crate::progress::correlate::open_calls::OpenCalls;
 use crate::progress::correlate::pending::PendingQueue;
 use crate::progress::correlate::server_queue::ServerQueue;
+use crate::progress::correlate::wording::Wording;
 use crate::progress::event::FilterEvent;
 use crate::progress::event::queue::EventQueue;
 use crate::progress::event::summary::{CallStats, OpenCall};
@@ -158,6 +159,7 @@ impl Correlator {
             clock: None,
             account: CallStats::default(),
             error_code: None,
+            cancellation: None,
             signature: draft.signature,
             is_joined: false,
             attempts: 1,
@@ -180,6 +182,11 @@ impl Correlator {
     /// The policy of a call; the policy of new calls if the call is unknown.
     pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
         self.open.get(call).map_or(&self.policy, |call| &call.policy)
+    }
+
+    /// The words that a notification of Milepost may have for this call.
+    pub(crate) fn wording_of(&self, id: CallId) -> Wording {
+        Wording::of(self.open.get(id), &self.handshake, self.policy_of(id))
     }
 
     /// Whether a message that is about no known call may be another client's.

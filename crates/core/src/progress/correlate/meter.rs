@@ -36,8 +36,8 @@ impl EmittedProgress {
     }
 }
 
-/// One client's value. Only [`Meter::take`] and [`Meter::heartbeat`] change the value, and both
-/// only raise it.
+/// One client's value. Only [`Meter::take`] and the values of heartbeats change the value, and only
+/// raise it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     emitted: Option<f64>,
@@ -53,6 +53,8 @@ pub(crate) struct Meter {
     past_one: bool,
     /// Whether the last values sent are estimates.
     estimated: bool,
+    /// Whether the last values sent are seconds ([`Meter::count_seconds`]).
+    in_seconds: bool,
     /// Whether the server's last value was read in words.
     in_words: bool,
 }
@@ -142,7 +144,7 @@ impl Meter {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
         }
-        (self.estimated, self.in_words) = (false, false);
+        (self.estimated, self.in_seconds, self.in_words) = (false, false, false);
         self.emitted = Some(value);
         self.claimed = Some(value);
         self.highest = Some(self.highest.map_or(value, |highest| highest.max(value)));
@@ -156,6 +158,15 @@ impl Meter {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
         Ok(self.emit(value.unwrap_or(lifted), Repair::Number))
+    }
+
+    /// The value of a heartbeat that has no words: the seconds of the call, as long as they rise. Only for a
+    /// call without values from its server, of a tool whose earlier calls had none either. If the server
+    /// reports a value after all, it is a phase on top of the seconds, and keeps its scale.
+    pub(crate) fn count_seconds(&mut self, seconds: f64) -> Result<EmittedProgress, Reason> {
+        let emitted = self.heartbeat(Some(seconds))?;
+        self.in_seconds = true;
+        Ok(emitted)
     }
 
     /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
@@ -175,6 +186,10 @@ impl Meter {
     }
 
     fn begin_phase_if_fallen(&mut self, figure: &ProgressView<'_>, on_fall: OnFall) {
+        if std::mem::take(&mut self.in_seconds) && !self.would_rise(figure.value.value) {
+            self.base = self.emitted.unwrap_or(self.base);
+            return;
+        }
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
             // Parts of one go on top of the estimates; what counts further than to one soon passes them.
             let value = figure.value.value;
@@ -388,6 +403,27 @@ mod tests {
         check(Some(0.5), "- 25/100", "0.5", "0.500001/1 25/100");
         check(Some(0.2), "-5 3", "0.250001", "0.250002 3");
         check(None, "- -", "0.250001", "0.250002/1 0.250003/1");
+    }
+
+    #[test]
+    fn what_the_server_says_after_seconds_keeps_its_scale() {
+        let check = |claims: &str, said: &str| {
+            let mut meter = Meter::default();
+            meter.count_seconds(2.0).unwrap();
+            let seconds = meter.count_seconds(40.0).unwrap();
+            assert_eq!(told(&meter, &seconds), "40");
+            assert_eq!(spelled(meter.count_seconds(40.0).unwrap().value), "40.000001");
+            meter.count_seconds(45.0).unwrap();
+            let values = claims.split(' ').map(|claim| {
+                let emitted = take(&mut meter, claim, OnFall::Lift).unwrap();
+                told(&meter, &emitted)
+            });
+            assert_eq!(values.collect::<Vec<_>>().join(" "), said);
+        };
+        check("1/10 2/10 10/10", "46/55 47/55 55/55");
+        check("0.25/1 0.5/1", "45.25/46 45.5/46");
+        check("50/100 60/100", "50/100 60/100");
+        check("- 1/10", "45.000001 46.000001/55.000001");
     }
 
     proptest::proptest! {

@@ -27,3 +27,4 @@ pub(crate) mod signature;
 pub(crate) mod stopped_clock;
 pub(crate) mod strays;
 pub(crate) mod tombstones;
+pub(crate) mod wording;

@@ -17,7 +17,6 @@ use crate::progress::streams::stream::{Item, ItemKind, MessageVerdict, StreamKin
 use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, Kind, Message, error_answer, own_error};
 use crate::protocol::mcp;
-use crate::protocol::mcp::Revision;
 
 impl Correlator {
     /// Answers a request that was not passed on, or that has no other answer.
@@ -59,14 +58,6 @@ impl Correlator {
             }
         }
         stream.written(now);
-    }
-
-    /// Whether Milepost may add messages to the progress of this call: progress of 2024-11-05 has
-    /// no message.
-    pub(crate) fn words_allowed(&self, id: CallId) -> bool {
-        let own = self.open.get(id).and_then(|call| call.revision);
-        self.policy_of(id).words_in_2024
-            || own.or(self.handshake.revision) != Some(Revision::V2024_11_05)
     }
 
     /// Gives each heartbeat that is due a place behind everything that waits now: answers that come later do

@@ -4,6 +4,7 @@
 
 pub(crate) mod answer;
 mod arrivals;
+pub(crate) mod cancel;
 mod clock;
 mod kept_room;
 pub(crate) mod late;

@@ -2,7 +2,7 @@
 //!
 //! A dialect judges nothing: later steps decide whether the request is active, the value rises, and
 //! the client has asked. A new dialect is one file and its `mod` line here, one line in [`ALL`],
-//! one transcript in `tests/data/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
+//! one transcript in a file of `tests/data/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
 
 mod codex;
 mod custom;

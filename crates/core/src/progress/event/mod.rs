@@ -1,6 +1,7 @@
 //! The inputs and outputs of a filter besides bytes: origins, dispositions and events.
 
 pub(crate) mod late;
+pub(crate) mod operator_cancel;
 pub(crate) mod queue;
 pub(crate) mod request_origin;
 pub(crate) mod summary;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::progress::clients::Client;
+use crate::progress::event::operator_cancel::OperatorCancel;
 use crate::progress::event::request_origin::ReplicaHop;
 use crate::progress::ids::CallId;
 use crate::progress::kind_counts::KindCounts;
@@ -72,6 +73,8 @@ pub enum Outcome {
     Error,
     /// The client gave it up.
     Cancelled,
+    /// An operator has cancelled it.
+    CancelledByOperator,
     /// The route's `call_timeout` passed.
     TimedOut,
     /// The server went away first.
@@ -86,12 +89,13 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in the order of the enum.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Result,
         Self::ToolError,
         Self::Interim,
         Self::Error,
         Self::Cancelled,
+        Self::CancelledByOperator,
         Self::TimedOut,
         Self::ServerGone,
         Self::TaskEnded,
@@ -107,6 +111,7 @@ impl Outcome {
             Self::Interim => "interim result",
             Self::Error => "error",
             Self::Cancelled => "cancelled",
+            Self::CancelledByOperator => "cancelled by operator",
             Self::TimedOut => "timed out",
             Self::ServerGone => "server gone",
             Self::TaskEnded => "task ended",
@@ -169,6 +174,8 @@ pub struct Summary {
     pub ended: Instant,
     /// The way in which the call ended.
     pub outcome: Outcome,
+    /// The operator's cancellation, if it ended with one.
+    pub cancellation: Option<Arc<OperatorCancel>>,
     /// The code of the server's error, if it ended with one.
     pub error_code: Option<i64>,
     /// The time of the first progress to the client.

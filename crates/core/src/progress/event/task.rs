@@ -22,7 +22,7 @@ pub enum TaskEvent {
     Completed,
     /// The server has answered with an error, or has ended, or its answer could not be kept.
     Failed,
-    /// The client has cancelled the task.
+    /// The client, or an operator, has cancelled the task.
     Cancelled,
     /// The client has got the answer for the first time.
     Fetched,

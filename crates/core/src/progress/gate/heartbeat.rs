@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::progress::correlate::call::{Call, LastSent, Resumption};
+use crate::progress::correlate::wording::Wording;
 use crate::progress::dialect::report::ReportView;
 use crate::progress::durations::Expected;
 use crate::progress::event::FilterEvent;
@@ -20,23 +21,29 @@ pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 impl Gate {
     /// Sends a heartbeat for a call, if one is due.
     pub(super) fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let words_allowed = self.calls.words_allowed(id);
+        let has_words = self.calls.wording_of(id) == Wording::Any;
         let silent = self.calls.received_at;
         self.next_heartbeat(self.calls.open.get(id)?).filter(|at| *at <= now)?;
         let call = self.calls.open.get_mut(id)?;
         let running = now.saturating_duration_since(call.opened);
         let policy = call.settings();
-        let elapsed = policy.heartbeat.value == HeartbeatValue::Elapsed;
-        let estimates = policy.estimate && !call.reports.has_figure;
+        let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
+        let estimates = policy.estimate;
         // Looked up for each heartbeat, because the learned times may have been read from their
         // file since the last one.
-        let usual = call.tool.as_deref().filter(|_| estimates);
-        let usual = usual.and_then(|tool| call.policy.learned.usual(tool));
+        let tool = call.tool.as_deref();
+        let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
+        let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
         let asked = call.asked_since();
-        let expected = usual.map(|usual| usual.expected(call.age_at(now)));
+        // Without words the figure is all that a person sees. The tool has never reported a figure that
+        // the seconds could keep from its scale.
+        let is_known_silent = usual.is_some();
+        let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
+        let seconds = running.as_secs_f64().round();
         let emitted = match expected {
             Some(expected) => call.meter.estimate(expected.part()),
-            None => call.meter.heartbeat(elapsed.then(|| running.as_secs_f64().round())),
+            None if is_known_silent && !counts => call.meter.count_seconds(seconds),
+            None => call.meter.heartbeat(counts.then_some(seconds)),
         };
         let emitted = emitted.ok()?;
         let resumed = call.clock.as_ref().and_then(|clock| clock.resumed_at());
@@ -52,7 +59,7 @@ impl Gate {
             Some(expected) => estimate(call.label(), last.as_deref(), running, silence, expected),
             None => text(call.label(), last.as_deref(), running, silence),
         };
-        let message = words_allowed.then(|| json::quote(&words));
+        let message = has_words.then(|| json::quote(&words));
         let mut written = Vec::new();
         notification::write(
             &mut written,

@@ -15,6 +15,7 @@ use crate::progress::correlate::call::{Call, LastSent};
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::pending::{Pending, Thinning};
 use crate::progress::correlate::tombstones::Tombstone;
+use crate::progress::correlate::wording::Wording;
 use crate::progress::dialect::report::{ReportView, join, message_text};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, Origin};
@@ -183,7 +184,7 @@ impl Gate {
         report: &ReportView<'_>,
         (done, has_raw): (Repairs, bool),
     ) -> Result<Rendered, Reason> {
-        let adds_words = report.message.is_none() && self.calls.words_allowed(id);
+        let wording = self.calls.wording_of(id);
         let Some(call) = self.calls.open.get_mut(id) else { return Err(Reason::Late) };
         if call.token.is_none() {
             return Err(Reason::NoToken);
@@ -237,7 +238,9 @@ impl Gate {
         if is_compliant && repairs.is_empty() {
             return Ok(Rendered::AsCame);
         }
-        if adds_words && !is_compliant {
+        if wording == Wording::None && !is_compliant {
+            message = None;
+        } else if wording == Wording::Any && report.message.is_none() && !is_compliant {
             repairs.add(Repair::Message);
             let running = || Cow::Owned(json::quote(&format!("{}: running", call.label())).into());
             message = Some(call.sent.last_words().map_or_else(running, message_text));

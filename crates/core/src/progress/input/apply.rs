@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::progress::detached::cancel::cancel_by_operator;
 use crate::progress::dialect::TextSource;
 use crate::progress::filter::Filter;
 use crate::progress::gate::server_tasks::end_tasks;
@@ -41,6 +42,11 @@ impl Filter {
             }
             Input::SpoolAnswer(id, needs) => {
                 return InputResult::Spool(intake.answer_spooled(now, id, *needs));
+            }
+            Input::CancelCall(asked) => {
+                let tasks = intake.detached.tasks.as_deref_mut();
+                let result = cancel_by_operator(&mut intake.gate, tasks, now, asked);
+                return InputResult::Cancel(result);
             }
             Input::ClientLarge(stream, scan) => intake.finish_large_client(now, *stream, scan),
             Input::Refuse(message) => intake.gate.withdraw(now, message),

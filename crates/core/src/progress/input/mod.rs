@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use crate::progress::clients::Client;
 use crate::progress::{
-    Disposition, NameKey, Origin, Payload, Policy, Reason, Repairs, SpooledAnswer, StreamId,
-    StreamKind, StreamPacing,
+    CancelResult, Disposition, NameKey, OperatorCancel, Origin, Payload, Policy, Reason, Repairs,
+    SpooledAnswer, StreamId, StreamKind, StreamPacing,
 };
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -29,7 +29,7 @@ const ONLY: StreamId = StreamId(0);
 /// Words that a recording may have behind `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, resumes, hears, \
-                        knows not all, client, elsewhere, event, response, tasks, looks, waits, written is expected";
+                        knows not all, client, elsewhere, event, response, tasks, looks, waits, written, cancels is expected";
 
 /// The conversation that a filter is responsible for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +101,8 @@ pub enum Input {
     SetPrincipal(StreamId, u64),
     /// A client stream closes; whether that cancels its requests.
     CloseStream(StreamId, bool),
+    /// An operator cancels a call ([`InputResult::Cancel`]).
+    CancelCall(Arc<OperatorCancel>),
     /// All requests of a stream are over.
     SettleStream(StreamId),
     /// A client has read everything that was sent on its stream.
@@ -180,6 +182,8 @@ pub enum InputResult {
     Stream(Option<StreamId>),
     /// The place of an answer that is kept in a file, if the answer is sent at all.
     Spool(Option<SpooledAnswer>),
+    /// Whether an operator's cancellation has ended its call.
+    Cancel(CancelResult),
 }
 
 impl Input {
@@ -207,6 +211,11 @@ impl InputResult {
         if let Self::Spool(apart) = self { apart } else { None }
     }
 
+    /// Whether an operator's cancellation has ended its call. A filter that has failed knows no call.
+    pub fn cancel(self) -> CancelResult {
+        if let Self::Cancel(result) = self { result } else { CancelResult::Over }
+    }
+
     /// The stream that a message is for.
     pub fn stream(self) -> Option<StreamId> {
         if let Self::Stream(stream) = self { stream } else { None }
@@ -229,7 +238,7 @@ pub const fn stream_of(origin: Origin) -> Option<StreamId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Repair;
+    use crate::progress::{CallId, Repair};
 
     /// The place of a variant in [`samples`]: a new variant does not compile until it has one.
     const fn place(input: &Input) -> usize {
@@ -281,6 +290,7 @@ mod tests {
             Input::HearLog(..) => 42,
             Input::MarkApart => 43,
             Input::EnableTasks(..) => 45,
+            Input::CancelCall(_) => 46,
         }
     }
 
@@ -351,6 +361,14 @@ mod tests {
             (Input::SetPrincipal(third, 5), "principal 3 5"),
             (Input::CloseStream(third, false), "closes 3"),
             (Input::CloseStream(first, true), "closes 0 cancels"),
+            (
+                Input::CancelCall(Arc::new(OperatorCancel {
+                    call: CallId(7),
+                    by: "local".into(),
+                    reason: "it hangs".into(),
+                })),
+                "cancels 7 local it hangs",
+            ),
             (Input::SettleStream(first), "settles 0"),
             (Input::MarkWritten(first), "written"),
             (Input::MarkWritten(third), "written 3"),
@@ -413,6 +431,6 @@ mod tests {
         }
         let places: std::collections::BTreeSet<usize> =
             samples.iter().map(|(input, _)| place(input)).collect();
-        assert_eq!(places, (0..=place(&Input::EnableTasks(NameKey::new([0; 16]), 0))).collect());
+        assert_eq!(places, (0..=46).collect());
     }
 }

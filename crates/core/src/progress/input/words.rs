@@ -11,7 +11,9 @@ use crate::progress::clients::Client;
 use crate::progress::input::{
     EXPECTED, FilterScope, Input, MessageLine, ONLY, UPSTREAM_STREAMS, stream_of, upstream_stream,
 };
-use crate::progress::{Origin, Reason, Repair, Repairs, StreamId, StreamKind, StreamPacing};
+use crate::progress::{
+    CallId, OperatorCancel, Origin, Reason, Repair, Repairs, StreamId, StreamKind, StreamPacing,
+};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
@@ -77,9 +79,9 @@ impl Input {
                 write!(f, "resumes {} on {} behind {sent}", old.0, on.0)
             }
             Self::SetPrincipal(stream, number) => write!(f, "principal {} {number}", stream.0),
-            Self::CloseStream(stream, cancels) => {
-                write!(f, "closes {}{}", stream.0, if *cancels { " cancels" } else { "" })
-            }
+            Self::CloseStream(stream, false) => write!(f, "closes {}", stream.0),
+            Self::CloseStream(stream, true) => write!(f, "closes {} cancels", stream.0),
+            Self::CancelCall(asked) => write_cancelled(f, asked),
             Self::SettleStream(stream) => write!(f, "settles {}", stream.0),
             Self::MarkWritten(stream) => write_of(f, "written", *stream),
             Self::MarkUnread(stream) => write_of(f, "waits", *stream),
@@ -196,6 +198,14 @@ impl Input {
         Ok(Self::SpoolAnswer(id.ok_or("the id of a request is expected")?, needs))
     }
 
+    /// Reads the call that an operator cancels, the place of the operator, and the reason.
+    fn read_cancelled(rest: &str) -> Result<Self, String> {
+        let (call, rest) = first_word(rest);
+        let (by, reason) = first_word(rest);
+        let (call, by, reason) = (CallId(number(call)?), by.into(), reason.into());
+        Ok(Self::CancelCall(Arc::new(OperatorCancel { call, by, reason })))
+    }
+
     /// Reads the words of [`Input::EndTasks`] and [`Input::EnableTasks`].
     fn read_tasks(rest: &str) -> Result<Self, String> {
         let named = rest.strip_prefix("of ").and_then(|rest| rest.split_once(" from "));
@@ -222,6 +232,7 @@ impl Input {
                 let (stream, cancels) = first_word(rest);
                 Self::CloseStream(StreamId(number(stream)?), cancels == "cancels")
             }
+            "cancels" => Self::read_cancelled(rest)?,
             "settles" => Self::SettleStream(StreamId(number(rest)?)),
             "written" => Self::MarkWritten(stream_or_first(rest)?),
             "waits" => Self::MarkUnread(stream_or_first(rest)?),
@@ -371,6 +382,11 @@ impl fmt::Display for Lossy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(self.0))
     }
+}
+
+/// Writes the call that an operator cancels, the place of the operator, and the reason.
+fn write_cancelled(f: &mut dyn fmt::Write, asked: &OperatorCancel) -> fmt::Result {
+    write!(f, "cancels {} {} {}", asked.call.0, asked.by, asked.reason)
 }
 
 /// Words about an answer in a file.

@@ -302,8 +302,8 @@ pub struct Policy {
     pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
-    /// Whether clients of 2024-11-05, whose progress has no `message` yet, get messages of
-    /// Milepost's own.
+    /// Whether words of Milepost's own go into progress of 2024-11-05. `message` is an unknown member
+    /// there, which clients ignore unless they show it.
     pub words_in_2024: bool,
     /// Whether every request gets an id and a token of Milepost's own towards the server, because
     /// several clients share the server.
@@ -330,7 +330,7 @@ impl Default for Policy {
         Self {
             bare_results: false,
             keep_original: false,
-            words_in_2024: false,
+            words_in_2024: true,
             id_mapping: false,
             learned: Arc::default(),
             capabilities: JsonObject::new(),
@@ -428,9 +428,10 @@ impl Policy {
         policy
     }
 
-    /// Whether heartbeats of any tool show estimates.
-    pub fn estimates(&self) -> bool {
-        self.everywhere().any(|policy| policy.estimate)
+    /// Whether heartbeats depend on the durations of earlier calls: for estimates, and for the seconds that the
+    /// heartbeats of silent tools count where they have no words.
+    pub fn needs_durations(&self) -> bool {
+        !self.words_in_2024 || self.everywhere().any(|policy| policy.estimate)
     }
 
     /// The settings of a tool.

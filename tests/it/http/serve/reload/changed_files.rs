@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -67,8 +69,9 @@ fn a_file_that_is_emptied_and_written_again_is_read_once_it_is_whole() {
     let proxy = Proxy::of_file(&Start::default(), &file("", &demo("/a")));
     let path = PathBuf::from(proxy.file());
     std::fs::write(&path, "").unwrap();
-    // Whoever asks at this moment is answered by the next look, which finds the whole file.
-    proxy.hang_up();
+    // Whoever asks at this moment is answered by the next look, which finds the whole file. A program that
+    // sends the signal would take longer to start than a look may wait.
+    kill(Pid::from_raw(proxy.pid().cast_signed()), Signal::SIGHUP).unwrap();
     std::fs::write(&path, file("", &demo("/b"))).unwrap();
     until("the file is taken", || reloads(&proxy, "taken") == 1.0);
     assert_eq!(post_to(&proxy, "/b", &[], INITIALIZE).status(), 200);

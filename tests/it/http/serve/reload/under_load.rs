@@ -89,7 +89,7 @@ fn calls(
     kind: Kind,
     taken: &AtomicU32,
     asked: &AtomicU32,
-    stop: &AtomicBool,
+    (done, stop): (&AtomicU32, &AtomicBool),
 ) -> Seen {
     let mut headers = Vec::new();
     let session;
@@ -139,6 +139,7 @@ fn calls(
         assert!((least..=most).contains(&(total - 1000)), "{total}: {least} to {most}");
         seen.across += u32::from(taken.load(Ordering::SeqCst) > before);
         seen.totals.insert(total);
+        done.fetch_add(1, Ordering::SeqCst);
     }
     seen
 }
@@ -176,15 +177,18 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
     let proxy = Proxy::of_file(&Start::default(), &text(0));
     let (address, listener) = (proxy.address().to_owned(), upstream.listener());
     let (taken, asked, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+    let kinds = [Kind::Http, Kind::Session, Kind::Shared];
+    let done: Vec<AtomicU32> =
+        (0..TOGETHER).flat_map(|_| kinds).map(|_| AtomicU32::new(0)).collect();
     thread::scope(|scope| {
         let _end = End { listener: &listener, stop: &stop };
         scope.spawn(move || serve(upstream));
-        let kinds = [Kind::Http, Kind::Session, Kind::Shared];
         let clients: Vec<_> = (0..TOGETHER)
             .flat_map(|_| kinds)
-            .map(|kind| {
+            .zip(&done)
+            .map(|(kind, done)| {
                 let (address, taken, asked, stop) = (&address, &taken, &asked, &stop);
-                scope.spawn(move || calls(address, kind, taken, asked, stop))
+                scope.spawn(move || calls(address, kind, taken, asked, (done, stop)))
             })
             .collect();
         for number in 1..=RELOADS {
@@ -197,6 +201,10 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
                 assert!(line.contains("changed=2") && line.contains("moved=0"), "{line}");
                 taken.store(number, Ordering::SeqCst);
             }
+            // However slow the machine is, each client goes on between the reloads.
+            until("every client has called", || {
+                done.iter().all(|calls| calls.load(Ordering::SeqCst) >= number / 10)
+            });
         }
         stop.store(true, Ordering::SeqCst);
         for client in clients {

@@ -62,7 +62,7 @@ impl TaskTable {
         let id = id.unwrap_or_default().into_owned();
         match method {
             mcp::TASKS_RESULT => self.wait_for(gate, now, stream, &id, draft),
-            mcp::TASKS_CANCEL => self.cancel(gate, now, &id),
+            mcp::TASKS_CANCEL => self.cancel(gate, now, &id, CANCELLED, Outcome::Cancelled),
             _ => {}
         }
         if method != mcp::TASKS_RESULT
@@ -104,21 +104,40 @@ impl TaskTable {
     /// Ends a request that waits for the answer of a task, because its client gives the request up.
     /// Returns false if the request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
+        let has_waited = self.forget_waiting(gate, call);
+        if has_waited {
+            gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        }
+        has_waited
+    }
+
+    /// Lets a request no longer wait for the answer of a task. Returns false if the request does not wait for a
+    /// task.
+    pub(crate) fn forget_waiting(&mut self, gate: &Gate, call: CallId) -> bool {
         let method = gate.calls.open.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.answers(method)) {
             return false;
         }
-        self.forget_waiting(call);
-        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        for task in self.works.iter_mut() {
+            task.details.waiting.retain(|waiting| *waiting != call);
+        }
         true
     }
 
-    fn cancel(&mut self, gate: &mut Gate, now: Instant, id: &str) {
+    /// Cancels a task at the server, with the reason `why`.
+    pub(crate) fn cancel(
+        &mut self,
+        gate: &mut Gate,
+        now: Instant,
+        id: &str,
+        why: &str,
+        outcome: Outcome,
+    ) {
         let Some(task) = self.get(id) else { return };
         let (call, server_id) = (task.details.call, task.server_id.clone());
-        gate.calls.to_server.cancel(&server_id, CANCELLED);
-        gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
-        let answer = KeptAnswer::None("the client has cancelled the task".to_owned());
+        gate.calls.to_server.cancel(&server_id, why);
+        gate.end_call(now, call, Tombstone::Cancelled, outcome);
+        let answer = KeptAnswer::None(why.to_owned());
         self.close(gate, now, id, TaskState::Cancelled, answer, TaskEvent::Cancelled);
         // A cancelled task counts as fetched, so that it is the first to be forgotten.
         if let Some(task) = self.get_mut(id) {

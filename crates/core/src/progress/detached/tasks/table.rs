@@ -157,12 +157,6 @@ impl TaskTable {
         self.works.iter().filter(|task| task.is_running())
     }
 
-    /// Forgets a request that waits for an answer.
-    pub(crate) fn forget_waiting(&mut self, call: CallId) {
-        let tasks = self.works.iter_mut();
-        tasks.for_each(|task| task.details.waiting.retain(|waiting| *waiting != call));
-    }
-
     /// Notes a request of the server about a task.
     pub(crate) fn note_asked(&mut self, call: CallId, id: Key, now: Instant) {
         let mut tasks = self.works.iter_mut().filter(|task| task.is_running());

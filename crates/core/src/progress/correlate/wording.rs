@@ -1,0 +1,35 @@
+//! The words in a notification that Milepost writes.
+
+use crate::progress::clients;
+use crate::progress::correlate::call::Call;
+use crate::progress::correlate::handshake::Handshake;
+use crate::progress::policy::Policy;
+use crate::protocol::mcp::Revision;
+
+/// The words in a notification that Milepost writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wording {
+    /// The server's words, or words of Milepost's own.
+    Any,
+    /// Only the server's words (`words_in_2024 = false`).
+    Server,
+    /// No words: the client fails on them.
+    None,
+}
+
+impl Wording {
+    /// The words that a notification of Milepost may have for `call`, which has this policy. Only progress of 2024-11-05
+    /// has no `message`: an unknown member there, which clients ignore that do not know it.
+    pub(crate) fn of(call: Option<&Call>, handshake: &Handshake, policy: &Policy) -> Self {
+        let own = call.and_then(|call| call.revision);
+        if own.or(handshake.revision) != Some(Revision::V2024_11_05) {
+            return Self::Any;
+        }
+        let client = call.and_then(|call| call.client.as_ref()).or(handshake.client.as_ref());
+        match policy.words_in_2024 {
+            _ if client.is_some_and(|client| clients::fails_on_words(client)) => Self::None,
+            true => Self::Any,
+            false => Self::Server,
+        }
+    }
+}

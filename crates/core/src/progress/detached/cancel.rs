@@ -1,0 +1,50 @@
+//! Calls that an operator cancels: the server gets the cancellation, and the client an error.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::progress::detached::tasks::table::TaskTable;
+use crate::progress::event::operator_cancel::{CancelResult, OperatorCancel};
+use crate::progress::event::summary::Outcome;
+use crate::progress::gate::state::Gate;
+use crate::protocol::mcp;
+
+/// Ends a call as a time limit does. What the server still says about the call is withheld. `tasks`: the tasks of
+/// Milepost's own, if calls may run as tasks.
+pub(crate) fn cancel_by_operator(
+    gate: &mut Gate,
+    tasks: Option<&mut TaskTable>,
+    now: Instant,
+    asked: &Arc<OperatorCancel>,
+) -> CancelResult {
+    let id = asked.call;
+    // Another filter serves a shadow, and gives its client the answer.
+    let Some(call) = gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
+        return CancelResult::Over;
+    };
+    if call.settings().observes() {
+        return CancelResult::Observed;
+    }
+    if &*call.method == mcp::INITIALIZE {
+        return CancelResult::Begins;
+    }
+    let is_own_task = call.is_own_task();
+    if call.task.is_some() && !is_own_task {
+        return CancelResult::IsTask;
+    }
+    call.cancellation = Some(Arc::clone(asked));
+    let why = asked.words();
+    if is_own_task {
+        let Some(tasks) = tasks else { return CancelResult::Over };
+        let task = tasks.of_call(id).map(|task| task.details.id.clone());
+        let Some(task) = task else { return CancelResult::Over };
+        tasks.cancel(gate, now, &task, &why, Outcome::CancelledByOperator);
+        return CancelResult::Cancelled;
+    }
+    // The server knows nothing of a request that waits for a task of Milepost's own.
+    if tasks.is_none_or(|tasks| !tasks.forget_waiting(gate, id)) {
+        gate.calls.send_cancelled(id, &why);
+    }
+    gate.answer_with_error(now, id, &why, None, Outcome::CancelledByOperator);
+    CancelResult::Cancelled
+}

@@ -1,0 +1,39 @@
+//! The cancellation of a call by an operator.
+
+use crate::progress::ids::CallId;
+
+/// An operator ends a call, for its client and at its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorCancel {
+    /// The call.
+    pub call: CallId,
+    /// The place that the operator came from, as one word without spaces: `local`, or an address.
+    pub by: Box<str>,
+    /// The operator's reason on one line; empty if the operator gave none.
+    pub reason: Box<str>,
+}
+
+/// The result of an operator's cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelResult {
+    /// The client gets an error, and the server the cancellation.
+    Cancelled,
+    /// The call has its answer, or another end.
+    Over,
+    /// The call has become a task of the server: only its client can cancel the task.
+    IsTask,
+    /// Messages of this call are not changed, and none is added (`mode = "observe"`).
+    Observed,
+    /// The call is `initialize`, which nobody may cancel (MCP 2025-06-18, Cancellation).
+    Begins,
+}
+
+impl OperatorCancel {
+    /// The words for the client and the server.
+    pub(crate) fn words(&self) -> String {
+        match &*self.reason {
+            "" => "cancelled by an operator".to_owned(),
+            reason => format!("cancelled by an operator: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Operators' cancellations on their way to the filter that serves the call.
+//!
+//! A filter belongs to one task, or to a lock, so nobody else may change its calls. An operator's request
+//! waits in the inbox of the filter until its task takes it. An inbox that nobody fills costs its filter
+//! one registration each time that its task has nothing to do.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll};
+
+use futures::task::AtomicWaker;
+use tokio::sync::oneshot;
+
+use crate::progress::{CancelResult, OperatorCancel};
+
+/// Cancellations that wait for one filter. A further one is refused.
+const WAITING_MAX: usize = 64;
+
+/// A call to cancel, and the operator that waits for the result.
+#[derive(Debug)]
+pub struct CancelRequest {
+    /// The call, its reason and its operator.
+    pub asked: Arc<OperatorCancel>,
+    /// The result. Dropped without one if the filter ends first.
+    pub answer: oneshot::Sender<CancelResult>,
+}
+
+/// Takes the cancellations of a filter that no task polls.
+type TakeNow = Box<dyn Fn() + Send + Sync>;
+
+/// The cancellations that wait for one filter.
+#[derive(Default)]
+pub struct CancelInbox {
+    waiting: Mutex<Vec<CancelRequest>>,
+    /// Whether a cancellation may wait, so that a look costs nothing.
+    is_filled: AtomicBool,
+    waker: AtomicWaker,
+    take_now: OnceLock<TakeNow>,
+}
+
+impl CancelInbox {
+    /// Adds a cancellation; false if too many wait.
+    pub fn put(&self, request: CancelRequest) -> bool {
+        let Ok(mut waiting) = self.waiting.lock() else { return false };
+        if waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        waiting.push(request);
+        drop(waiting);
+        // Set behind the request: whoever sees the mark finds the request.
+        self.is_filled.store(true, Ordering::Release);
+        match self.take_now.get() {
+            Some(take) => take(),
+            None => self.waker.wake(),
+        }
+        true
+    }
+
+    /// Has the cancellations taken by `take` at once, because no task polls the filter.
+    pub fn set_taker(&self, take: impl Fn() + Send + Sync + 'static) {
+        // Set once, when the filter begins.
+        let _ = self.take_now.set(Box::new(take));
+    }
+
+    /// Wakes the task for cancellations from now on.
+    pub fn register(&self, cx: &Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
+    /// Whether a cancellation may wait.
+    pub fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Acquire)
+    }
+
+    /// Completes when a cancellation waits.
+    pub fn poll_filled(&self, cx: &Context<'_>) -> Poll<()> {
+        // Registered before the look: a cancellation between both would otherwise wake nobody.
+        self.register(cx);
+        if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Takes all that wait.
+    pub fn take(&self) -> Vec<CancelRequest> {
+        let Ok(mut waiting) = self.waiting.lock() else { return Vec::new() };
+        // Under the lock: a request that is put in at this moment sets the mark again.
+        self.is_filled.store(false, Ordering::Release);
+        std::mem::take(&mut *waiting)
+    }
+}
+
+impl fmt::Debug for CancelInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelInbox").field("is_filled", &self.is_filled()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! The body of a response.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+
+use super::link::{BodyPart, Http1Link};
+use super::link_error::LinkError;
+
+/// The body of a response. Dropping the body before its end closes its connection.
+pub(crate) struct Http1Body {
+    /// The connection; `None` once the response has come or has failed.
+    link: Option<Box<Http1Link>>,
+    /// What has come and was not taken.
+    data: Bytes,
+    trailers: Option<Box<HeaderMap>>,
+    /// Bytes that are still to be taken, if the head declares their number.
+    left: Option<u64>,
+    /// All has been taken.
+    is_over: bool,
+}
+
+impl Http1Body {
+    /// The body whose head this connection has read, and with it `data`.
+    pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
+        // `data` came with the head and is a part of the declared length, too.
+        let left = link.left().map(|left| left + data.len() as u64);
+        let is_over = left == Some(0);
+        Self { link: Some(link), data, trailers: None, left, is_over }
+    }
+
+    /// The connection, once it can serve another request. What has come of the body stays here.
+    pub(crate) fn take_link(&mut self) -> Option<Box<Http1Link>> {
+        // Only a connection that is done: on any other one bytes of this response are still to come.
+        let mut link = self.link.take_if(|link| link.is_done())?;
+        self.trailers = link.take_trailers();
+        Some(link)
+    }
+
+    /// Whether the body is known to be over.
+    pub(crate) fn is_end(&self) -> bool {
+        self.is_over
+    }
+
+    /// The length of what is to come, if the head declares it.
+    pub(crate) fn size(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+
+    /// The next frame: the data of all that was read at once, or the trailers.
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, LinkError>>> {
+        if self.data.is_empty()
+            && let Some(link) = &mut self.link
+        {
+            match ready!(link.poll_body(cx)) {
+                Ok(BodyPart::Data(data)) => self.data = data,
+                // A request that is not sent yet is given up with the connection.
+                Ok(BodyPart::End(trailers)) => self.trailers = trailers,
+                Err(error) => {
+                    (self.link, self.is_over) = (None, true);
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+        let data = std::mem::take(&mut self.data);
+        if !data.is_empty() {
+            self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+            self.is_over = self.left == Some(0);
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        self.is_over = true;
+        let trailers = self.trailers.take();
+        // Trailers come last, once all data has been taken.
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(*trailers))))
+    }
+}

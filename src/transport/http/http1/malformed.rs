@@ -1,0 +1,48 @@
+//! Why a response is refused.
+
+/// Bytes of the head of a response.
+pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Headers of a response, and trailers.
+pub(super) const HEADERS_MAX: usize = 100;
+
+/// Why a response is not read further. Its connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedResponse {
+    /// The server closed the connection.
+    #[error("connection closed before message completed")]
+    Incomplete,
+    /// The server closed the connection within the body.
+    #[error("error reading a body from connection: end of file before message length reached")]
+    IncompleteBody,
+    /// The server closed the connection between two chunks.
+    #[error("error reading a body from connection: unexpected EOF during chunk size line")]
+    IncompleteChunks,
+    /// The head is not HTTP.
+    #[error("the head of the response is malformed: {0}")]
+    Head(httparse::Error),
+    /// The response begins with an empty line.
+    #[error("the response begins with an empty line")]
+    EmptyLine,
+    /// The head is too long.
+    #[error("the head of the response has more than {HEAD_BYTES_MAX} bytes")]
+    HeadTooLong,
+    /// `Content-Length` is no number, or has several values.
+    #[error("the response has a malformed Content-Length")]
+    Length,
+    /// `Transfer-Encoding` is something else than `chunked`.
+    #[error("the response has a Transfer-Encoding other than chunked")]
+    Coding,
+    /// `Transfer-Encoding` and `Content-Length` contradict each other.
+    #[error("the response has both Transfer-Encoding and Content-Length")]
+    TwoLengths,
+    /// A chunk is malformed.
+    #[error("the response has a malformed chunk")]
+    Chunk,
+    /// The extensions of chunks are too long.
+    #[error("the response has too many extensions of chunks")]
+    Extensions,
+    /// The trailers are malformed, or too many.
+    #[error("the response has malformed trailers, or too many")]
+    Trailers,
+}
