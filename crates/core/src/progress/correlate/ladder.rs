@@ -47,16 +47,12 @@ impl Correlator {
         if let Some(token) = &about.token
             && let Some(found) = self.names.by_token(token, &self.open)
         {
-            return match self.open.get(found.0) {
-                // From 2026-07-28 on a stream speaks of its own request only.
-                Some(call)
-                    if call.revision >= Some(Revision::V2026_07_28)
-                        && self.open.is_elsewhere(origin, call, &self.streams) =>
-                {
-                    Err(Reason::Unknown)
-                }
-                _ => Ok(found),
-            };
+            // From 2026-07-28 on a stream speaks of its own request only.
+            let is_foreign = self.open.get(found.0).is_some_and(|call| {
+                call.revision >= Some(Revision::V2026_07_28)
+                    && self.open.is_elsewhere(origin, call, &self.streams)
+            });
+            return if is_foreign { Err(Reason::Unknown) } else { Ok(found) };
         }
         // Tombstones are bounded. A name that Milepost has given is known as one even after its
         // tombstone was dropped.

@@ -202,22 +202,26 @@ impl Intake {
         stream: StreamId,
         message: &Message,
     ) -> Payload {
-        let untouched: Payload = message.raw().clone().into();
-        let method = message.method();
-        if method.as_deref() != Some(mcp::CANCELLED) {
-            if method.as_deref() == Some(mcp::INITIALIZED) {
+        match message.method().as_deref() {
+            Some(mcp::CANCELLED) => return self.client_cancels(now, stream, message),
+            Some(mcp::INITIALIZED) => {
                 let calls = &mut self.gate.calls;
                 calls.handshake.ask_for_logs(&calls.policy, &mut calls.to_server);
             }
-            return untouched;
+            _ => {}
         }
+        message.raw().clone().into()
+    }
+
+    /// Ends the request that a client gives up. Returns the message for the server.
+    fn client_cancels(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let params = message.params().unwrap_or_default();
         // On a server that several clients share, an id that is not mapped could mean another
         // client's request.
         let unknown = if self.gate.calls.streams.topology.has_strangers() {
             Payload::default()
         } else {
-            untouched.clone()
+            message.raw().clone().into()
         };
         let Some(text) = json::member(&params, "requestId") else { return unknown };
         let Some(id) = Key::read(&text) else { return unknown };
