@@ -31,13 +31,13 @@ pub(super) enum TopNews {
     Detail(CallKey, Result<Box<TopDetail>, String>),
 }
 
-type Found = (Site, Option<SiteReply>);
+type FoundSite = (Site, Option<SiteReply>);
 
 /// The connections to all processes.
 pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
     /// New processes that a look has found, and what those that were asked have replied.
-    found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
+    found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
     sites: BTreeMap<String, Site>,
     /// The arguments that name addresses; without, all that runs is shown.
     named: Option<AdminArgs>,
