@@ -124,7 +124,7 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
         }
     }
     // What still waits for its guard comes out before this.
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(100));
     drop((client, server));
     told.extend(client_reads.iter());
     proxy.wait().unwrap();

@@ -11,7 +11,7 @@ use crate::http::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::observe::metrics::page::Page;
 
 /// Transcripts that have no meaning over HTTP+SSE, and why: one of a file, or all of a file (`late/`).
-const NOT_ON_A_WIRE: [(&str, &str); 9] = [
+const NOT_ON_A_WIRE: [(&str, &str); 10] = [
     ("late/", "no call joins another where client and server speak the same transport"),
     ("tasks/", "no call is a task where client and server speak the same transport"),
     ("ask/shared", "a wire has one client"),
@@ -19,6 +19,10 @@ const NOT_ON_A_WIRE: [(&str, &str); 9] = [
     ("rules/shared-child", "a wire has one client"),
     ("text/noise", "a server over HTTP has no standard output"),
     ("rules/questions-and-time-out", "what Milepost posts itself comes between the client's posts"),
+    (
+        "rules/cancelled-by-operator",
+        "the table of calls, in which operators find a call, is not in this scene",
+    ),
     ("rules/client-leaves", "only a client on stdio can say that it says no more"),
     (
         "rules/text-before-the-answer",

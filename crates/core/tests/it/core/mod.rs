@@ -8,6 +8,7 @@ mod fast_path;
 mod large_answers;
 mod many_calls;
 mod masks;
+mod observed;
 mod policy_exchange;
 pub(crate) mod properties;
 pub(crate) mod random_talk;
