@@ -94,6 +94,7 @@ fn the_counters_are_what_the_transcripts_say() {
             "Interim" => "interim result",
             "Error" => "error",
             "Cancelled" => "cancelled",
+            "CancelledByOperator" => "cancelled by operator",
             "TimedOut" => "timed out",
             "ServerGone" => "server gone",
             "TaskEnded" => "task ended",
