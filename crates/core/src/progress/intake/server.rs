@@ -23,6 +23,7 @@ use crate::progress::event::{Disposition, Origin};
 use crate::progress::gate::hold::SourceMessage;
 use crate::progress::gate::questions::note_withdrawal;
 use crate::progress::gate::server_tasks::note_task;
+use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::intake::observe_mode::forward_unchanged;
 use crate::progress::intake::scale::apply_scale;
@@ -211,7 +212,7 @@ impl Intake {
         let mut done = std::mem::take(&mut self.done);
         let readable = self.gate.calls.readable(origin, message, &mut done);
         let message = readable.as_ref().unwrap_or(message);
-        let fate = match self.answer_behind_text(message) {
+        let fate = match answer_behind_text(&self.gate, message) {
             Some((text, answer)) => {
                 self.dispatch(now, origin, &Message::parse(text.clone()), Repairs::default());
                 self.dispatch(now, origin, &answer, Repairs::default());
@@ -447,27 +448,6 @@ impl Intake {
         Ok(Claim { call, dialect, mended, report })
     }
 
-    /// An answer to an open call behind text on one line, as from a server that prints dots without
-    /// ending the line. Other messages behind text may be a server's log of a message that it has
-    /// received.
-    fn answer_behind_text(&self, message: &Message) -> Option<(Bytes, Message)> {
-        let raw = message.raw();
-        if message.kind() != Kind::Noise || self.gate.calls.policy.observes() {
-            return None;
-        }
-        let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
-        braces.filter(|at| *at > 0).find_map(|at| {
-            let tail = Message::parse(raw.slice(at..));
-            let open = tail.kind() == Kind::Response && tail.is_strict();
-            let call = tail
-                .id_key()
-                .filter(|_| open)
-                .and_then(|id| self.gate.calls.open.ledger.by_id(&id))?;
-            let call = self.gate.calls.open.get(call).filter(|call| !call.is_observed());
-            call.map(|_| (raw.slice(..at), tail))
-        })
-    }
-
     /// Handles notifications that concern calls and are not progress.
     pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
@@ -489,4 +469,23 @@ impl Intake {
             }
         }
     }
+}
+
+/// An answer to an open call behind text on one line, as from a server that prints dots without
+/// ending the line. Other messages behind text may be a server's log of a message that it has
+/// received.
+fn answer_behind_text(gate: &Gate, message: &Message) -> Option<(Bytes, Message)> {
+    let raw = message.raw();
+    if message.kind() != Kind::Noise || gate.calls.policy.observes() {
+        return None;
+    }
+    let braces = memchr::memchr_iter(b'{', raw).take(BRACES_MAX);
+    braces.filter(|at| *at > 0).find_map(|at| {
+        let tail = Message::parse(raw.slice(at..));
+        let open = tail.kind() == Kind::Response && tail.is_strict();
+        let call =
+            tail.id_key().filter(|_| open).and_then(|id| gate.calls.open.ledger.by_id(&id))?;
+        let call = gate.calls.open.get(call).filter(|call| !call.is_observed());
+        call.map(|_| (raw.slice(..at), tail))
+    })
 }
