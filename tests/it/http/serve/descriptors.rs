@@ -90,7 +90,6 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
 #[test]
 fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
     use std::io::{Read, Write};
-    use std::net::TcpStream;
 
     let upstream = Upstream::start();
     let start = Start {
@@ -103,27 +102,10 @@ fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
     let connect = || TcpStream::connect(address).unwrap();
     let early: Vec<TcpStream> = (0..2).map(|_| connect()).collect();
     let mut idle = Vec::new();
-    // Eight of 64 descriptors are for operators, and fewer connections than 56 are no limit of their own.
-    // What the process has open for a moment only is not in use: all are for ten looks in a row.
-    let mut fill = || {
-        let mut full_looks = 0;
-        crate::support::until("all other descriptors are in use", || {
-            let folder = format!("/proc/{}/fd", proxy.id());
-            let is_open = |number| std::fs::symlink_metadata(format!("{folder}/{number}")).is_ok();
-            if (0..56).all(is_open) {
-                full_looks += 1;
-            } else {
-                full_looks = 0;
-                idle.push(connect());
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            full_looks == 10
-        });
-    };
     let body = call("1", "");
     let length = body.len();
     for mut stream in early {
-        fill();
+        fill(&proxy, &mut idle);
         let request = format!(
             "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json\r\n\
              connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -150,12 +132,31 @@ fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
     assert_eq!(again.rest(), result("1"));
 }
 
+/// Connects until no descriptor is left for calls. Eight of 64 descriptors are for operators, and fewer connections
+/// than 56 are no limit of their own. What the process has open for a moment only is not in use: all descriptors are
+/// open for ten looks in a row.
+#[cfg(target_os = "linux")]
+fn fill(proxy: &Proxy, idle: &mut Vec<TcpStream>) {
+    let folder = format!("/proc/{}/fd", proxy.id());
+    let is_open = |number| std::fs::symlink_metadata(format!("{folder}/{number}")).is_ok();
+    let mut full_looks = 0;
+    crate::support::until("all other descriptors are in use", || {
+        if (0..56).all(is_open) {
+            full_looks += 1;
+        } else {
+            full_looks = 0;
+            idle.push(TcpStream::connect(proxy.address()).unwrap());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        full_looks == 10
+    });
+}
+
 /// A server that takes three descriptors to start.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_for_whose_server_no_descriptor_is_left_is_503_and_the_next_one_begins() {
     use std::io::{Read, Write};
-    use std::net::TcpStream;
 
     let start = Start {
         shell: "ulimit -Sn 64; ulimit -Hn 64",
@@ -175,16 +176,7 @@ fn a_session_for_whose_server_no_descriptor_is_left_is_503_and_the_next_one_begi
     let early: Vec<TcpStream> = requests.iter().map(|_| connect()).collect();
     let mut idle = Vec::new();
     for ((method, path, more, body), mut stream) in requests.into_iter().zip(early) {
-        crate::support::until("all other descriptors are in use", || {
-            let folder = format!("/proc/{}/fd", proxy.id());
-            let is_open = |number| std::fs::symlink_metadata(format!("{folder}/{number}")).is_ok();
-            let is_full = (0..56).all(is_open);
-            if !is_full {
-                idle.push(connect());
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            is_full
-        });
+        fill(&proxy, &mut idle);
         let accept = if method == "GET" { "" } else { "application/json, " };
         let length = body.len();
         let request = format!(
