@@ -145,7 +145,7 @@ impl DetachedWork {
     /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
     /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
     /// an upstream stream that pairs with no request from
-    /// [`Origin::Shared`](crate::progress::Origin::Shared).
+    /// [`Origin::Shared`].
     pub(crate) fn pair(
         &self,
         gate: &mut Gate,

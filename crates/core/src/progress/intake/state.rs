@@ -216,7 +216,7 @@ impl Intake {
     /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
     /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
     /// an upstream stream that pairs with no request from
-    /// [`Origin::Shared`](crate::progress::Origin::Shared).
+    /// [`Origin::Shared`].
     pub fn pair(&mut self, client: StreamId, message: &Message, upstream: StreamId) {
         let Self { gate, detached, .. } = self;
         detached.pair(gate, client, message, upstream);
