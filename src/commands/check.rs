@@ -10,7 +10,7 @@ use crate::config::routes;
 use crate::config::routes::{ConfigFault, Routes, RoutesError, Severity};
 use crate::observe::durations::{state_dir, state_dir_warning};
 use crate::observe::error_chain::error_chain;
-use crate::observe::printable::printable;
+use crate::observe::printable::{TextForm, printable};
 
 /// The output of `milepost check`.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if args.print {
         return Ok(CheckOutput::of(routes.print(), warnings));
     }
-    let left_out = routes.left_out(env_names().into_iter());
+    let names: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    let left_out = routes.left_out(names.into_iter());
     Ok(CheckOutput::of(routes.list() + &left_out, warnings))
 }
 
@@ -75,7 +76,9 @@ fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckO
     };
     // The line ends are of the form; a name in the file that JSON may hold raw is escaped.
     let lines = format!("{:#}", Value::from(faults));
-    let text = lines.lines().fold(String::new(), |out, line| out + &printable(line, true) + "\n");
+    let text = lines
+        .lines()
+        .fold(String::new(), |out, line| out + &printable(line, TextForm::Json) + "\n");
     CheckOutput { text, warnings: Vec::new(), is_usable: routes.is_ok() }
 }
 
@@ -91,9 +94,4 @@ fn fault_json(fault: &ConfigFault) -> Value {
             Severity::Warning => "warning",
         },
     })
-}
-
-/// The names of the variables of this process.
-fn env_names() -> Vec<OsString> {
-    std::env::vars_os().map(|(name, _)| name).collect()
 }

@@ -63,7 +63,9 @@ fn completed_by(command: Command, long: &str, completer: fn() -> ArgValueComplet
 fn routes() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let file = named_file(&typed_words()).unwrap_or_else(|| PathBuf::from(ROUTE_FILE));
-        beginning_with(current, route_paths(&file))
+        let text = small_text(&file);
+        // A file with errors has routes too, so it is read without checks.
+        beginning_with(current, text.map(|text| paths_in(&text)).unwrap_or_default())
     })
 }
 
@@ -104,11 +106,6 @@ fn named_file(words: &[OsString]) -> Option<PathBuf> {
         }
     }
     None
-}
-
-/// The paths of the routes. A file with errors has routes too, so it is read without checks.
-fn route_paths(file: &Path) -> Vec<String> {
-    small_text(file).map(|text| paths_in(&text)).unwrap_or_default()
 }
 
 fn small_text(path: &Path) -> Option<String> {

@@ -99,7 +99,8 @@ pub fn run(
     };
     let text = before + &route(&path, &words);
     let routes = Routes::parse(&args.file, &text, &Environment::of_process())?;
-    write_whole(&args.file, &text, is_there).map_err(unwritable)?;
+    let write = if is_there { replace } else { write_new };
+    write(&args.file, &text).map_err(unwritable)?;
     told(out, &args.file, &routes, &path)?;
     Ok(())
 }
@@ -215,12 +216,13 @@ fn route(path: &str, words: &[String]) -> String {
     format!("[[route]]\npath = {}\n{upstream}\n", quoted(path))
 }
 
-/// Writes the file in one step. A new file takes no other one's place.
-fn write_whole(path: &Path, text: &str, is_there: bool) -> io::Result<()> {
-    if !is_there {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        return file.write_all(text.as_bytes());
-    }
+/// Writes a file that takes no other one's place.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}
+
+/// Replaces a file in one step.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
     file.write_all(text.as_bytes())?;

@@ -88,18 +88,20 @@ fn page(command: Command) -> (String, String) {
     let page = Man::new(command).source(source).manual("Milepost");
     let mut out = Vec::new();
     // A list of bytes takes everything.
-    let _ = render(&page, is_of_program, &mut out);
+    let _ = render(&page, &mut out);
+    if is_of_program {
+        let _ = page.render_subcommands_section(&mut out);
+    }
     let _ = AfterHelp::read(&after).sections(is_of_program).to_writer(&mut out);
     (page.get_filename(), String::from_utf8_lossy(&out).into_owned())
 }
 
-fn render(page: &Man, is_of_program: bool, out: &mut Vec<u8>) -> io::Result<()> {
+fn render(page: &Man, out: &mut Vec<u8>) -> io::Result<()> {
     page.render_title(out)?;
     page.render_name_section(out)?;
     page.render_synopsis_section(out)?;
     page.render_description_section(out)?;
-    page.render_options_section(out)?;
-    if is_of_program { page.render_subcommands_section(out) } else { Ok(()) }
+    page.render_options_section(out)
 }
 
 /// The parts of what stands behind the options in the help of a command.

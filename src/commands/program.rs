@@ -407,8 +407,7 @@ async fn try_out(args: TryArgs) -> ExitCode {
         Err(error) => return report(&error, 2),
     };
     child::adopt_orphans();
-    let is_asked = io::stdin().is_terminal() && io::stdout().is_terminal();
-    match playground::run(playground, &mut io::stdout(), is_asked).await {
+    match playground::run(playground, &mut io::stdout()).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => report(&error, 2),
@@ -444,18 +443,19 @@ async fn judge(options: CheckProgressOptions) -> ExitCode {
 async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     let ReferenceOptions { listen, notes, silence, is_modern } = options;
     let notes = match notes.as_deref().map(SeenNotes::append).transpose() {
-        Ok(notes) => notes.unwrap_or_default(),
+        Ok(notes) => Arc::new(notes.unwrap_or_default()),
         Err(error) => return report(&error, 2),
     };
+    let terms = reference::ReferenceTerms { notes, silence, is_modern };
     let Some(address) = listen else {
-        return match reference::serve_stdio(notes, silence, is_modern).await {
+        return match reference::serve_stdio(terms).await {
             Ok(()) => ExitCode::SUCCESS,
             // The client has left.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };
     };
-    let server = match reference::ReferenceHttp::listen(address, notes, silence, is_modern).await {
+    let server = match reference::ReferenceHttp::listen(address, terms).await {
         Ok(server) => server,
         Err(error) => return report(&error, 2),
     };

@@ -7,7 +7,7 @@ use crate::commands::columns::{ago, columns, printable};
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
 use crate::observe::durations::{FILE, Store, StoreError, ToolRow, path_in_label, state_dir};
-use crate::observe::printable::printable as escaped;
+use crate::observe::printable::{TextForm, printable as escaped};
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -162,7 +162,7 @@ fn json(rows: &[&ToolRow]) -> String {
         .collect();
     let text = serde_json::to_string_pretty(&rows).unwrap_or_else(|error| error.to_string());
     // The line ends are of the form; a name that JSON may hold raw is escaped.
-    text.lines().fold(String::new(), |out, line| out + &escaped(line, true) + "\n")
+    text.lines().fold(String::new(), |out, line| out + &escaped(line, TextForm::Json) + "\n")
 }
 
 /// The columns: two of text, the others of numbers.

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::commands::args::TapArgs;
 use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
 use crate::gateway::listen::ROUTES_WATCHED;
-use crate::observe::printable::printable;
+use crate::observe::printable::{TextForm, printable};
 
 /// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
 const LINE_MAX: usize = 64 << 10;
@@ -91,7 +91,7 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
             }
         }
     }
-    let mut page = TapOutput::new(args.json);
+    let mut page = TapOutput::new(text_form(args));
     let mut last = None;
     while tapped.open > 0 {
         let look = async {
@@ -204,9 +204,9 @@ impl Tapped<'_> {
 
     fn follow(&mut self, site: Site, mut reply: SiteReply) {
         self.open += 1;
-        let (events, is_json) = (self.events.clone(), self.args.json);
+        let (events, form) = (self.events.clone(), text_form(self.args));
         tokio::spawn(async move {
-            let ended = forward(&mut reply, &events, is_json).await;
+            let ended = forward(&mut reply, &events, form).await;
             let _ = events.send(TapEvent::End(site.key(), site.name, ended)).await;
         });
     }
@@ -216,7 +216,7 @@ impl Tapped<'_> {
 async fn forward(
     reply: &mut SiteReply,
     events: &mpsc::Sender<TapEvent>,
-    is_json: bool,
+    form: TextForm,
 ) -> Result<(), SiteError> {
     let mut held: Vec<u8> = Vec::new();
     loop {
@@ -226,7 +226,7 @@ async fn forward(
         let end = match chunk {
             Ok(Some(chunk)) => {
                 held.extend_from_slice(&chunk?);
-                if held.len() > HELD_MAX { held.len() } else { whole(&held, is_json) }
+                if held.len() > HELD_MAX { held.len() } else { whole(&held, form) }
             }
             _ => held.len(),
         };
@@ -239,13 +239,17 @@ async fn forward(
 }
 
 /// Bytes of the messages that are complete: in text the last one may still go on.
-fn whole(held: &[u8], is_json: bool) -> usize {
-    let last = if is_json {
+fn whole(held: &[u8], form: TextForm) -> usize {
+    let last = if form == TextForm::Json {
         memchr::memrchr(b'\n', held).map(|at| at + 1)
     } else {
         memchr::memmem::rfind(held, b"\n# ").map(|at| at + 1)
     };
     last.unwrap_or_default()
+}
+
+fn text_form(args: &TapArgs) -> TextForm {
+    if args.json { TextForm::Json } else { TextForm::Plain }
 }
 
 /// The line before all messages: how many routes are watched, and where.
@@ -260,16 +264,17 @@ fn watching(reply: &SiteReply, admin: &str) -> String {
 /// Standard output.
 struct TapOutput {
     out: Stdout,
-    is_json: bool,
+    form: TextForm,
     has_colours: bool,
     /// The bytes of an unfinished line.
     line: Vec<u8>,
 }
 
 impl TapOutput {
-    fn new(is_json: bool) -> Self {
-        let has_colours = io::stdout().is_terminal() && console::colors_enabled() && !is_json;
-        Self { out: stdout(), is_json, has_colours, line: Vec::new() }
+    fn new(form: TextForm) -> Self {
+        let has_colours =
+            io::stdout().is_terminal() && console::colors_enabled() && form == TextForm::Plain;
+        Self { out: stdout(), form, has_colours, line: Vec::new() }
     }
 
     async fn take(&mut self, chunk: &[u8]) -> io::Result<()> {
@@ -286,7 +291,7 @@ impl TapOutput {
     }
 
     fn put(&self, line: &str, text: &mut String) {
-        let line = printable(line, self.is_json);
+        let line = printable(line, self.form);
         let style = match () {
             () if !self.has_colours => None,
             () if line.starts_with('#') || line.starts_with("    forwarded") => {

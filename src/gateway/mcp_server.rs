@@ -39,34 +39,36 @@ pub(crate) enum ReplyPiece {
 
 /// The way of a server's messages to its client: the answer to one request, or all messages.
 #[derive(Debug, Clone)]
-pub(crate) struct ReplyStream(mpsc::Sender<ReplyPiece>);
+pub(crate) struct ReplyStream {
+    to: mpsc::Sender<ReplyPiece>,
+}
 
 impl ReplyStream {
     /// A stream, and the pieces that are said on it.
     pub(crate) fn new() -> (Self, mpsc::Receiver<ReplyPiece>) {
         let (to, from) = mpsc::channel(PIECES_MAX);
-        (Self(to), from)
+        (Self { to }, from)
     }
 
     /// Sends messages, which are written in one piece. Does nothing if the client has left.
     pub(crate) async fn say<T: Into<Bytes>>(&self, messages: impl IntoIterator<Item = T>) {
         let messages = messages.into_iter().map(Into::into).collect();
-        let _ = self.0.send(ReplyPiece::Messages(messages)).await;
+        let _ = self.to.send(ReplyPiece::Messages(messages)).await;
     }
 
     /// Ends the response for its present reader.
     pub(crate) async fn hang_up(&self) {
-        let _ = self.0.send(ReplyPiece::HangUp).await;
+        let _ = self.to.send(ReplyPiece::HangUp).await;
     }
 
     /// Waits until the client has left.
     pub(crate) async fn left(&self) {
-        self.0.closed().await;
+        self.to.closed().await;
     }
 
     /// Whether the client has left.
     pub(crate) fn has_left(&self) -> bool {
-        self.0.is_closed()
+        self.to.is_closed()
     }
 }
 

@@ -187,23 +187,25 @@ impl Drop for ReadingPermit<'_> {
 }
 
 /// The newest state of a route, for sessions and streams that outlive a reload.
-pub(crate) struct RouteWatch(Arc<RouteState>);
+pub(crate) struct RouteWatch {
+    state: Arc<RouteState>,
+}
 
 impl RouteWatch {
     pub(crate) fn new(state: &Arc<RouteState>) -> Self {
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state) }
     }
 
     /// The state that was the newest at the last look.
     pub(crate) fn state(&self) -> &Arc<RouteState> {
-        &self.0
+        &self.state
     }
 
     /// Looks again; true if there is a newer state.
     pub(crate) fn has_changed(&mut self) -> bool {
-        let latest = self.0.latest();
+        let latest = self.state.latest();
         let changed = latest.is_some();
-        self.0 = latest.unwrap_or_else(|| Arc::clone(&self.0));
+        self.state = latest.unwrap_or_else(|| Arc::clone(&self.state));
         changed
     }
 }

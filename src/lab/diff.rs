@@ -95,12 +95,9 @@ pub fn run(args: &DiffArgs) -> Result<RecordingDiff, RecordingError> {
         }
         CallPair { a: one, b: other, differences }
     });
-    let compared: Vec<CallPair<'_>> = compared.collect();
-    let differ = compared.iter().any(|pair| !pair.differences.is_empty());
-    let report = DiffReport { a: &a, b: &b, pairs: compared, only_a, only_b };
-    let is_equal = !differ && report.only_a.is_empty() && report.only_b.is_empty();
-    let text = if args.json { report.json(args.side, is_equal) } else { report.text(args.side) };
-    Ok(RecordingDiff { text, is_equal })
+    let report = DiffReport { a: &a, b: &b, pairs: compared.collect(), only_a, only_b };
+    let text = if args.json { report.json(args.side) } else { report.text(args.side) };
+    Ok(RecordingDiff { text, is_equal: report.is_equal() })
 }
 
 /// The name of a call: method, tool and arguments in one spelling.
@@ -296,8 +293,13 @@ impl DiffReport<'_> {
         text
     }
 
+    fn is_equal(&self) -> bool {
+        let differ = self.pairs.iter().any(|pair| !pair.differences.is_empty());
+        !differ && self.only_a.is_empty() && self.only_b.is_empty()
+    }
+
     /// For machines, on one line.
-    fn json(&self, side: RecordedSide, is_equal: bool) -> String {
+    fn json(&self, side: RecordedSide) -> String {
         let side = match side {
             RecordedSide::Client => "client",
             RecordedSide::Server => "server",
@@ -328,7 +330,7 @@ impl DiffReport<'_> {
             "form": FORM,
             "milepost": env!("CARGO_PKG_VERSION"),
             "side": side,
-            "equal": is_equal,
+            "equal": self.is_equal(),
             "a": recording(self.a),
             "b": recording(self.b),
             "pairs": self.pairs.iter().map(pair).collect::<Value>(),

@@ -7,11 +7,13 @@ use clap::{Arg, Command, Error};
 
 /// Takes any text, and names the known ones for completions.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownNames(Vec<&'static str>);
+pub(crate) struct KnownNames {
+    names: Vec<&'static str>,
+}
 
 impl KnownNames {
     pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
-        Self(names.into_iter().collect())
+        Self { names: names.into_iter().collect() }
     }
 }
 
@@ -28,6 +30,6 @@ impl TypedValueParser for KnownNames {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+        Some(Box::new(self.names.iter().copied().map(PossibleValue::new)))
     }
 }

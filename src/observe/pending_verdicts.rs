@@ -27,7 +27,9 @@ struct PendingVerdict {
 
 /// The server messages of one filter that wait for their verdict.
 #[derive(Debug, Default)]
-pub(super) struct PendingVerdicts(VecDeque<PendingVerdict>);
+pub(super) struct PendingVerdicts {
+    messages: VecDeque<PendingVerdict>,
+}
 
 impl PendingVerdicts {
     /// Takes the message of an input of the server, if it is one. The next message of the server has
@@ -39,32 +41,32 @@ impl PendingVerdicts {
             _ => return,
         };
         // Another filter has judged the message before, so that its number is given again.
-        if self.0.back().is_some_and(|last| last.number == number) {
-            self.0.pop_back();
+        if self.messages.back().is_some_and(|last| last.number == number) {
+            self.messages.pop_back();
         }
-        if self.0.len() >= WAITING_MAX {
-            self.0.pop_front();
+        if self.messages.len() >= WAITING_MAX {
+            self.messages.pop_front();
         }
         // The elements of an array have numbers of their own, and their verdicts come one by one.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
         let (remaining, text) = (elements.len().max(1), text.clone());
-        self.0.push_back(PendingVerdict { number, remaining, elements, at, text });
+        self.messages.push_back(PendingVerdict { number, remaining, elements, at, text });
     }
 
     /// Takes out the message of this number, and the time when it came.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
         // The newest one whose number is not above: an element of an array has a number above that of the array.
-        let place = self.0.iter().rposition(|waiting| waiting.number <= number)?;
-        let waiting = self.0.get_mut(place)?;
+        let place = self.messages.iter().rposition(|waiting| waiting.number <= number)?;
+        let waiting = self.messages.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);
         let (at, text) = (waiting.at, waiting.text.clone());
         let element = waiting.elements.get(nth).filter(|_| waiting.elements.len() > 1);
         let text = element.map_or_else(|| text.clone(), |place| text.slice(place.clone()));
         waiting.remaining = waiting.remaining.saturating_sub(1);
         if waiting.remaining == 0 {
-            self.0.remove(place);
+            self.messages.remove(place);
         }
         Some((at, text))
     }

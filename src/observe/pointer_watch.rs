@@ -49,9 +49,9 @@ struct PointerFate {
 }
 
 impl PointerFate {
-    fn add(&mut self, is_found: bool, meant: Option<String>) {
-        self.is_found |= is_found;
-        self.meant = self.meant.take().or(meant);
+    fn add(&mut self, other: Self) {
+        self.is_found |= other.is_found;
+        self.meant = self.meant.take().or(other.meant);
     }
 }
 
@@ -78,7 +78,7 @@ impl PointerFinds {
                 *count += 1;
                 for find in dialect.finds(message.raw()) {
                     let fate = finds.entry((find.key, find.pointer.to_owned())).or_default();
-                    fate.add(find.is_found, find.meant);
+                    fate.add(PointerFate { is_found: find.is_found, meant: find.meant });
                 }
             }
         }
@@ -90,7 +90,7 @@ impl PointerFinds {
             let (all, known) = self.dialects.entry(name.clone()).or_default();
             *all += count;
             for (pointer, fate) in finds {
-                known.entry(pointer.clone()).or_default().add(fate.is_found, fate.meant.clone());
+                known.entry(pointer.clone()).or_default().add(fate.clone());
             }
         }
     }

@@ -10,16 +10,25 @@ use crate::progress::clients::is_unprintable;
 /// are escapes, as all characters that move or hide other text.
 pub fn printable_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
-    if text.chars().any(is_unprintable) { printable(&text, true) } else { text }
+    if text.chars().any(is_unprintable) { printable(&text, TextForm::Json) } else { text }
 }
 
-/// A line in which nothing moves or hides other text. JSON stays JSON.
-pub fn printable(line: &str, is_json: bool) -> String {
+/// How a line is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextForm {
+    /// As text for people.
+    Plain,
+    /// As JSON, which it stays.
+    Json,
+}
+
+/// A line in which nothing moves or hides other text.
+pub fn printable(line: &str, form: TextForm) -> String {
     let mut out = String::with_capacity(line.len());
     for sign in line.chars() {
         if !is_unprintable(sign) {
             out.push(sign);
-        } else if is_json {
+        } else if form == TextForm::Json {
             for unit in sign.encode_utf16(&mut [0; 2]) {
                 let _ = write!(out, "\\u{unit:04x}");
             }
@@ -39,9 +48,9 @@ mod tests {
     #[test]
     fn nothing_moves_or_hides_other_text() {
         let line = "a\u{1b}[2J\u{9b}1m\u{202e}b\tc\u{e0041}";
-        let text = printable(line, false);
+        let text = printable(line, TextForm::Plain);
         assert_eq!(text, r"a\x1B[2J\xC2\x9B1m\xE2\x80\xAEb\x09c\xF3\xA0\x81\x81");
-        let json = printable(&format!("\"{line}\""), true);
+        let json = printable(&format!("\"{line}\""), TextForm::Json);
         assert!(!json.chars().any(is_unprintable));
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), line);
         assert_eq!(printable_json(&"a\u{9b}\u{80}b"), r#""a\u009b\u0080b""#);

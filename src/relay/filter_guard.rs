@@ -23,8 +23,8 @@ use crate::observe::events::{EventEmitter, FilterId};
 use crate::observe::transcript::settings;
 use crate::progress::input::{Input, InputResult};
 use crate::progress::{
-    Disposition, FailedFilter, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, Reason,
-    ReleasedRequest, RequestMembers, StreamId, Transmit, VerdictRun,
+    Disposition, FailedFilter, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX,
+    Reason, ReleasedRequest, RequestMembers, StreamId, Transmit, VerdictRun,
 };
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::transport::byte_budget::ByteRoom;
@@ -395,7 +395,7 @@ impl FilterGuard {
         {
             return fate;
         }
-        self.piece_without_filter(origin, piece, false);
+        self.piece_without_filter(origin, piece, Fragment::Piece);
         Disposition::Consumed
     }
 
@@ -409,7 +409,7 @@ impl FilterGuard {
             None => filter.intake_mut().finish_large(now, origin),
         };
         if self.try_with(end).is_none() {
-            self.piece_without_filter(origin, Bytes::new(), true);
+            self.piece_without_filter(origin, Bytes::new(), Fragment::End);
         }
         self.note();
     }

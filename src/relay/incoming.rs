@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::legs::{ClientHeaders, ClientLeg, FromClient, FromServer, MessagePart, ServerLeg};
 use super::{Relay, RelayStep};
 use crate::progress::input::Input;
-use crate::progress::{Disposition, StreamId, Transmit};
+use crate::progress::{Disposition, Fragment, Payload, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 use crate::relay::states::{RelayMode, ServerOutput};
@@ -174,7 +174,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         piece: io::Result<Option<Bytes>>,
     ) -> RelayStep {
         if let Ok(Some(piece)) = piece {
-            self.clients.send(stream, Transmit::piece(piece, false));
+            self.clients.send(stream, Transmit::part(piece.into(), Fragment::Piece));
             return RelayStep::Moved;
         }
         let reader = self.spooled.iter().position(|reader| reader.stream == stream);
@@ -188,7 +188,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 self.clients.send(stream, reader.error());
             }
             // An empty last piece ends the message on its stream.
-            _ => self.clients.send(stream, Transmit::piece(Bytes::new(), true)),
+            _ => self.clients.send(stream, Transmit::part(Payload::default(), Fragment::End)),
         }
         RelayStep::Moved
     }

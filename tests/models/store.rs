@@ -28,7 +28,7 @@ const MESSAGE: Bytes = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"m"}"#);
 
 fn buffer() -> (Arc<ReplayBuffer>, Arc<SessionSignals>) {
     let signals = Arc::<SessionSignals>::default();
-    (ReplayBuffer::new(StreamId(1), false, true, Arc::clone(&signals)), signals)
+    (ReplayBuffer::naming(None, StreamId(1), false, true, Arc::clone(&signals)), signals)
 }
 
 /// Reads to the end, as the body of a response does. Returns the bytes.
@@ -136,7 +136,7 @@ fn what_was_taken_is_counted() {
     let clients = [1, 2].map(|id| {
         let (large, signals) = (large.clone(), Arc::clone(&signals));
         thread::spawn(move || {
-            let buffer = ReplayBuffer::new(StreamId(id), false, false, signals);
+            let buffer = ReplayBuffer::new(StreamId(id), signals);
             let client = buffer.attach(None);
             buffer.begin(milepost::protocol::jsonrpc::Kind::Notification, None, &large);
             buffer.put(&TransmitKind::Other, &MESSAGE);

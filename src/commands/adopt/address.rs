@@ -10,7 +10,7 @@ use jsonc_parser::common::Ranged;
 use url::{Host, Url};
 
 use super::document::Edit;
-use super::entry::{Alone, ServerObject, quote, range};
+use super::entry::{Alone, Choice, ServerObject, quote, range};
 use super::our_command::OurCommand;
 use crate::config::routes::Authorities;
 use crate::protocol::secret::{is_secret, is_secret_value};
@@ -39,7 +39,7 @@ impl ServerObject<'_> {
         &self,
         (member, url): (&ObjectProp<'_>, &StringLit<'_>),
         ours: &OurCommand,
-        is_named: bool,
+        choice: Choice,
     ) -> Result<Vec<Edit>, Alone> {
         for key in SIGN_IN {
             if let Some(member) = self.member(key)? {
@@ -84,7 +84,7 @@ impl ServerObject<'_> {
         }
         let has_key =
             headers.is_some_and(|headers| headers.all.iter().any(|header| header.is_secret));
-        if !(has_key || is_named || is_loopback(&host)) {
+        if !(has_key || choice == Choice::ByName || is_loopback(&host)) {
             let why = "the server may ask for a sign-in (OAuth), which only the client can do; \
                 `--server NAME` wraps the server anyway";
             return Err(Alone::new(url.start(), why));

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::AdoptError;
+use super::entry::Choice;
 use super::file::ClientFile;
-use super::our_command::{OurCommand, PACKAGE, is_on_path};
+use super::our_command::{OurCommand, PACKAGE, ProgramReach, is_on_path};
 use super::repository::Sharing;
 use super::show::plain;
 use crate::commands::args::AdoptArgs;
@@ -55,7 +56,7 @@ impl Change {
         shown: &str,
         text: Option<String>,
     ) -> Self {
-        let mut change = Self { text, ..Self::begin(terms, false, fates) };
+        let mut change = Self { text, ..Self::begin(terms, fates) };
         change.report += shown;
         if change.text.is_none() {
             change.report += "Nothing changes.\n";
@@ -64,16 +65,12 @@ impl Change {
     }
 
     /// The change of a file in JSON, whose new text is not known yet.
-    pub(super) fn begin(terms: &FileTerms<'_>, keeps_backup: bool, fates: Vec<ServerFate>) -> Self {
-        let mut change = Self { report: terms.head(), text: None, keeps_backup, fates };
-        change.tell_fates();
-        change
-    }
-
-    fn tell_fates(&mut self) {
-        for fate in &self.fates {
-            let _ = writeln!(self.report, "  {}: {}", plain(&fate.title), fate.words);
+    pub(super) fn begin(terms: &FileTerms<'_>, fates: Vec<ServerFate>) -> Self {
+        let mut change = Self { report: terms.head(), text: None, keeps_backup: false, fates };
+        for fate in &change.fates {
+            let _ = writeln!(change.report, "  {}: {}", plain(&fate.title), fate.words);
         }
+        change
     }
 
     /// The change for machines.
@@ -124,10 +121,12 @@ impl FileTerms<'_> {
         head
     }
 
-    /// Whether a server is to be changed, and whether it was asked for by its name.
-    pub(super) fn is_wanted(&self, name: &str) -> (bool, bool) {
-        let is_named = self.args.servers.iter().any(|named| named == name);
-        (is_named || self.args.servers.is_empty(), is_named)
+    /// How the user chose a server; `None` if the server is not to be changed.
+    pub(super) fn choice(&self, name: &str) -> Option<Choice> {
+        match &self.args.servers[..] {
+            [] => Some(Choice::WithAll),
+            named => named.iter().any(|named| named == name).then_some(Choice::ByName),
+        }
     }
 
     /// The command that the client is to start in front of its servers.
@@ -146,8 +145,12 @@ impl FileTerms<'_> {
                 ENVIRONMENTS.iter().filter_map(|name| folder(name)).collect();
             let environments: Vec<&Path> = environments.iter().map(PathBuf::as_path).collect();
             let paths = env::var_os("PATH").unwrap_or_default();
-            let is_on_path = is_on_path(&exe, &paths, &environments);
-            return OurCommand::of_running(&exe, self.sharing.repository().is_some(), is_on_path);
+            let reach = match self.sharing.repository() {
+                Some(_) => ProgramReach::Shared,
+                None if is_on_path(&exe, &paths, &environments) => ProgramReach::OnPath,
+                None => ProgramReach::ByPath,
+            };
+            return OurCommand::of_running(&exe, reach);
         };
         // The client starts it in a folder of its own.
         if given.components().count() > 1 && given.exists() {

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::AdoptError;
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{self, Edit};
-use super::entry::quote;
+use super::entry::{Choice, quote};
 use super::listed::ListedServer;
 use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use super::show::{hidden_words, plain};
@@ -34,8 +34,9 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     let (mut edits, mut fates, mut shown) = (Vec::new(), Vec::new(), String::new());
     for (name, value) in servers {
         let name = name.get_ref();
-        let (is_wanted, is_named) = terms.is_wanted(name);
-        let Some(server) = table(value).filter(|_| is_wanted) else { continue };
+        let Some((choice, server)) = terms.choice(name).zip(value.get_ref().as_table()) else {
+            continue;
+        };
         let is_inline = text.get(value.span()).is_some_and(|text| text.starts_with('{'));
         let server = CodexServer { text, server, is_inline };
         let fate = match terms.args.undo {
@@ -54,7 +55,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
                 let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
                 fates.push(ServerFate::new(name, "unchanged", words));
             }
-            Err((at, why)) if is_named => {
+            Err((at, why)) if choice == Choice::ByName => {
                 return Err(wrong(at, &format!("{}: {why}", plain(name))));
             }
             Err((at, why)) => {
@@ -79,7 +80,7 @@ pub(super) fn listed(path: &Path, text: &str) -> Result<Vec<ListedServer>, Adopt
     let file = parse(path, text)?;
     let mut found = Vec::new();
     for (name, value) in servers(&file).into_iter().flatten() {
-        let Some(server) = table(value) else { continue };
+        let Some(server) = value.get_ref().as_table() else { continue };
         let server = CodexServer { text, server, is_inline: false };
         let is_wrapped = server.wrap_at().is_some();
         found.push(ListedServer { name: name.get_ref().to_string(), project: None, is_wrapped });
@@ -96,7 +97,7 @@ fn parse<'t>(path: &Path, text: &'t str) -> Result<Spanned<DeTable<'t>>, AdoptEr
 
 /// The table of the servers, if the file has one.
 fn servers<'t, 'a>(file: &'t Spanned<DeTable<'a>>) -> Option<&'t DeTable<'a>> {
-    member(file.get_ref(), SERVERS).and_then(|(_, value)| table(value))
+    member(file.get_ref(), SERVERS).and_then(|(_, value)| value.get_ref().as_table())
 }
 
 /// The edits of a server, and its command afterwards.
@@ -121,7 +122,7 @@ struct CodexServer<'t, 'a> {
 impl<'t, 'a> CodexServer<'t, 'a> {
     fn command(&self) -> Option<(&'t Spanned<DeValue<'a>>, &'t str)> {
         let (_, value) = member(self.server, "command")?;
-        Some((value, string(value)?))
+        Some((value, value.get_ref().as_str()?))
     }
 
     /// The arguments, each with its place.
@@ -129,7 +130,8 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         let Some((_, value)) = member(self.server, "args") else { return Ok(Vec::new()) };
         let expected = || (value.span().start, "\"args\" is not a list of strings".to_owned());
         let DeValue::Array(elements) = value.get_ref() else { return Err(expected()) };
-        let word = |element: &'t Spanned<DeValue<'a>>| Some((element.span(), string(element)?));
+        let word =
+            |element: &'t Spanned<DeValue<'a>>| Some((element.span(), element.get_ref().as_str()?));
         elements.iter().map(word).collect::<Option<_>>().ok_or_else(expected)
     }
 
@@ -209,11 +211,11 @@ impl<'t, 'a> CodexServer<'t, 'a> {
     fn lines(&self) -> (usize, String) {
         let url = member(self.server, "url");
         let at = url.or_else(|| member(self.server, "command")).map_or(0, |(at, _)| at);
-        let Some(url) = url.and_then(|(_, value)| string(value)) else {
+        let Some(url) = url.and_then(|(_, value)| value.get_ref().as_str()) else {
             return (at, "the server has neither a \"command\" nor a \"url\"".to_owned());
         };
         let variable = member(self.server, "bearer_token_env_var");
-        let variable = variable.and_then(|(_, value)| string(value));
+        let variable = variable.and_then(|(_, value)| value.get_ref().as_str());
         let (mut words, mut more) = (vec![quote(WRAP)], String::new());
         if let Some(variable) = variable {
             words.extend([quote("--bearer-env"), quote(variable)]);
@@ -231,20 +233,6 @@ fn member<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> Option<(usize, &'t Span
     Some((found.0.span().start, found.1))
 }
 
-fn table<'t, 'a>(value: &'t Spanned<DeValue<'a>>) -> Option<&'t DeTable<'a>> {
-    match value.get_ref() {
-        DeValue::Table(table) => Some(table),
-        _ => None,
-    }
-}
-
-fn string<'t>(value: &'t Spanned<DeValue<'_>>) -> Option<&'t str> {
-    match value.get_ref() {
-        DeValue::String(text) => Some(&**text),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,9 +242,10 @@ mod tests {
         let file = DeTable::parse(text).unwrap();
         let (_, value) = member(file.get_ref(), SERVERS).unwrap();
         let mut edits = Vec::new();
-        for (_, value) in table(value).unwrap() {
+        for (_, value) in value.get_ref().as_table().unwrap() {
             let is_inline = text[value.span()].starts_with('{');
-            let server = CodexServer { text, server: table(value).unwrap(), is_inline };
+            let server =
+                CodexServer { text, server: value.get_ref().as_table().unwrap(), is_inline };
             let fate = if undo {
                 server.unwrap()
             } else {
@@ -301,8 +290,9 @@ mod tests {
         let text = "[mcp_servers.a]\nurl = \"https://a.b/mcp\"\nbearer_token_env_var = \"T\"\n";
         let file = DeTable::parse(text).unwrap();
         let (_, value) = member(file.get_ref(), SERVERS).unwrap();
-        let server = table(value).unwrap().iter().next().unwrap().1;
-        let server = CodexServer { text, server: table(server).unwrap(), is_inline: false };
+        let server = value.get_ref().as_table().unwrap().iter().next().unwrap().1;
+        let server =
+            CodexServer { text, server: server.get_ref().as_table().unwrap(), is_inline: false };
         let Err((_, why)) = server.wrap(&OurCommand::direct("milepost")) else { panic!("edited") };
         let lines = r#"command = "milepost", args = ["wrap", "--bearer-env", "T", "https://a.b/mcp"], env_vars = ["T"]"#;
         assert!(why.ends_with(lines), "{why}");

@@ -32,12 +32,21 @@ impl Alone {
     }
 }
 
-/// Puts `ours` before the server. `is_named`: the user has asked for just this one.
+/// How the user chose a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// By its name (`--server NAME`).
+    ByName,
+    /// With all servers of the file.
+    WithAll,
+}
+
+/// Puts `ours` before the server.
 pub(super) fn wrap(
     text: &str,
     object: &Object<'_>,
     ours: &OurCommand,
-    is_named: bool,
+    choice: Choice,
 ) -> EntryChange {
     let server = ServerObject::new(text, object);
     if let Some(list) = server.command_list()? {
@@ -45,7 +54,7 @@ pub(super) fn wrap(
     }
     match server.is_wrapped()? {
         Some(_) => Ok(None),
-        None => server.wrap(ours, is_named).map(Some),
+        None => server.wrap(ours, choice).map(Some),
     }
 }
 
@@ -198,7 +207,7 @@ impl<'a> ServerObject<'a> {
         Ok(wrap_at(&command.value, &words))
     }
 
-    fn wrap(&self, ours: &OurCommand, is_named: bool) -> Result<Vec<Edit>, Alone> {
+    fn wrap(&self, ours: &OurCommand, choice: Choice) -> Result<Vec<Edit>, Alone> {
         let kind = self.string("type")?;
         let kind_is = |known: &[&str]| kind.is_none_or(|(_, kind)| known.contains(&&*kind.value));
         let unknown = || {
@@ -219,7 +228,7 @@ impl<'a> ServerObject<'a> {
                 Err(Alone::new(command.start(), "the server is Milepost itself"))
             }
             (Some(command), None) if kind_is(&["stdio"]) => self.wrap_command(command, ours),
-            (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, ours, is_named),
+            (None, Some(url)) if kind_is(&TRANSPORTS) => self.wrap_address(url, ours, choice),
             (None, None) => Err(Alone::new(
                 self.object.start(),
                 "the server has neither a \"command\" nor a \"url\"",

@@ -56,12 +56,12 @@ impl ClientFile {
         let outside = sharing.repository().and_then(|_| {
             let folder = state_dir(None, None)?.join(BACKUPS);
             let name = self.place.to_string_lossy().replace('/', "-");
-            Some(Backup(folder.join(name.trim_start_matches('-'))))
+            Some(Backup { path: folder.join(name.trim_start_matches('-')) })
         });
         outside.unwrap_or_else(|| {
             let mut name = self.place.clone().into_os_string();
             name.push(".milepost-backup");
-            Backup(PathBuf::from(name))
+            Backup { path: PathBuf::from(name) }
         })
     }
 
@@ -88,11 +88,11 @@ impl ClientFile {
         same_access(new.as_file(), &known).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
         let is_as_before = backup.text().as_deref() == Some(text);
-        let is_kept = keeps_backup && backup.0.exists();
+        let is_kept = keeps_backup && backup.path.exists();
         if !is_as_before && !is_kept {
             backup
                 .write(&self.bytes, &known)
-                .map_err(|source| AdoptError::Unwritable { path: backup.0.clone(), source })?;
+                .map_err(|source| AdoptError::Unwritable { path: backup.path.clone(), source })?;
         }
         if read(&self.place).map_err(failed)?.0 != self.bytes {
             return Err(AdoptError::Changed(self.place.clone()));
@@ -100,28 +100,30 @@ impl ClientFile {
         new.persist(&self.place).map_err(|error| failed(error.error))?;
         if is_as_before {
             // What cannot be removed does no harm.
-            let _ = fs::remove_file(&backup.0);
+            let _ = fs::remove_file(&backup.path);
             return Ok(None);
         }
-        Ok(Some(backup.0.clone()))
+        Ok(Some(backup.path.clone()))
     }
 }
 
 /// The backup of a file: at most one.
 #[derive(Debug)]
-pub(super) struct Backup(PathBuf);
+pub(super) struct Backup {
+    path: PathBuf,
+}
 
 impl Backup {
     /// The text of the backup, if there is one.
     pub(super) fn text(&self) -> Option<String> {
-        let (bytes, _) = read(&self.0).ok()?;
+        let (bytes, _) = read(&self.path).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         Some(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
     }
 
     /// Writes the backup in one step. Half a backup is worse than none.
     fn write(&self, bytes: &[u8], known: &fs::Metadata) -> io::Result<()> {
-        let folder = self.0.parent().unwrap_or_else(|| Path::new("/"));
+        let folder = self.path.parent().unwrap_or_else(|| Path::new("/"));
         if !folder.exists() {
             files::make_private_folder(folder)?;
         }
@@ -129,7 +131,7 @@ impl Backup {
         file.write_all(bytes)?;
         same_access(file.as_file(), known)?;
         file.as_file().sync_all()?;
-        file.persist(&self.0).map_err(|error| error.error)?;
+        file.persist(&self.path).map_err(|error| error.error)?;
         Ok(())
     }
 }

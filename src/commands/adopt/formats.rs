@@ -6,7 +6,7 @@ use jsonc_parser::ast::Value;
 
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{Edit, ServerEntry};
-use super::entry::{Alone, WrappedBy};
+use super::entry::{Alone, Choice, WrappedBy};
 use super::listed::ListedServer;
 use super::show::plain;
 use super::{AdoptError, codex, document, entry, goose, show};
@@ -65,20 +65,17 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
     let before = Earlier::new(terms.backup);
     let (mut edits, mut changed, mut fates) = (Vec::new(), Vec::new(), Vec::new());
     for (at, entry) in entries.iter().enumerate() {
-        let (is_wanted, is_named) = terms.is_wanted(entry.name);
-        if !is_wanted {
-            continue;
-        }
+        let Some(choice) = terms.choice(entry.name) else { continue };
         let title = entry.title();
         let fate = match terms.args.undo {
-            true if !is_named && is_by_hand(text, entry, &before) => {
+            true if choice == Choice::WithAll && is_by_hand(text, entry, &before) => {
                 let words =
                     "left alone: it was wrapped by hand; `--server NAME` takes Milepost out";
                 fates.push(ServerFate::new(&title, "left", words));
                 continue;
             }
             true => entry::unwrap(text, entry.object),
-            false => entry::wrap(text, entry.object, &ours, is_named),
+            false => entry::wrap(text, entry.object, &ours, choice),
         };
         fates.push(match fate {
             Ok(Some(more)) => {
@@ -91,7 +88,7 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
                 let words = if terms.args.undo { "not wrapped" } else { "wrapped already" };
                 ServerFate::new(&title, "unchanged", words)
             }
-            Err(Alone { why, at }) if is_named => {
+            Err(Alone { why, at }) if choice == Choice::ByName => {
                 let what = format!("{}: {why}", plain(&title));
                 return Err(AdoptError::wrong(path, text, at, what));
             }
@@ -102,11 +99,11 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
             }
         });
     }
-    let keeps_backup = entries.iter().any(|entry| {
+    let mut change = Change::begin(terms, fates);
+    change.keeps_backup = entries.iter().any(|entry| {
         let is_wrapped = entry::wrapped_by(text, entry.object).is_some();
         is_wrapped && before.is_wrapped(entry) == Some(false)
     });
-    let mut change = Change::begin(terms, keeps_backup, fates);
     if changed.is_empty() {
         change.report += "Nothing changes.\n";
     } else {
@@ -117,7 +114,9 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
 }
 
 /// The servers of the backup: each with its folder and name, and whether Milepost was in front of it.
-struct Earlier(Vec<(Option<String>, String, bool)>);
+struct Earlier {
+    entries: Vec<(Option<String>, String, bool)>,
+}
 
 impl Earlier {
     fn new(backup: Option<&str>) -> Self {
@@ -128,7 +127,7 @@ impl Earlier {
             let is_wrapped = entry::wrapped_by(text, entry.object).is_some();
             (entry.project.map(str::to_owned), entry.name.to_owned(), is_wrapped)
         };
-        Self(entries.iter().map(one).collect())
+        Self { entries: entries.iter().map(one).collect() }
     }
 
     /// Whether Milepost was in front of a server; `None` if the server was not there.
@@ -136,7 +135,7 @@ impl Earlier {
         let is = |(project, name, _): &&(Option<String>, String, bool)| {
             project.as_deref() == entry.project && name == entry.name
         };
-        self.0.iter().find(is).map(|(_, _, is_wrapped)| *is_wrapped)
+        self.entries.iter().find(is).map(|(_, _, is_wrapped)| *is_wrapped)
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     let ours = terms.our_command()?;
     let (mut fates, mut shown) = (Vec::new(), String::new());
     for server in servers {
-        if !terms.is_wanted(&server.name).0 {
+        if terms.choice(&server.name).is_none() {
             continue;
         }
         let wrap = server.wrap_at();

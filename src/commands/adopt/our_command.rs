@@ -36,26 +36,32 @@ pub(super) struct OurCommand {
     runs: &'static [&'static str],
 }
 
+/// The names by which the clients that read a file can start the running program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProgramReach {
+    /// Only by its path.
+    ByPath,
+    /// By its name too ([`is_on_path`]).
+    OnPath,
+    /// Only by its name: other people and machines have the file too.
+    Shared,
+}
+
 impl OurCommand {
     /// A program that is Milepost itself.
     pub(super) fn direct(program: &str) -> Self {
         Self { program: program.to_owned(), runs: &[] }
     }
 
-    /// The command for a file, where `exe` is the running program. `is_shared`: other people and machines have the file too.
-    /// `is_on_path`: see [`is_on_path`].
+    /// The command for a file, where `exe` is the running program.
     ///
     /// # Errors
     /// If the program has a name that cannot be written, or would not be known again.
-    pub(super) fn of_running(
-        exe: &Path,
-        is_shared: bool,
-        is_on_path: bool,
-    ) -> Result<Self, AdoptError> {
-        if let Some((runner, runs)) = launcher(exe, is_shared) {
+    pub(super) fn of_running(exe: &Path, reach: ProgramReach) -> Result<Self, AdoptError> {
+        if let Some((runner, runs)) = launcher(exe, reach) {
             return Ok(Self { program: runner.to_owned(), runs });
         }
-        Self::named(if is_shared || is_on_path { Path::new(PACKAGE) } else { exe })
+        Self::named(if reach == ProgramReach::ByPath { exe } else { Path::new(PACKAGE) })
     }
 
     /// The command for a program that the user names.
@@ -100,7 +106,7 @@ pub(super) fn is_on_path(exe: &Path, paths: &OsStr, environments: &[&Path]) -> b
 
 /// The launcher that runs the program, where its path is not for the file: it stands in a cache, or in the packages of one
 /// project while others share the file.
-fn launcher(exe: &Path, is_shared: bool) -> Option<(&'static str, &'static [&'static str])> {
+fn launcher(exe: &Path, reach: ProgramReach) -> Option<(&'static str, &'static [&'static str])> {
     let folders = || exe.components().filter_map(|folder| folder.as_os_str().to_str());
     let is_cache = |folder: &str, name: &str| {
         let rest = folder.strip_prefix(name);
@@ -108,7 +114,7 @@ fn launcher(exe: &Path, is_shared: bool) -> Option<(&'static str, &'static [&'st
     };
     let found = CACHES.iter().find(|(name, ..)| folders().any(|folder| is_cache(folder, name)));
     let of_project = || folders().any(|folder| folder == PROJECT_PACKAGES).then(|| &CACHES[0]);
-    let found = found.or_else(|| if is_shared { of_project() } else { None });
+    let found = found.or_else(|| if reach == ProgramReach::Shared { of_project() } else { None });
     found.map(|(_, runner, runs)| (*runner, *runs))
 }
 
@@ -119,11 +125,13 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if is_milepost(command) {
         return Some(0).filter(is_wrap);
     }
-    if is_python(command) {
+    let name = file_name(command);
+    // Python runs the module of the wheel: `python3.13`, `python.exe`, `py`.
+    if name.starts_with("python") || ["py", "py.exe"].contains(&name) {
         let module = args.iter().take(2).map(Option::as_deref);
         return Some(2).filter(|_| module.eq([Some("-m"), Some(PACKAGE)])).filter(is_wrap);
     }
-    if !RUNNERS.contains(&file_name(command)) {
+    if !RUNNERS.contains(&name) {
         return None;
     }
     // The package is the first word that is no option of the program that runs it.
@@ -140,12 +148,6 @@ pub(super) fn is_milepost(word: &str) -> bool {
     file_name(word).starts_with("milepost")
 }
 
-/// Whether a word is the name of Python, which runs the module of the wheel: `python3.13`, `python.exe`, `py`.
-fn is_python(word: &str) -> bool {
-    let name = file_name(word);
-    name.starts_with("python") || ["py", "py.exe"].contains(&name)
-}
-
 fn file_name(word: &str) -> &str {
     word.rsplit(['/', '\\']).next().unwrap_or(word)
 }
@@ -156,8 +158,8 @@ mod tests {
 
     #[track_caller]
     fn check(exe: &str, alone: &str, shared: &str) {
-        for (is_shared, words) in [(false, alone), (true, shared)] {
-            let command = OurCommand::of_running(Path::new(exe), is_shared, false).unwrap();
+        for (reach, words) in [(ProgramReach::ByPath, alone), (ProgramReach::Shared, shared)] {
+            let command = OurCommand::of_running(Path::new(exe), reach).unwrap();
             assert_eq!(command.words().collect::<Vec<_>>().join(" "), words);
         }
     }
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn a_program_that_path_leads_to_is_named_by_its_name() {
         let words = |exe: &str| {
-            let command = OurCommand::of_running(Path::new(exe), false, true).unwrap();
+            let command = OurCommand::of_running(Path::new(exe), ProgramReach::OnPath).unwrap();
             command.words().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(words("/opt/milepost-1.2/milepost"), "milepost wrap");
@@ -235,7 +237,7 @@ mod tests {
 
     #[test]
     fn another_name_is_not_written() {
-        assert!(OurCommand::of_running(Path::new("/opt/mp"), false, false).is_err());
+        assert!(OurCommand::of_running(Path::new("/opt/mp"), ProgramReach::ByPath).is_err());
         assert!(OurCommand::named(Path::new("/opt/mp")).is_err());
     }
 

@@ -86,7 +86,7 @@ fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
         range.start - if before[..before.len() - indent].ends_with('\n') { indent } else { 0 };
     let mut masks = comments(text);
     masks.retain(|mask| range.start <= mask.range.start && mask.range.end <= range.end);
-    mask_object(entry.object, false, &mut masks);
+    mask_object(entry.object, Hidden::Secrets, &mut masks);
     for mask in &mut masks {
         mask.range = mask.range.start - start..mask.range.end - start;
     }
@@ -108,41 +108,52 @@ fn comments(text: &str) -> Vec<Edit> {
     found.into_values().collect()
 }
 
-fn mask_object(object: &Object<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
+/// The values that are masked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hidden {
+    /// Those that look like a secret.
+    Secrets,
+    /// All.
+    All,
+}
+
+fn mask_object(object: &Object<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
     for member in &object.properties {
         let name = member.name.as_str();
-        let is_hidden = is_hidden || ["env", "headers"].contains(&name);
-        mask(name, &member.value, is_hidden, masks);
+        let hidden = if ["env", "headers"].contains(&name) { Hidden::All } else { hidden };
+        mask(name, &member.value, hidden, masks);
     }
 }
 
-/// Masks possible secrets in the value named `name`. `is_hidden`: the whole value may be secret.
-fn mask(name: &str, value: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
+/// Masks possible secrets in the value named `name`.
+fn mask(name: &str, value: &Value<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
     match value {
-        Value::Object(object) => mask_object(object, is_hidden, masks),
+        Value::Object(object) => mask_object(object, hidden, masks),
         Value::Array(array) => {
             let mut flag = "";
             for element in &array.elements {
-                mask_word(flag, element, is_hidden, masks);
+                mask_word(flag, element, hidden, masks);
                 let word = element.as_string_lit().map_or("", |text| &text.value);
                 flag = if word.starts_with('-') { word.trim_start_matches('-') } else { "" };
             }
         }
-        Value::StringLit(text) if is_hidden || is_secret(name, &text.value) => {
+        Value::StringLit(text) if hidden == Hidden::All || is_secret(name, &text.value) => {
             // What the client fills in says nothing yet.
             let is_reference = text.value.starts_with("${") && text.value.ends_with('}');
             if !is_reference {
                 masks.push(hide(value, HIDDEN));
             }
         }
-        Value::NumberLit(_) | Value::BooleanLit(_) if is_hidden => masks.push(hide(value, HIDDEN)),
+        Value::NumberLit(_) | Value::BooleanLit(_) if hidden == Hidden::All => {
+            masks.push(hide(value, HIDDEN))
+        }
         _ => {}
     }
 }
 
 /// Masks an argument, which stands behind `flag`.
-fn mask_word(flag: &str, element: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
-    let Value::StringLit(text) = element else { return mask(flag, element, is_hidden, masks) };
+fn mask_word(flag: &str, element: &Value<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
+    let Value::StringLit(text) = element else { return mask(flag, element, hidden, masks) };
     if flag == "header-env" && text.value.contains(HEADER_VARIABLE) {
         return;
     }
@@ -150,13 +161,13 @@ fn mask_word(flag: &str, element: &Value<'_>, is_hidden: bool, masks: &mut Vec<E
     for separator in ["=", ": "] {
         if let Some((name, value)) = text.value.split_once(separator)
             && is_secret(name.trim_start_matches('-'), value)
-            && !is_hidden
+            && hidden == Hidden::Secrets
         {
             let name = if is_secret_value(name) { HIDDEN } else { name };
             return masks.push(hide(element, &format!("{name}{separator}{HIDDEN}")));
         }
     }
-    mask(flag, element, is_hidden, masks);
+    mask(flag, element, hidden, masks);
 }
 
 fn hide(value: &Value<'_>, shown: &str) -> Edit {

@@ -2,28 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use jsonc_parser::ast::Object;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::document::{self, apply};
-use super::entry;
-use super::our_command::OurCommand;
+use super::entry::{self, Choice, EntryChange};
+use super::our_command::{OurCommand, ProgramReach};
 
-/// Every entry of a file wrapped (or unwrapped), as `adopt` does it.
-fn changed(text: &str, undo: bool) -> String {
-    changed_by(&OurCommand::direct("/opt/milepost"), text, undo)
+/// Every entry of a file wrapped, as `adopt` does it.
+fn wrapped(text: &str) -> String {
+    wrapped_by(&OurCommand::direct("/opt/milepost"), text)
 }
 
-fn changed_by(ours: &OurCommand, text: &str, undo: bool) -> String {
+fn wrapped_by(ours: &OurCommand, text: &str) -> String {
+    changed(text, |object| entry::wrap(text, object, ours, Choice::WithAll))
+}
+
+/// Every entry of a file unwrapped.
+fn unwrapped(text: &str) -> String {
+    changed(text, |object| entry::unwrap(text, object))
+}
+
+fn changed(text: &str, change: impl Fn(&Object<'_>) -> EntryChange) -> String {
     let parsed = document::parse(text).unwrap();
     let entries = parsed.as_ref().and_then(document::entries).unwrap_or_default();
     let mut edits = Vec::new();
     for entry in entries {
-        let fate = match undo {
-            true => entry::unwrap(text, entry.object),
-            false => entry::wrap(text, entry.object, ours, false),
-        };
-        if let Ok(Some(more)) = fate {
+        if let Ok(Some(more)) = change(entry.object) {
             edits.extend(more);
         }
     }
@@ -38,10 +44,10 @@ fn entry(text: &str) -> String {
 #[track_caller]
 fn check(before: &str, after: &str) {
     let (before, after) = (entry(before), entry(after));
-    assert_eq!(changed(&before, false), after);
-    assert_eq!(changed(&after, false), after, "not the same twice");
-    assert_eq!(changed(&after, true), before, "not undone");
-    assert_eq!(changed(&before, true), before, "undone where there was nothing");
+    assert_eq!(wrapped(&before), after);
+    assert_eq!(wrapped(&after), after, "not the same twice");
+    assert_eq!(unwrapped(&after), before, "not undone");
+    assert_eq!(unwrapped(&before), before, "undone where there was nothing");
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn commands_are_put_behind_wrap() {
 #[test]
 fn a_launcher_is_put_before_every_kind_of_server_and_taken_away() {
     let exe = "/Users/a/.npm/_npx/3f1c/node_modules/milepost-linux-x64/bin/milepost";
-    let ours = OurCommand::of_running(exe.as_ref(), false, false).unwrap();
+    let ours = OurCommand::of_running(exe.as_ref(), ProgramReach::ByPath).unwrap();
     let list = r#"{"mcp":{"s":{"type":"local","command":["node","x"]}}}"#.to_owned();
     let wrapped_list = list.replace(r#"["node""#, r#"["npx","-y","milepost","wrap","--","node""#);
     for (before, after) in [
@@ -87,9 +93,9 @@ fn a_launcher_is_put_before_every_kind_of_server_and_taken_away() {
         ),
         (list, wrapped_list),
     ] {
-        assert_eq!(changed_by(&ours, &before, false), after);
-        assert_eq!(changed_by(&ours, &after, false), after, "not the same twice");
-        assert_eq!(changed(&after, true), before, "not undone");
+        assert_eq!(wrapped_by(&ours, &before), after);
+        assert_eq!(wrapped_by(&ours, &after), after, "not the same twice");
+        assert_eq!(unwrapped(&after), before, "not undone");
     }
 }
 
@@ -112,7 +118,7 @@ fn addresses_are_put_behind_wrap_and_headers_into_the_environment() {
 #[test]
 fn what_was_changed_by_hand_since_is_kept_where_it_is_not_ours() {
     let check = |before: &str, after: &str| {
-        assert_eq!(changed(&entry(before), true), entry(after));
+        assert_eq!(unwrapped(&entry(before)), entry(after));
     };
     check(
         r#"{"args":["wrap","--heartbeat-after","9s","--","a","b"],"command":"milepost.exe","env":{"A":"1"}}"#,
@@ -129,16 +135,12 @@ fn what_was_changed_by_hand_since_is_kept_where_it_is_not_ours() {
     );
 }
 
-/// The reason why wrapping or unwrapping leaves an entry alone.
-fn alone(text: &str, undo: bool) -> String {
+/// The reason why a change leaves an entry alone.
+fn alone(text: &str, change: impl FnOnce(&str, &Object<'_>) -> EntryChange) -> String {
     let text = entry(text);
     let parsed = document::parse(&text).unwrap().unwrap();
     let entry = document::entries(&parsed).unwrap()[0];
-    let fate = match undo {
-        true => entry::unwrap(&text, entry.object),
-        false => entry::wrap(&text, entry.object, &OurCommand::direct("milepost"), false),
-    };
-    match fate {
+    match change(&text, entry.object) {
         Err(alone) => alone.why,
         fate => panic!("{text}: {fate:?}"),
     }
@@ -171,7 +173,9 @@ fn what_could_break_is_left_alone() {
         (r#"{"url":"${BASE}/mcp"}"#, "fills in"),
         (r#"{"url":"localhost/mcp"}"#, "not an http://"),
     ] {
-        let said = alone(text, false);
+        let said = alone(text, |text, object| {
+            entry::wrap(text, object, &OurCommand::direct("milepost"), Choice::WithAll)
+        });
         assert!(said.contains(why), "{text}: {said}");
     }
     for (text, why) in [
@@ -188,7 +192,7 @@ fn what_could_break_is_left_alone() {
             r#"header "X" is not in "env", but in the variable Y"#,
         ),
     ] {
-        let said = alone(text, true);
+        let said = alone(text, entry::unwrap);
         assert!(said.contains(why), "{text}: {said}");
     }
 }
@@ -315,10 +319,10 @@ fn files() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn undone_is_as_before_byte_by_byte(before in files()) {
-        let after = changed(&before, false);
+        let after = wrapped(&before);
         prop_assert!(document::parse(&after).is_ok(), "{after}");
-        prop_assert_eq!(changed(&after, false), after.clone(), "not the same twice");
-        prop_assert_eq!(changed(&after, true), before, "{}", after);
+        prop_assert_eq!(wrapped(&after), after.clone(), "not the same twice");
+        prop_assert_eq!(unwrapped(&after), before, "{}", after);
     }
 
     #[test]
@@ -364,11 +368,11 @@ fn authorities_that_wrap_could_not_use_leave_the_entry_alone() {
         &format!(r#""headers":{{"A":"b"}},"env":{{"NODE_EXTRA_CA_CERTS":"{file}"}}"#),
     ] {
         let text = entry(&format!(r#"{{"url":"https://127.0.0.1:1/mcp",{rest}}}"#));
-        assert_eq!(changed(&text, false), text);
+        assert_eq!(wrapped(&text), text);
     }
     // What a user has written by hand is not taken away.
     let own = entry(
         r#"{"command":"/opt/milepost","args":["wrap","--ca-file","/a.pem","https://127.0.0.1:1/"]}"#,
     );
-    assert_eq!(changed(&own, true), own);
+    assert_eq!(unwrapped(&own), own);
 }

@@ -1,6 +1,7 @@
 //! The command lines of `milepost try` and `milepost demo`.
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
@@ -68,6 +69,7 @@ impl TryArgs {
         };
         let (timeout, colors) = (self.timeout, self.color.palette());
         let Wrapped { policy, server, .. } = wrap.resolve()?;
-        Ok(Playground { policy, server, call, timeout, colors })
+        let is_asked = io::stdin().is_terminal() && io::stdout().is_terminal();
+        Ok(Playground { policy, server, call, timeout, colors, is_asked })
     }
 }

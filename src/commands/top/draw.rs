@@ -65,19 +65,25 @@ struct TopColumn {
     only_wide: bool,
 }
 
-const fn column(name: &'static str, width: usize, share: usize, only_wide: bool) -> TopColumn {
-    TopColumn { name, width, share, only_wide }
+const fn column(name: &'static str, width: usize, share: usize) -> TopColumn {
+    TopColumn { name, width, share, only_wide: false }
+}
+
+impl TopColumn {
+    const fn only_wide(self) -> Self {
+        Self { only_wide: true, ..self }
+    }
 }
 
 const COLUMNS: [TopColumn; 8] = [
-    column("", 1, 0, false),
-    column("TOOL", 0, 2, false),
-    column("SERVER", 0, 2, false),
-    column("CLIENT", 0, 2, true),
-    column("PROGRESS", 26, 0, false),
-    column(WORDS, 0, 3, false),
-    column("CHANGES", CHANGES, 0, true),
-    column("TIME", TIME, 0, false),
+    column("", 1, 0),
+    column("TOOL", 0, 2),
+    column("SERVER", 0, 2),
+    column("CLIENT", 0, 2).only_wide(),
+    column("PROGRESS", 26, 0),
+    column(WORDS, 0, 3),
+    column("CHANGES", CHANGES, 0).only_wide(),
+    column("TIME", TIME, 0),
 ];
 
 /// The lines of a screen of so many columns and lines.

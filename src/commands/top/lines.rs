@@ -28,39 +28,41 @@ impl TopSpan {
 
 /// A line of the screen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TopLine(Vec<TopSpan>);
+pub(super) struct TopLine {
+    spans: Vec<TopSpan>,
+}
 
 impl From<Vec<TopSpan>> for TopLine {
     fn from(spans: Vec<TopSpan>) -> Self {
-        Self(spans)
+        Self { spans }
     }
 }
 
 impl fmt::Display for TopLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|span| f.write_str(&span.text))
+        self.spans.iter().try_for_each(|span| f.write_str(&span.text))
     }
 }
 
 impl TopLine {
     pub(super) fn new(text: impl Into<String>, style: &Style) -> Self {
-        Self(vec![TopSpan::new(text, style)])
+        Self { spans: vec![TopSpan::new(text, style)] }
     }
 
     pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self(vec![TopSpan::plain(text)])
+        Self { spans: vec![TopSpan::plain(text)] }
     }
 
     /// The parts of the line.
     pub(super) fn into_spans(self) -> Vec<TopSpan> {
-        self.0
+        self.spans
     }
 
     /// The line, no wider than this.
     pub(super) fn cut(self, width: usize) -> Self {
         let mut left = width;
-        let mut spans = Vec::with_capacity(self.0.len());
-        for mut span in self.0 {
+        let mut spans = Vec::with_capacity(self.spans.len());
+        for mut span in self.spans {
             let fits = |sign: &char| {
                 let rest = left.checked_sub(columns(*sign));
                 left = rest.unwrap_or(left);
@@ -74,12 +76,12 @@ impl TopLine {
                 break;
             }
         }
-        Self(spans)
+        Self { spans }
     }
 
     /// The columns of the line.
     pub(super) fn width(&self) -> usize {
-        self.0.iter().flat_map(|span| span.text.chars()).map(columns).sum()
+        self.spans.iter().flat_map(|span| span.text.chars()).map(columns).sum()
     }
 
     /// The line at the left of so many columns; one that is wider ends with `…`.
@@ -87,20 +89,20 @@ impl TopLine {
         if self.width() <= width || width == 0 {
             return self.at_left(width);
         }
-        let Self(mut spans) = self.cut(width - 1);
+        let Self { mut spans } = self.cut(width - 1);
         spans.push(TopSpan::plain("…"));
-        Self(spans).at_left(width)
+        Self { spans }.at_left(width)
     }
 
     /// The line, exactly this wide, with this part of what is left before it: none, half, or all.
     fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
         let cut = self.cut(width);
         let left = width.saturating_sub(cut.width());
-        let Self(mut spans) = cut;
+        let Self { mut spans } = cut;
         let first = before(left);
         spans.insert(0, TopSpan::plain(" ".repeat(first)));
         spans.push(TopSpan::plain(" ".repeat(left - first)));
-        Self(spans)
+        Self { spans }
     }
 
     /// The line at the left of so many columns.
@@ -121,7 +123,7 @@ impl TopLine {
     /// The line with its colours exchanged.
     pub(super) fn reversed(self) -> Self {
         let reversed = |span: TopSpan| TopSpan { style: span.style.reverse(), ..span };
-        Self(self.0.into_iter().map(reversed).collect())
+        Self { spans: self.spans.into_iter().map(reversed).collect() }
     }
 
     /// The line as the terminal reads it. Without colours styles are still bold, dim or reversed.
@@ -129,7 +131,7 @@ impl TopLine {
         let paint = |span: &TopSpan| {
             span.style.clone().force_styling(true).apply_to(&span.text).to_string()
         };
-        self.0.iter().map(paint).collect()
+        self.spans.iter().map(paint).collect()
     }
 }
 

@@ -150,10 +150,6 @@ impl TopScreen {
             }
             _ => {}
         }
-        self.refilter();
-    }
-
-    fn refilter(&mut self) {
         let words = self.typed.to_lowercase();
         self.filter.words = words.split_whitespace().map(str::to_owned).collect();
     }

@@ -94,7 +94,9 @@ impl fmt::Display for ConfigFault {
 
 /// The faults that make a route file unusable: at least one, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFaults(Vec<ConfigFault>);
+pub struct ConfigFaults {
+    faults: Vec<ConfigFault>,
+}
 
 impl ConfigFaults {
     /// The errors of a text of TOML.
@@ -103,26 +105,26 @@ impl ConfigFaults {
             let key = diagnostics::key_at(text, error.at);
             ConfigFault::of(path, text, error, key)
         };
-        Self(errors.into_iter().map(fault).collect())
+        Self { faults: errors.into_iter().map(fault).collect() }
     }
 
     /// One fault.
     pub(super) fn one(fault: ConfigFault) -> Self {
-        Self(vec![fault])
+        Self { faults: vec![fault] }
     }
 
     /// Every fault.
     pub fn all(&self) -> &[ConfigFault] {
-        &self.0
+        &self.faults
     }
 }
 
 impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(first) = self.0.first() {
+        if let Some(first) = self.faults.first() {
             write!(f, "{first}")?;
         }
-        match self.0.len().saturating_sub(1) {
+        match self.faults.len().saturating_sub(1) {
             0 => Ok(()),
             1 => f.write_str(" (and 1 more error; `milepost check` shows it)"),
             more => write!(f, " (and {more} more errors; `milepost check` shows them)"),

@@ -80,16 +80,8 @@ pub(super) fn retired(routes: &Routes) -> Option<ConfigFault> {
 
 /// The tables of an array of tables.
 fn elements<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> impl Iterator<Item = &'t DeTable<'a>> {
-    let array = member(table, name).and_then(|value| match value.get_ref() {
-        DeValue::Array(elements) => Some(elements),
-        _ => None,
-    });
-    array.into_iter().flat_map(|elements| elements.iter()).filter_map(|value| {
-        match value.get_ref() {
-            DeValue::Table(table) => Some(table),
-            _ => None,
-        }
-    })
+    let array = member(table, name).and_then(|value| value.get_ref().as_array());
+    array.into_iter().flat_map(|all| all.iter()).filter_map(|value| value.get_ref().as_table())
 }
 
 fn member<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> Option<&'t Spanned<DeValue<'a>>> {
@@ -100,10 +92,7 @@ fn member_of<'t, 'a>(
     value: &'t Spanned<DeValue<'a>>,
     name: &str,
 ) -> Option<&'t Spanned<DeValue<'a>>> {
-    match value.get_ref() {
-        DeValue::Table(table) => member(table, name),
-        _ => None,
-    }
+    member(value.get_ref().as_table()?, name)
 }
 
 /// The warning about a program that is not found where commands are looked for.
@@ -118,10 +107,8 @@ fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Optio
     if programs::is_there(program, paths, &folders) {
         return None;
     }
-    let span = match place.get_ref() {
-        DeValue::Array(parts) => parts.first().map_or_else(|| place.span(), Spanned::span),
-        _ => place.span(),
-    };
+    let first = place.get_ref().as_array().and_then(|parts| parts.first());
+    let span = first.unwrap_or(place).span();
     let what = if program.as_encoded_bytes().contains(&b'/') {
         "this program is not there, or may not be executed"
     } else {

@@ -15,6 +15,7 @@ use super::route::{Admin, HttpUpstream, Route, Server, StateSettings, StdioUpstr
 use crate::config::values::text::{Endpoint, PublicUrl, RoutePath};
 use crate::policy_file::key_groups::GROUPS;
 use crate::policy_file::setting::DescribedScope;
+use crate::policy_file::table::TableKind;
 use crate::policy_file::text::{OneOf, TextValue};
 use crate::progress::{CallPolicy, Policy};
 
@@ -72,13 +73,13 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
 /// Adds the settings of all tools or of one tool, those of a group as a table of their own.
 fn describe_all_settings(
     keys: &mut Map<String, Value>,
-    is_tool: bool,
+    kind: TableKind,
     generator: &mut SchemaGenerator,
 ) {
-    let which = usize::from(is_tool);
+    let which = kind as usize;
     let describe_all = |keys: &mut _, group: &str, generator: &mut _| {
         describe::<CallPolicy>(keys, group, generator);
-        if !is_tool {
+        if kind == TableKind::Route {
             describe::<Policy>(keys, group, generator);
             describe::<Route>(keys, group, generator);
         }
@@ -196,16 +197,16 @@ schemas! {
     ]
 
     /// Settings of one tool, over those of its route.
-    ToolSchema: |keys, generator| describe_all_settings(keys, true, generator), [], []
+    ToolSchema: |keys, generator| describe_all_settings(keys, TableKind::Tool, generator), [], []
 
     /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
-    DefaultsSchema: |keys, generator| describe_all_settings(keys, false, generator), [], [
+    DefaultsSchema: |keys, generator| describe_all_settings(keys, TableKind::Route, generator), [], [
         /// Settings of single tools, by name.
         tools: BTreeMap<String, ToolSchema>,
     ]
 
     /// A server, its path for clients, and the treatment of its progress.
-    RouteTableSchema: |keys, generator| describe_all_settings(keys, false, generator), ["path", "upstream"], [
+    RouteTableSchema: |keys, generator| describe_all_settings(keys, TableKind::Route, generator), ["path", "upstream"], [
         /// The path for clients, which is the name of the route. HTTP+SSE clients use PATH/sse.
         path: TextValue<RoutePath>,
         /// The URL of the route for clients behind a front that rewrites paths. Default: `public_url` of

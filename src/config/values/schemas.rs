@@ -10,47 +10,17 @@ use super::proxy_url::{DIRECT, ProxyText};
 use super::text::AtLeast;
 use crate::policy_file::text::DescribedSpelling;
 
-impl<const MIN: usize> JsonSchema for AtLeast<MIN> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "AtLeast".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+milepost_core::inline_schemas! {
+    [const MIN: usize] AtLeast<MIN>, "AtLeast", |_| {
         json_schema!({ "type": "integer", "minimum": MIN })
-    }
-}
-
-impl JsonSchema for WordOrList {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "WordOrList".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    };
+    [] WordOrList, "WordOrList", |_| {
         json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
-
-impl JsonSchema for HeaderText {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "HeaderText".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+    };
+    [] HeaderText, "HeaderText", |generator| {
         let text = json_schema!({ "type": "string" });
         json_schema!({ "anyOf": [text, generator.subschema_for::<TokenFile>()] })
-    }
+    };
 }
 
 impl DescribedSpelling for PrincipalHeader {

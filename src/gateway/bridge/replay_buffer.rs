@@ -128,13 +128,9 @@ pub(crate) enum FirstResponse {
 }
 
 impl ReplayBuffer {
-    pub(crate) fn new(
-        id: StreamId,
-        only_answers: bool,
-        cancels: bool,
-        signals: Arc<SessionSignals>,
-    ) -> Arc<Self> {
-        Self::naming(None, id, only_answers, cancels, signals)
+    /// The buffer of a stream that lasts, for messages of every kind.
+    pub(crate) fn new(id: StreamId, signals: Arc<SessionSignals>) -> Arc<Self> {
+        Self::naming(None, id, false, false, signals)
     }
 
     /// A buffer whose event ids name the requests of the stream.

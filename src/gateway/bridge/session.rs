@@ -126,7 +126,7 @@ impl BridgeSession {
     ) -> (Arc<Self>, mpsc::Receiver<SessionCommand>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let signals = Arc::new(SessionSignals::new(kept));
-        let session_buffer = ReplayBuffer::new(SOLE_STREAM, false, false, Arc::clone(&signals));
+        let session_buffer = ReplayBuffer::new(SOLE_STREAM, Arc::clone(&signals));
         let session = Self {
             id,
             kind,

@@ -7,7 +7,9 @@ use super::{ClientLimit, CountedClient, LimitedClient, OverLimit};
 
 /// The open calls of each client on one child. An entry leaves with its last call.
 #[derive(Default)]
-pub(crate) struct FairShare(Arc<Mutex<HashMap<CountedClient, usize>>>);
+pub(crate) struct FairShare {
+    open: Arc<Mutex<HashMap<CountedClient, usize>>>,
+}
 
 impl FairShare {
     /// Counts a call of a client. Each client that has calls open gets the same part of `max`, and at least one
@@ -27,14 +29,14 @@ impl FairShare {
             return Ok(None);
         }
         let client = asking.client.clone();
-        let mut open = lock(&self.0);
+        let mut open = lock(&self.open);
         let others = open.len() - usize::from(open.contains_key(&client));
         let share = (max / (others + 1)).max(1);
         if open.get(&client).is_some_and(|calls| *calls >= share) {
             return Err(asking.limits.refuse(client, ClientLimit::SharedCalls));
         }
         *open.entry(client.clone()).or_default() += 1;
-        Ok(Some(SharePermit { open: Arc::clone(&self.0), client }))
+        Ok(Some(SharePermit { open: Arc::clone(&self.open), client }))
     }
 }
 
@@ -96,6 +98,6 @@ mod tests {
         assert!(take(3, 1).is_ok());
         assert!((0..9).all(|_| take(1, 0).unwrap().is_none()));
         drop((first, second, again));
-        assert!(lock(&shares.0).is_empty());
+        assert!(lock(&shares.open).is_empty());
     }
 }

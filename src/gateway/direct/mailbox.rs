@@ -217,19 +217,21 @@ impl Mailbox {
 }
 
 /// A cancellation on its way to the server, of a request of this response.
-pub(crate) struct CancelNotice(Arc<Mailbox>);
+pub(crate) struct CancelNotice {
+    mailbox: Arc<Mailbox>,
+}
 
 impl CancelNotice {
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
         mailbox.cancels.fetch_add(1, Ordering::Relaxed);
-        Self(mailbox)
+        Self { mailbox }
     }
 }
 
 impl Drop for CancelNotice {
     fn drop(&mut self) {
-        self.0.cancels.fetch_sub(1, Ordering::Relaxed);
-        self.0.wake();
+        self.mailbox.cancels.fetch_sub(1, Ordering::Relaxed);
+        self.mailbox.wake();
     }
 }
 

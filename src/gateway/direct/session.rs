@@ -266,7 +266,7 @@ impl Session {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         let meant =
-            shared.filter.try_with(|filter| filter.calls_mut().find_stream(origin, message, true));
+            shared.filter.try_with(|filter| filter.calls_mut().find_named_stream(origin, message));
         let Some(stream) = meant.flatten().filter(|stream| *stream != on) else {
             // Progress of a request that is over must not reach a later request either.
             if shared.filter.try_with(|filter| filter.calls().is_late(message)) == Some(true) {

@@ -108,7 +108,8 @@ impl FleetMember {
         Some(Arc::new(Self {
             listen: settings.listen,
             heirs: store.map(|store| Heirs::of(me, store)),
-            hops: [false, true].map(|forwarded| Arc::new(hop(me, forwarded))),
+            hops: [false, true]
+                .map(|forwarded| Arc::new(ReplicaHop { owner: me.address.to_string(), forwarded })),
             seal: Arc::new(FleetSeal { me, seal: Seal::new(keys())?, seals: settings.seal }),
             office: PassportOffice::new(keys()),
             nonces: AtomicU64::new(nonce),
@@ -173,7 +174,10 @@ impl FleetMember {
                 session.is_taken_over = place == ServedHere::Unsettled;
                 let (mut parts, body) = request.into_parts();
                 let way = match place {
-                    ServedHere::Unsettled => Arc::new(hop(owner, is_passed_on)),
+                    ServedHere::Unsettled => Arc::new(ReplicaHop {
+                        owner: owner.address.to_string(),
+                        forwarded: is_passed_on,
+                    }),
                     _ => Arc::clone(&self.hops[usize::from(is_passed_on)]),
                 };
                 parts.extensions.insert(way);
@@ -287,11 +291,6 @@ impl FleetMember {
         *response.headers_mut() = events_head();
         Err(Box::new(response))
     }
-}
-
-/// The way of a call: the owner of its session, and whether another replica has passed the call on.
-fn hop(owner: Owner, forwarded: bool) -> ReplicaHop {
-    ReplicaHop { owner: owner.address.to_string(), forwarded }
 }
 
 /// How this replica serves a request of a session.

@@ -29,6 +29,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::handler::{Handler, Peer};
+use super::listener::ListenPhase;
 use crate::config::routes::{Admin, Server};
 use crate::gateway::listen::admission::{admit, admit_page};
 use crate::observe::calls::{PATH_OF_TAP, Table};
@@ -135,18 +136,18 @@ impl<H: Handler> AdminApi<H> {
         self.access.store(Arc::new(Access::new(server, admin, self.state.as_deref())));
     }
 
-    /// Answers one request. `ready` is whether clients may come.
+    /// Answers one request.
     pub(super) async fn answer<B>(
         &self,
         client: Peer,
-        ready: bool,
+        phase: ListenPhase,
         request: Request<B>,
     ) -> AdminResponse
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     {
         let (parts, body) = request.into_parts();
-        let answer = match self.course(&client, ready, &parts) {
+        let answer = match self.course(&client, phase, &parts) {
             Ok(AdminDecision::Answered(answer)) => answer,
             Ok(AdminDecision::Change) => change(body).await,
             Ok(AdminDecision::Cancel(calls, number)) => {
@@ -163,7 +164,12 @@ impl<H: Handler> AdminApi<H> {
         Response::from_parts(head, body)
     }
 
-    fn course(&self, client: &Peer, ready: bool, parts: &Parts) -> Result<AdminDecision, Refusal> {
+    fn course(
+        &self,
+        client: &Peer,
+        phase: ListenPhase,
+        parts: &Parts,
+    ) -> Result<AdminDecision, Refusal> {
         let access = self.access.load();
         admit(&access.server, &self.via, client.local, parts)?;
         if !opens_page(parts) {
@@ -179,7 +185,7 @@ impl<H: Handler> AdminApi<H> {
         };
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),
-            "/readyz" if ready => read(StatusCode::OK, "ready\n"),
+            "/readyz" if phase == ListenPhase::Serving => read(StatusCode::OK, "ready\n"),
             // A front may take 503 for a server that has died, and cut its open requests.
             "/readyz" if asks_for_404(parts) => read(StatusCode::NOT_FOUND, "stopping\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),

@@ -24,7 +24,7 @@ pub(super) fn foreign_headers(
         let is_other_form = match server.front_header {
             FrontHeader::Either => false,
             FrontHeader::XForwardedFor => **name == FORWARDED,
-            FrontHeader::Forwarded => is_alike(text, X_FORWARDED, true),
+            FrontHeader::Forwarded => begins_alike(text, X_FORWARDED),
         };
         is_other_form || is_decided(server, route, text)
     };
@@ -33,12 +33,12 @@ pub(super) fn foreign_headers(
 
 /// Whether a setting decides about a header that some servers read under the same name.
 fn is_decided(server: &Server, route: Option<&Route>, text: &str) -> bool {
-    let is_same = |name: &HeaderName| name.as_str() != text && is_alike(text, name.as_str(), false);
+    let is_same = |name: &HeaderName| name.as_str() != text && is_alike(text, name.as_str());
     let decides_on_fronts = server.front_header != FrontHeader::Either
         || route.is_some_and(|route| route.forwarded != ForwardedRule::Pass);
     let rules = route.map(|route| &route.request_headers);
     server.principal.as_ref().is_some_and(is_same)
-        || decides_on_fronts && has_sign(text) && is_alike(text, X_FORWARDED, true)
+        || decides_on_fronts && has_sign(text) && begins_alike(text, X_FORWARDED)
         || rules.is_some_and(|rules| {
             rules.set.iter().any(|(name, _)| is_same(name)) || rules.remove.iter().any(is_same)
         })
@@ -49,12 +49,17 @@ fn has_sign(text: &str) -> bool {
     text.bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-')
 }
 
-/// Whether some servers read `text` as `name`, or as a name that begins so.
-fn is_alike(text: &str, name: &str, begins: bool) -> bool {
+/// Whether some servers read `text` as a name that begins with `name`.
+fn begins_alike(text: &str, name: &str) -> bool {
+    text.get(..name.len()).is_some_and(|start| is_alike(start, name))
+}
+
+/// Whether some servers read `text` as `name`.
+fn is_alike(text: &str, name: &str) -> bool {
     let read =
         |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
-    let is_long = if begins { text.len() >= name.len() } else { text.len() == name.len() };
-    is_long && text.bytes().zip(name.bytes()).all(|(one, other)| read(one) == read(other))
+    text.len() == name.len()
+        && text.bytes().zip(name.bytes()).all(|(one, other)| read(one) == read(other))
 }
 
 #[cfg(test)]

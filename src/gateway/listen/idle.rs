@@ -34,7 +34,9 @@ impl Default for IdleRule {
 
 /// The open requests of a connection, from their heads to the end of their answers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct OpenAnswers(Arc<Answers>);
+pub(super) struct OpenAnswers {
+    answers: Arc<Answers>,
+}
 
 #[derive(Debug)]
 struct Answers {
@@ -50,37 +52,38 @@ struct Answers {
 impl OpenAnswers {
     /// None; the time without a request begins.
     pub(super) fn new() -> Self {
-        Self(Arc::new(Answers {
+        let answers = Answers {
             open: AtomicUsize::default(),
             entered: AtomicU64::default(),
             is_http2: SetOnce::new(),
             begun: Instant::now(),
             last_end: AtomicU64::default(),
-        }))
+        };
+        Self { answers: Arc::new(answers) }
     }
 
     /// A request has come.
     pub(super) fn enter(&self) -> OpenAnswer {
-        self.0.open.fetch_add(1, Ordering::Relaxed);
-        self.0.entered.fetch_add(1, Ordering::Relaxed);
-        OpenAnswer(Arc::clone(&self.0))
+        self.answers.open.fetch_add(1, Ordering::Relaxed);
+        self.answers.entered.fetch_add(1, Ordering::Relaxed);
+        OpenAnswer { answers: Arc::clone(&self.answers) }
     }
 
     /// The client has shown its version of HTTP.
     pub(super) fn set_version(&self, is_http2: bool) {
         // The first call counts, and there is no second one.
-        let _ = self.0.is_http2.set(is_http2);
+        let _ = self.answers.is_http2.set(is_http2);
     }
 
     /// The number of the head that bytes of the client belong to now; `None` while a request is open.
     pub(super) fn next_head(&self) -> Option<u64> {
-        let is_free = self.0.open.load(Ordering::Acquire) == 0;
-        is_free.then(|| self.0.entered.load(Ordering::Relaxed))
+        let is_free = self.answers.open.load(Ordering::Acquire) == 0;
+        is_free.then(|| self.answers.entered.load(Ordering::Relaxed))
     }
 
     /// Waits until no request was open for the time that the rule gives to the client's version.
     pub(super) async fn idle_by(&self, rule: &IdleRule) {
-        let after = if *self.0.is_http2.wait().await { rule.http2 } else { rule.http1 };
+        let after = if *self.answers.is_http2.wait().await { rule.http2 } else { rule.http1 };
         match after {
             Some(after) => self.idle(after).await,
             None => std::future::pending().await,
@@ -91,7 +94,8 @@ impl OpenAnswers {
     pub(super) async fn begun(&self, most: Duration) {
         let until = Instant::now() + most;
         let has_begun = || {
-            self.0.open.load(Ordering::Relaxed) > 0 || self.0.last_end.load(Ordering::Relaxed) > 0
+            self.answers.open.load(Ordering::Relaxed) > 0
+                || self.answers.last_end.load(Ordering::Relaxed) > 0
         };
         while !has_begun() && Instant::now() < until {
             sleep(LOOK).await;
@@ -101,13 +105,13 @@ impl OpenAnswers {
     /// Waits until no request was open for so long.
     pub(super) async fn idle(&self, after: Duration) {
         loop {
-            if self.0.open.load(Ordering::Acquire) > 0 {
+            if self.answers.open.load(Ordering::Acquire) > 0 {
                 // An answer that ends during this sleep has ended less than `after` ago.
                 sleep(after).await;
                 continue;
             }
-            let last_end = Duration::from_millis(self.0.last_end.load(Ordering::Relaxed));
-            let at = self.0.begun + last_end + after;
+            let last_end = Duration::from_millis(self.answers.last_end.load(Ordering::Relaxed));
+            let at = self.answers.begun + last_end + after;
             if at <= Instant::now() {
                 return;
             }
@@ -118,16 +122,18 @@ impl OpenAnswers {
 
 /// A request until the end of its answer.
 #[derive(Debug)]
-pub(super) struct OpenAnswer(Arc<Answers>);
+pub(super) struct OpenAnswer {
+    answers: Arc<Answers>,
+}
 
 impl Drop for OpenAnswer {
     fn drop(&mut self) {
-        let since = self.0.begun.elapsed().as_millis();
+        let since = self.answers.begun.elapsed().as_millis();
         // Rounded up: the connection ends rather later than earlier.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
         // Before the count goes down: whoever sees no open request also sees when the last one ended.
-        self.0.last_end.fetch_max(since, Ordering::Relaxed);
-        self.0.open.fetch_sub(1, Ordering::Release);
+        self.answers.last_end.fetch_max(since, Ordering::Relaxed);
+        self.answers.open.fetch_sub(1, Ordering::Release);
     }
 }
 

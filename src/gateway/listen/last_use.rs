@@ -12,7 +12,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// The last use of a connection. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LastUse(Arc<Use>);
+pub struct LastUse {
+    shared: Arc<Use>,
+}
 
 #[derive(Debug)]
 struct Use {
@@ -30,24 +32,25 @@ pub(super) struct EndlessAnswer(#[expect(dead_code, reason = "it is there to be 
 impl LastUse {
     fn new(order: &Arc<AtomicU64>) -> Self {
         let (order, last) = (Arc::clone(order), AtomicU64::default());
-        let last_use = Self(Arc::new(Use { order, last, answer: Arc::default() }));
+        let shared = Arc::new(Use { order, last, answer: Arc::default() });
+        let last_use = Self { shared };
         last_use.renew();
         last_use
     }
 
     /// A request has come.
     pub(super) fn renew(&self) {
-        let now = self.0.order.fetch_add(1, Ordering::Relaxed);
-        self.0.last.store(now, Ordering::Relaxed);
+        let now = self.shared.order.fetch_add(1, Ordering::Relaxed);
+        self.shared.last.store(now, Ordering::Relaxed);
     }
 
     /// An endless answer begins.
     pub(super) fn begin_answer(&self) -> EndlessAnswer {
-        EndlessAnswer(Arc::clone(&self.0.answer))
+        EndlessAnswer(Arc::clone(&self.shared.answer))
     }
 
     fn is_silent(&self) -> bool {
-        Arc::strong_count(&self.0.answer) == 1
+        Arc::strong_count(&self.shared.answer) == 1
     }
 }
 
@@ -84,7 +87,7 @@ impl SilentConnections {
         self.open.retain(|(_, task)| !task.is_finished());
         let silent = self.open.iter().enumerate().filter(|(_, (last_use, _))| last_use.is_silent());
         let oldest =
-            silent.min_by_key(|(_, (last_use, _))| last_use.0.last.load(Ordering::Relaxed));
+            silent.min_by_key(|(_, (last_use, _))| last_use.shared.last.load(Ordering::Relaxed));
         let Some((place, _)) = oldest else { return false };
         self.open.swap_remove(place).1.abort();
         (self.count)();

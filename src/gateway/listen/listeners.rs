@@ -205,11 +205,10 @@ impl<H: Handler> Listeners<H> {
         let (clients_phase, clients_follow) = watch::channel(ListenPhase::Serving);
         let (admin_phase, admin_follow) = watch::channel(ListenPhase::Serving);
         let admin = self.admin.map(|listener| {
-            let (admin_api, ready) = (Arc::clone(&self.admin_api), clients_phase.subscribe());
+            let (admin_api, phase) = (Arc::clone(&self.admin_api), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
-                let (admin_api, ready) =
-                    (Arc::clone(&admin_api), *ready.borrow() == ListenPhase::Serving);
-                async move { admin_api.answer(client, ready, request).await }
+                let (admin_api, phase) = (Arc::clone(&admin_api), *phase.borrow());
+                async move { admin_api.answer(client, phase, request).await }
             };
             tokio::spawn(listener.serve(answer, admin_follow))
         });

@@ -84,7 +84,7 @@ impl LocalPage {
         let api = self.api;
         let answer = move |client, request| {
             let api = Arc::clone(&api);
-            async move { api.answer(client, true, request).await }
+            async move { api.answer(client, ListenPhase::Serving, request).await }
         };
         self.listener.serve(answer, follow).await;
         future::pending().await

@@ -4,6 +4,7 @@
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -18,8 +19,8 @@ use super::shell;
 use super::{CheckProgressError, Judged, ProgressReport, ScenarioResult};
 use crate::lab::doctor::DoctorError;
 use crate::lab::doctor::revisions::until_signals;
-use crate::lab::reference::ReferenceHttp;
 use crate::lab::reference::seen::SeenNotes;
+use crate::lab::reference::{ReferenceHttp, ReferenceTerms};
 use crate::transport::child::{self, ChildProcess, Grace, SpawnError, Stderr};
 
 /// Bytes of a report. A flood of two thousand notifications is a twentieth of that.
@@ -132,8 +133,9 @@ async fn reports(
     if let ReportSource::File(file) = &terms.source {
         return Ok(vec![read(&text_of(file).map_err(ClientError::Read)?)?]);
     }
-    let listens =
-        ReferenceHttp::listen(terms.listen, SeenNotes::none(), terms.silence, false).await;
+    let (notes, silence) = (Arc::new(SeenNotes::none()), terms.silence);
+    let reference = ReferenceTerms { notes, silence, is_modern: false };
+    let listens = ReferenceHttp::listen(terms.listen, reference).await;
     let server = listens.map_err(|error| ClientError::Listen(terms.listen, error))?;
     let ReportSource::Driver(driver) = &terms.source else {
         eprint!("{}", instructions(&server, wanted));
@@ -141,7 +143,7 @@ async fn reports(
         return Ok(vec![read(&text)?]);
     };
     let (command, url, sse) =
-        (shell::server_command(None, Some(terms.silence), false), server.url(), server.sse_url());
+        (shell::server_command(None, Some(silence), None), server.url(), server.sse_url());
     let mut reports = Vec::new();
     for scenario in wanted {
         let tool = tool(*scenario);

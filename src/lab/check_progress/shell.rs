@@ -7,17 +7,18 @@ use std::time::Duration;
 use crate::protocol::mcp::Revision;
 use crate::transport::child::{self, Program};
 
-/// The command line of the reference server, for the place `{server}`. `is_modern`: it speaks 2026-07-28 too.
+/// The command line of the reference server, for the place `{server}`. `modern`: the revision
+/// without a handshake that it speaks too.
 pub(super) fn server_command(
     notes: Option<&Path>,
     silence: Option<Duration>,
-    is_modern: bool,
+    modern: Option<Revision>,
 ) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "milepost".into());
     let mut words = vec![quoted(program.as_os_str()), "check-progress --serve".to_owned()];
     words.extend(notes.map(|file| format!("--notes {}", quoted(file.as_os_str()))));
     words.extend(silence.map(|silence| format!("--silence {}ms", silence.as_millis())));
-    words.extend(is_modern.then(|| format!("--revision {}", Revision::V2026_07_28.date())));
+    words.extend(modern.map(|revision| format!("--revision {}", revision.date())));
     words.join(" ")
 }
 

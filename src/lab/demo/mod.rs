@@ -283,8 +283,12 @@ impl Show<'_, '_> {
             let line = row.got.as_ref().map(|line| String::from_utf8_lossy(line).trim().to_owned());
             return Err(DemoError::Invalid { fault, line: line.unwrap_or_default() });
         }
-        if let Some(ClientEvent::Answer { ok }) = event {
-            return self.answered(row, ok).await;
+        match event {
+            Some(ClientEvent::Answer { ok: true }) => return self.answered(row).await,
+            Some(ClientEvent::Answer { ok: false }) => {
+                return Err(DemoError::Unanswered(self.tool()));
+            }
+            _ => {}
         }
         let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
         tally.count(row.fate);
@@ -307,10 +311,7 @@ impl Show<'_, '_> {
         Ok(self.show(row, mark, right, tone)?)
     }
 
-    async fn answered(&mut self, row: &DemoRow, ok: bool) -> Result<(), DemoError> {
-        if !ok {
-            return Err(DemoError::Unanswered(self.tool()));
-        }
+    async fn answered(&mut self, row: &DemoRow) -> Result<(), DemoError> {
         let now = Instant::now();
         let Some(tally) = self.tallies.last_mut() else {
             self.pipes.send(DemoClient::INITIALIZED).await;

@@ -31,7 +31,9 @@ const RIGHT_MAX: usize = 44;
 const BAR_PARTS: u64 = 1000;
 
 /// The view of the demo.
-pub struct DemoView<'a>(ViewOutput<'a>);
+pub struct DemoView<'a> {
+    output: ViewOutput<'a>,
+}
 
 enum ViewOutput<'a> {
     /// Lines, and no control sequences.
@@ -76,26 +78,27 @@ impl<'a> DemoView<'a> {
         }
         let term = Term::stdout();
         if console::is_dumb() {
-            return Self(ViewOutput::Plain(Box::new(io::stdout()), width_of(&term)));
+            let output = ViewOutput::Plain(Box::new(io::stdout()), width_of(&term));
+            return Self { output };
         }
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let color = console::colors_enabled();
-        Self(ViewOutput::Live(Live { term, color, bars, calls: Vec::new() }))
+        Self { output: ViewOutput::Live(Live { term, color, bars, calls: Vec::new() }) }
     }
 
     /// Lines without control sequences.
     pub fn plain(out: impl Write + 'a) -> Self {
-        Self(ViewOutput::Plain(Box::new(out), PLAIN_WIDTH))
+        Self { output: ViewOutput::Plain(Box::new(out), PLAIN_WIDTH) }
     }
 
     /// Whether [`DemoView::tick`] changes the display.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.0, ViewOutput::Live(_))
+        matches!(self.output, ViewOutput::Live(_))
     }
 
     /// Room in a line.
     pub(super) fn width(&self) -> usize {
-        let width = match &self.0 {
+        let width = match &self.output {
             ViewOutput::Plain(_, width) => *width,
             ViewOutput::Live(live) => width_of(&live.term),
         };
@@ -142,7 +145,7 @@ impl<'a> DemoView<'a> {
 
     /// One line that fits.
     pub(super) fn line(&mut self, pieces: &[(Tone, &str)]) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.output {
             ViewOutput::Plain(out, _) => {
                 let line: String = pieces.iter().map(|(_, text)| *text).collect();
                 writeln!(out, "{}", line.trim_end())
@@ -156,8 +159,8 @@ impl<'a> DemoView<'a> {
 
     /// A call begins: its bar appears.
     pub(super) fn begin(&mut self, tool: &'static str) {
-        let ViewOutput::Live(live) = &mut self.0 else { return };
-        let bar = ProgressBar::new(BAR_PARTS).with_style(live.style(false)).with_prefix(tool);
+        let ViewOutput::Live(live) = &mut self.output else { return };
+        let bar = ProgressBar::new(BAR_PARTS).with_style(live.style("spinner")).with_prefix(tool);
         let bar = live.bars.add(bar.with_message("waiting"));
         bar.tick();
         live.calls.push(bar);
@@ -168,7 +171,7 @@ impl<'a> DemoView<'a> {
         let Some((live, bar)) = self.bar() else { return };
         let number = |text: &str| text.parse::<f64>().ok();
         let part = progress.total.as_deref().and_then(number).zip(number(&progress.figure));
-        bar.set_style(live.style(part.is_some()));
+        bar.set_style(live.style(if part.is_some() { "bar" } else { "spinner" }));
         if let Some((total, figure)) = part.filter(|(total, _)| *total > 0.0) {
             bar.set_position(parts(figure / total));
         }
@@ -193,7 +196,7 @@ impl<'a> DemoView<'a> {
 
     /// Takes the bars away.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.output {
             ViewOutput::Plain(out, _) => out.flush(),
             ViewOutput::Live(live) => {
                 live.bars.clear()?;
@@ -204,20 +207,19 @@ impl<'a> DemoView<'a> {
     }
 
     fn bar(&self) -> Option<(&Live, &ProgressBar)> {
-        let ViewOutput::Live(live) = &self.0 else { return None };
+        let ViewOutput::Live(live) = &self.output else { return None };
         live.calls.last().map(|bar| (live, bar))
     }
 }
 
 impl Live {
-    fn style(&self, has_total: bool) -> ProgressStyle {
+    /// The style of a line with a `gauge`: `bar` or `spinner`.
+    fn style(&self, gauge: &str) -> ProgressStyle {
         let color = if self.color { ".green" } else { "" };
         let template = if width_of(&self.term) < BAR_FROM {
             "{prefix:16} {wide_msg}".to_owned()
-        } else if has_total {
-            format!("{{prefix:16}} [{{bar:20{color}}}] {{wide_msg}}")
         } else {
-            format!("{{prefix:16}} [{{spinner:20{color}}}] {{wide_msg}}")
+            format!("{{prefix:16}} [{{{gauge}:20{color}}}] {{wide_msg}}")
         };
         let style = ProgressStyle::with_template(&template);
         style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ").tick_strings(

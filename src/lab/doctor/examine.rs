@@ -14,7 +14,7 @@ use aside::TextStream;
 use bytes::Bytes;
 use overheard::Overheard;
 use serde_json::Value;
-use unknown::{CallTexts, UnknownMethods};
+use unknown::{CallTexts, UnknownMethods, UnknownNotification};
 
 use super::added::AddedProgress;
 use super::content::MessageContent;
@@ -244,7 +244,8 @@ impl Examiner {
             let open = || self.calls.iter().rposition(|call| call.ended.is_none());
             if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
-                self.unknown.add(method, message, at, is_over);
+                let message = message.clone();
+                self.unknown.add(method, UnknownNotification { message, call: at, is_over });
             }
         }
     }
@@ -394,7 +395,10 @@ impl Examiner {
         if let Some(call) = self.calls.get_mut(at) {
             call.figure = figure.or(call.figure);
             if let Some(figure) = figure.filter(|_| !is_added) {
-                call.habits.see_value(figure, params.get("total").is_some_and(Value::is_number));
+                match params.get("total").is_some_and(Value::is_number) {
+                    true => call.habits.has_total = true,
+                    false => call.habits.see_value(figure),
+                }
             }
             if let Some(words) = params["message"].as_str().filter(|_| !is_added) {
                 call.habits.see_words(words);

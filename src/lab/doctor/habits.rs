@@ -23,7 +23,7 @@ const BESIDE_WORDS_MIN: usize = 2;
 pub struct Habits {
     /// Values without a total.
     values: Vec<f64>,
-    has_total: bool,
+    pub(super) has_total: bool,
     /// Values without a total beside words that have a value and its total.
     beside_words: usize,
     messages: usize,
@@ -37,10 +37,9 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// Takes a value and its total.
-    pub fn see_value(&mut self, value: f64, has_total: bool) {
-        self.has_total |= has_total;
-        if !has_total && self.values.len() < VALUES_MAX {
+    /// Takes a value without a total.
+    pub fn see_value(&mut self, value: f64) {
+        if self.values.len() < VALUES_MAX {
             self.values.push(value);
         }
     }
@@ -121,7 +120,7 @@ mod tests {
 
     fn counts(values: &[f64]) -> Option<&'static str> {
         let mut habits = Habits::default();
-        values.iter().for_each(|value| habits.see_value(*value, false));
+        values.iter().for_each(|value| habits.see_value(*value));
         habits.scale()
     }
 
@@ -134,9 +133,8 @@ mod tests {
         assert_eq!(counts(&[10.0, 20.0]), None);
         assert_eq!(counts(&[50.0, 100.0, 150.0]), None);
         let mut habits = Habits::default();
-        for value in [10.0, 20.0, 30.0] {
-            habits.see_value(value, true);
-        }
+        habits.has_total = true;
+        [10.0, 20.0, 30.0].into_iter().for_each(|value| habits.see_value(value));
         assert_eq!(habits.scale(), None);
     }
 

@@ -264,7 +264,7 @@ impl Inspection {
         let mut known = self.negotiate().await?;
         let beginning = self.beginning(&known)?;
         let link = self.link(&known)?;
-        let wire = self.wire(&known);
+        let wire = known.transport;
         let plain = SessionTerms { wire, ..SessionTerms::default() };
         let mut before = self.session(link, beginning, &plain, &mut known).await?;
         if self.is_silent(&before) {
@@ -310,7 +310,7 @@ impl Inspection {
         let configured = self.options.configured.as_ref();
         report::DoctorReport {
             server: cure::shown(behind),
-            wire: self.wire(&known),
+            wire: known.transport,
             known,
             revision: beginning.revision(),
             called: self.options.call.is_some(),
@@ -347,18 +347,12 @@ impl Inspection {
         DoctorClient::new(link, self.name(), self.options.session.timeout)
     }
 
-    fn wire(&self, known: &ServerFacts) -> TransportKind {
-        match (&self.options.server, known.is_sse) {
-            (DoctorTarget::Command(_), _) => TransportKind::Stdio,
-            (DoctorTarget::Http(..), false) => TransportKind::Streamable,
-            (DoctorTarget::Http(..), true) => TransportKind::Sse,
-        }
-    }
-
     fn behind(&self, known: &ServerFacts) -> Behind {
         match &self.options.server {
             DoctorTarget::Command(program) => Behind::Command(program.command.clone()),
-            DoctorTarget::Http(_, url) => Behind::Http(url.clone(), known.is_sse),
+            DoctorTarget::Http(_, url) => {
+                Behind::Http(url.clone(), known.transport == TransportKind::Sse)
+            }
         }
     }
 
@@ -366,7 +360,7 @@ impl Inspection {
     fn link(&self, known: &ServerFacts) -> Result<Link, DoctorError> {
         match &self.options.server {
             DoctorTarget::Command(program) => Ok(Link::start(program)?),
-            DoctorTarget::Http(route, _) => web_link(route, known.is_sse),
+            DoctorTarget::Http(route, _) => web_link(route, known.transport),
         }
     }
 
@@ -425,7 +419,7 @@ impl Inspection {
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
-        if self.calls.has_to_ask(client.only_reads(&ask.tool)) {
+        if !client.only_reads(&ask.tool) && self.calls.has_to_ask() {
             self.step.clear();
             if !self.calls.ask().await {
                 return Err(DoctorError::NotAgreed);
@@ -448,9 +442,12 @@ impl Inspection {
 }
 
 /// A link to the server of a route.
-pub(in crate::lab) fn web_link(route: &Route, is_sse: bool) -> Result<Link, DoctorError> {
+pub(in crate::lab) fn web_link(
+    route: &Route,
+    transport: TransportKind,
+) -> Result<Link, DoctorError> {
     match RawHttpClient::new(route)? {
-        Some(visitor) => Ok(Link::over_http(Web::new(visitor, is_sse))),
+        Some(visitor) => Ok(Link::over_http(Web::new(visitor, transport))),
         None => Err(DoctorError::Server("the server has no address".to_owned())),
     }
 }

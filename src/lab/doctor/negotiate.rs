@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::findings::{Finding, shown};
 use super::link::Link;
 use super::rules::Rule;
+use super::traffic::TransportKind;
 use super::trouble::Trouble;
 use super::{DoctorError, DoctorTarget, Inspection};
 use crate::config::routes::{Route, Upstream};
@@ -41,7 +42,7 @@ pub(super) struct ServerFacts {
     pub(super) revisions: Vec<(&'static str, RevisionSupport)>,
     /// The findings of the negotiation.
     pub(super) found: Vec<Finding>,
-    pub(super) is_sse: bool,
+    pub(super) transport: TransportKind,
     pub(super) has_no_lifecycle: bool,
     pub(super) tools: Vec<String>,
     /// The longest time from the start of the server to the answer that begins a session.
@@ -76,11 +77,12 @@ impl ServerFacts {
 impl Inspection {
     /// Asks for every revision, each in a connection of its own.
     pub(super) async fn negotiate(&self) -> Result<ServerFacts, DoctorError> {
-        let is_sse = match &self.options.server {
-            DoctorTarget::Http(route, _) => is_of_2024(route),
-            DoctorTarget::Command(_) => false,
+        let transport = match &self.options.server {
+            DoctorTarget::Http(route, _) if is_of_2024(route) => TransportKind::Sse,
+            DoctorTarget::Http(..) => TransportKind::Streamable,
+            DoctorTarget::Command(_) => TransportKind::Stdio,
         };
-        let mut known = ServerFacts { is_sse, ..ServerFacts::default() };
+        let mut known = ServerFacts { transport, ..ServerFacts::default() };
         let wanted = |date: &str| self.options.session.revision.is_none_or(|only| only == date);
         let dates = Revision::ALL.iter().rev().map(|(_, date)| *date).filter(|date| wanted(date));
         let (modern, old): (Vec<_>, Vec<_>) =
@@ -137,20 +139,18 @@ impl Inspection {
         known.slowest = known.slowest.max(since.elapsed());
         let entries = client.close().await;
         let mut answer = answer?.map_err(|trouble| trouble.with_clue(&entries));
-        let is_http = matches!(self.options.server, DoctorTarget::Http(..));
-        if is_http
-            && !known.is_sse
+        if known.transport == TransportKind::Streamable
             && known.revisions.is_empty()
             && matches!(answer, Err(Trouble::Failed(_)))
         {
             // It may be older than Streamable HTTP.
-            known.is_sse = true;
+            known.transport = TransportKind::Sse;
             let mut client = self.client(self.link(known)?);
             let again = self.unless_stopped(client.initialize(date)).await;
             client.close().await;
             match again? {
                 Ok(again) => answer = Ok(again),
-                Err(_) => known.is_sse = false,
+                Err(_) => known.transport = TransportKind::Streamable,
             }
         }
         Ok(answer.map(|answer| {

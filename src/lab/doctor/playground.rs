@@ -49,6 +49,8 @@ pub struct Playground {
     pub timeout: Duration,
     /// The colours of the output.
     pub colors: Palette,
+    /// Whether a user can be asked for calls.
+    pub is_asked: bool,
 }
 
 /// Calls the tool, or those that the user types, and shows both sides on `out`. Returns whether every call was
@@ -56,14 +58,10 @@ pub struct Playground {
 ///
 /// # Errors
 /// If the server cannot be used, or the output not be written.
-pub async fn run(
-    playground: Playground,
-    out: &mut dyn Write,
-    is_asked: bool,
-) -> Result<bool, PlaygroundError> {
+pub async fn run(playground: Playground, out: &mut dyn Write) -> Result<bool, PlaygroundError> {
     let (watch, seen) = BothSides::new();
     let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(watch)];
-    let Playground { policy, server, call, timeout, colors } = playground;
+    let Playground { policy, server, call, timeout, colors, is_asked } = playground;
     let link = match server {
         WrappedServer::Command(stdio) => {
             let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
@@ -77,11 +75,12 @@ pub async fn run(
     let mut game = Game {
         client: DoctorClient::new(link, NAME, timeout),
         seen,
+        is_asked,
         colors,
         began: Instant::now(),
         tools: Vec::new(),
     };
-    let played = game.play(call, out, is_asked).await;
+    let played = game.play(call, out).await;
     game.client.close().await;
     played
 }
@@ -101,6 +100,7 @@ pub enum PlaygroundError {
 struct Game {
     client: DoctorClient,
     seen: mpsc::Receiver<SideMessage>,
+    is_asked: bool,
     colors: Palette,
     began: Instant,
     tools: Vec<String>,
@@ -111,7 +111,6 @@ impl Game {
         &mut self,
         call: Option<(String, Map<String, Value>)>,
         out: &mut dyn Write,
-        is_asked: bool,
     ) -> Result<bool, PlaygroundError> {
         let wrong = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         self.client.initialize(Revision::V2025_11_25.date()).await.map_err(wrong)?;
@@ -123,7 +122,7 @@ impl Game {
         if let Some((tool, arguments)) = call {
             return self.call(tool, arguments, out).await;
         }
-        if !is_asked {
+        if !self.is_asked {
             writeln!(out, "`--call NAME --args JSON` calls one; in a terminal you are asked.")?;
             return Ok(true);
         }

@@ -76,10 +76,10 @@ impl RealCalls {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether the user has to be asked: on a terminal, once, and not about a tool that only reads.
-    pub(super) fn has_to_ask(&self, only_reads: bool) -> bool {
+    /// Whether the user has to be asked: on a terminal, once.
+    pub(super) fn has_to_ask(&self) -> bool {
         let has_user = || io::stdin().is_terminal() && io::stderr().is_terminal();
-        !only_reads && !self.is_agreed.load(Ordering::Relaxed) && has_user()
+        !self.is_agreed.load(Ordering::Relaxed) && has_user()
     }
 
     /// Asks the user on the terminal, and returns whether the calls may be made. No answer means no.
@@ -141,9 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_about_a_tool_that_only_reads_or_after_a_yes() {
+    fn nobody_is_asked_after_a_yes() {
         let limit = CallLimit { at_most: 1, once: 1 };
-        assert!(!RealCalls::new("t", limit, false).has_to_ask(true));
-        assert!(!RealCalls::new("t", limit, true).has_to_ask(false));
+        assert!(!RealCalls::new("t", limit, true).has_to_ask());
     }
 }

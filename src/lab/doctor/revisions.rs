@@ -76,7 +76,7 @@ impl Inspection {
         if starts.is_empty() {
             starts.push(self.beginning(&known)?);
         }
-        let wire = self.wire(&known);
+        let wire = known.transport;
         let terms = SessionTerms { wire, ..SessionTerms::default() };
         let mut sessions = Vec::new();
         for beginning in starts {

@@ -60,8 +60,8 @@ impl TemporaryServer {
     }
 
     /// The URL of the route for a client of this transport.
-    fn url(&self, path: &str, is_sse: bool) -> Result<Url, url::ParseError> {
-        let end = if is_sse { "/sse" } else { "" };
+    fn url(&self, path: &str, transport: TransportKind) -> Result<Url, url::ParseError> {
+        let end = if transport == TransportKind::Sse { "/sse" } else { "" };
         Url::parse(&format!("http://{}{path}{end}", self.address))
     }
 
@@ -96,7 +96,7 @@ impl Inspection {
             other => other,
         };
         let mut terms = SessionTerms {
-            wire: self.wire(known),
+            wire: known.transport,
             // `own_get` is for clients that open no GET stream.
             without_get: before.uses_get,
             ..SessionTerms::default()
@@ -126,10 +126,10 @@ impl Inspection {
                 let path = routes.find(None)?.path.clone();
                 let served = TemporaryServer::start(&routes, &observers).await?;
                 let done = async {
-                    let url = served.url(&path, known.is_sse)?;
+                    let url = served.url(&path, known.transport)?;
                     let link = web_link(
                         &Route::new("/".to_owned(), Upstream::Http(HttpUpstream::new(url))),
-                        known.is_sse,
+                        known.transport,
                     )?;
                     self.session(link, beginning, &terms, &mut again).await
                 };

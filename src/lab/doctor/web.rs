@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::legible::Legible;
 use super::link::{Arrival, HELD_MAX, Reporter};
-use super::traffic::{TrafficEvent, TrafficStream};
+use super::traffic::{TrafficEvent, TrafficStream, TransportKind};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::sse::{Events, SseFrame};
 use crate::transport::http::client::UpstreamError;
@@ -68,7 +68,8 @@ struct BreakOff {
 }
 
 impl Web {
-    pub(in crate::lab) fn new(visitor: RawHttpClient, is_sse: bool) -> Self {
+    pub(in crate::lab) fn new(visitor: RawHttpClient, transport: TransportKind) -> Self {
+        let is_sse = transport == TransportKind::Sse;
         let (endpoint, session, revision, breaks_off) = (None, None, None, None);
         Self { visitor, endpoint, is_sse, session, revision, breaks_off }
     }

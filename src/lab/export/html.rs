@@ -14,7 +14,7 @@ use super::ExportText;
 use crate::lab::recordings::calls::{
     RecordedCall, RecordedCalls, RecordedMessage, RecordedSide, RecordedWay,
 };
-use crate::observe::printable::printable;
+use crate::observe::printable::{TextForm, printable};
 use crate::observe::transcript::words;
 use crate::progress::{Outcome, Verdict};
 
@@ -209,9 +209,9 @@ fn body(text: &str) -> String {
 
 /// Text of HTML, in which nothing is invisible or moves other text.
 fn escaped(text: &str) -> String {
-    let is_json = text.starts_with(['{', '[']);
+    let form = if text.starts_with(['{', '[']) { TextForm::Json } else { TextForm::Plain };
     let mut out = String::with_capacity(text.len());
-    for sign in printable(text, is_json).chars() {
+    for sign in printable(text, form).chars() {
         match sign {
             '&' => out += "&amp;",
             '<' => out += "&lt;",

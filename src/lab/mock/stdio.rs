@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 
 use super::script::MockScript;
 use super::session::{MockSession, MockTally, MockTerms};
-use crate::observe::printable::printable;
+use crate::observe::printable::{TextForm, printable};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::transport::stdio::{ByteWriter, input, output};
@@ -40,7 +40,8 @@ pub(super) async fn serve(
             () = &mut stop => return Ok(tally),
             read = from.read_buf(&mut buffer), if !is_over => {
                 is_over = read? == 0;
-                while let Some(frame) = next_frame(&mut lines, &mut buffer, is_over) {
+                let next = if is_over { Lines::finish } else { Lines::decode };
+                while let Some(frame) = next(&mut lines, &mut buffer) {
                     if let LineFrame::Line(line) | LineFrame::Rest(line) = frame {
                         let line = line.slice(..line.trim_ascii_end().len());
                         session.receive(Instant::now(), &Message::parse(line), &mut tally);
@@ -55,15 +56,11 @@ pub(super) async fn serve(
     }
 }
 
-fn next_frame(lines: &mut Lines, buffer: &mut BytesMut, is_over: bool) -> Option<LineFrame> {
-    if is_over { lines.finish(buffer) } else { lines.decode(buffer) }
-}
-
 /// Writes everything that is due.
 async fn send(session: &mut MockSession, to: &mut ByteWriter) -> io::Result<()> {
     while let Some(said) = session.poll(Instant::now()) {
         if said.is_stderr {
-            eprintln!("{}", printable(&String::from_utf8_lossy(&said.text), false));
+            eprintln!("{}", printable(&String::from_utf8_lossy(&said.text), TextForm::Plain));
         } else {
             to.write_all(&said.text).await?;
             to.write_all(b"\n").await?;

@@ -84,7 +84,7 @@ impl CallCollector {
         if let Some(message) = message.filter(|_| !numbers.is_empty()) {
             self.numbers.push((line.part, numbers, message));
         }
-        for news in player.take_news() {
+        for news in std::mem::take(&mut player.news) {
             self.note(line, message, news);
         }
         if let (b'=', Some(message)) = (line.sign, message) {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::observe::printable::printable;
+use crate::observe::printable::{TextForm, printable};
 use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
@@ -184,7 +184,7 @@ pub(in crate::lab) fn shown(value: &Value) -> String {
 
 /// The beginning of a text, on one line.
 pub(in crate::lab) fn cut(text: &str) -> String {
-    let mut line = printable(text, true);
+    let mut line = printable(text, TextForm::Json);
     if let Some((end, _)) = line.char_indices().nth(SHOWN_MAX) {
         line.truncate(end);
         line.push('…');

@@ -97,7 +97,8 @@ pub(in crate::lab) struct Player {
     pub(in crate::lab) calls: BTreeMap<u64, CallId>,
     /// Heartbeats.
     pub(in crate::lab) beats: u64,
-    news: Vec<CallNews>,
+    /// News of calls that nobody has taken yet.
+    pub(in crate::lab) news: Vec<CallNews>,
 }
 
 impl Player {
@@ -154,11 +155,6 @@ impl Player {
     fn put(&mut self, text: String) {
         let at = self.now.saturating_duration_since(self.start);
         self.out.push(PlayedLine { text, at, is_beat: false });
-    }
-
-    /// Takes the news of calls since the last call of this function.
-    pub(in crate::lab) fn take_news(&mut self) -> Vec<CallNews> {
-        std::mem::take(&mut self.news)
     }
 
     /// The time that has passed.

@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -13,7 +12,6 @@ use serde_json::Value;
 
 use super::event_stream::EventLog;
 use super::http_body::{idle, kept_events, plain_events, shared_events};
-use super::seen::SeenNotes;
 use super::session::{ReferenceSession, ReferenceTerms};
 use crate::gateway::mcp_server::{ReplyStream, ServedBody, plain};
 use crate::lab::local_http::{LocalServer, LocalService, NewestValues};
@@ -30,34 +28,29 @@ const STREAMS_MAX: usize = 100;
 
 /// A listening server. It ends when the value is dropped.
 #[derive(Debug)]
-pub struct ReferenceHttp(LocalServer);
+pub struct ReferenceHttp {
+    server: LocalServer,
+}
 
 impl ReferenceHttp {
-    /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken
-    /// too.
+    /// Listens at an address.
     ///
     /// # Errors
     /// If nobody can listen there.
-    pub async fn listen(
-        address: SocketAddr,
-        notes: SeenNotes,
-        silence: Duration,
-        is_modern: bool,
-    ) -> io::Result<Self> {
-        let terms = ReferenceTerms { notes: Arc::new(notes), silence, is_modern };
+    pub async fn listen(address: SocketAddr, terms: ReferenceTerms) -> io::Result<Self> {
         let (sessions, next) = (NewestValues::new(SESSIONS_MAX), AtomicU64::new(1));
         let host = Arc::new(ReferenceHost { terms, sessions, next });
-        Ok(Self(LocalServer::listen(address, host).await?))
+        Ok(Self { server: LocalServer::listen(address, host).await? })
     }
 
     /// The address of Streamable HTTP.
     pub fn url(&self) -> String {
-        self.0.url("/mcp")
+        self.server.url("/mcp")
     }
 
     /// The address of HTTP+SSE.
     pub fn sse_url(&self) -> String {
-        self.0.url("/sse")
+        self.server.url("/sse")
     }
 }
 

@@ -13,25 +13,20 @@ pub mod seen;
 mod session;
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
-use seen::SeenNotes;
-use session::{ReferenceSession, ReferenceTerms};
+use session::ReferenceSession;
 
 use crate::gateway::mcp_server::serve_lines;
 use crate::transport::stdio;
 
 pub use http::ReferenceHttp;
-pub use session::{NAME, TOOLS};
+pub use session::{NAME, ReferenceTerms, TOOLS};
 
-/// Serves one client on standard input and output, until the input ends. `silence`: the duration of the
-/// tool `silent`. `is_modern`: 2026-07-28 is spoken too.
+/// Serves one client on standard input and output, until the input ends.
 ///
 /// # Errors
 /// If the output cannot be written.
-pub async fn serve_stdio(notes: SeenNotes, silence: Duration, is_modern: bool) -> io::Result<()> {
-    let terms = ReferenceTerms { notes: Arc::new(notes), silence, is_modern };
+pub async fn serve_stdio(terms: ReferenceTerms) -> io::Result<()> {
     let session = ReferenceSession::new(terms);
     serve_lines(stdio::input(), stdio::output(), |line, stream| {
         session.receive(serde_json::from_slice(&line).ok()?, stream)

@@ -13,12 +13,14 @@ const NOTES_BYTES_MAX: usize = 4 << 20;
 
 /// The notes of one process.
 #[derive(Debug, Default)]
-pub struct SeenNotes(Option<Mutex<File>>);
+pub struct SeenNotes {
+    file: Option<Mutex<File>>,
+}
 
 impl SeenNotes {
     /// Notes that nobody reads.
     pub const fn none() -> Self {
-        Self(None)
+        Self { file: None }
     }
 
     /// Appends to a file.
@@ -27,11 +29,11 @@ impl SeenNotes {
     /// If the file cannot be opened.
     pub fn append(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self(Some(Mutex::new(file))))
+        Ok(Self { file: Some(Mutex::new(file)) })
     }
 
     fn write(&self, note: &Value) {
-        let Some(file) = &self.0 else { return };
+        let Some(file) = &self.file else { return };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         // One write, so that lines of several processes do not mix. Without notes the call goes on.
         let _ = file.write_all(format!("{note}\n").as_bytes());
@@ -55,7 +57,9 @@ impl SeenNotes {
 
 /// What the notes of a file say.
 #[derive(Debug, Clone, Default)]
-pub struct SeenFacts(Vec<Value>);
+pub struct SeenFacts {
+    notes: Vec<Value>,
+}
 
 impl SeenFacts {
     /// Reads a file of notes. A file that cannot be read has none.
@@ -63,22 +67,23 @@ impl SeenFacts {
         let text = std::fs::read(path).unwrap_or_default();
         let text = text.get(..text.len().min(NOTES_BYTES_MAX)).unwrap_or_default();
         let text = String::from_utf8_lossy(text);
-        Self(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let notes = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        Self { notes: notes.collect() }
     }
 
     /// The token with which the call of this key came; `None`: the call has not come.
     pub fn token(&self, key: &str) -> Option<&Value> {
-        self.0.iter().find(|note| note["call"] == key).map(|note| &note["token"])
+        self.notes.iter().find(|note| note["call"] == key).map(|note| &note["token"])
     }
 
     /// Whether the call of this key was cancelled.
     pub fn is_cancelled(&self, key: &str) -> bool {
-        self.0.iter().any(|note| note["cancelled"] == key)
+        self.notes.iter().any(|note| note["cancelled"] == key)
     }
 
     /// Whether the ping of the call of this key was answered.
     pub fn is_answered(&self, key: &str) -> bool {
-        self.0.iter().any(|note| note["answered"] == key)
+        self.notes.iter().any(|note| note["answered"] == key)
     }
 }
 

@@ -44,12 +44,13 @@ const PING_WAIT: Duration = Duration::from_secs(5);
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
-pub(super) struct ReferenceTerms {
-    pub(super) notes: Arc<SeenNotes>,
+pub struct ReferenceTerms {
+    /// The record of what the server sees.
+    pub notes: Arc<SeenNotes>,
     /// The duration of the tool `silent`.
-    pub(super) silence: Duration,
+    pub silence: Duration,
     /// Whether 2026-07-28 is spoken, besides the revisions with a handshake.
-    pub(super) is_modern: bool,
+    pub is_modern: bool,
 }
 
 /// One client.

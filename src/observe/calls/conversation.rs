@@ -263,10 +263,10 @@ impl WatchedConversation {
     }
 
     /// Shows a message to the observers of `/tap`, if there are any.
-    fn show(&self, call: Option<&CallEntry>, message: &CapturedMessage) {
+    fn show(&self, call: Option<&CallEntry>, kept: &CapturedMessage) {
         if self.table.taps.any() {
-            let message = TapMessage::new(&self.table, &self.route, &self.masks, call, message);
-            self.table.taps.publish(&message);
+            let (at, route, masks) = (self.table.ms(kept.at), &self.route, &self.masks);
+            self.table.taps.publish(&TapMessage { at, route, masks, call, kept });
         }
     }
 

@@ -171,20 +171,22 @@ pub struct Table {
 
 /// An observer of a table, which keeps all that its bounds allow meanwhile.
 #[derive(Debug)]
-struct Look(Arc<Table>);
+struct Look {
+    table: Arc<Table>,
+}
 
 impl Look {
     fn begin(table: &Arc<Table>) -> Self {
         table.looking.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(table))
+        Self { table: Arc::clone(table) }
     }
 }
 
 impl Drop for Look {
     fn drop(&mut self) {
         // The last observer has left: a quiet table goes back to its small bounds.
-        if self.0.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.shrink();
+        if self.table.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.table.shrink();
         }
     }
 }
@@ -192,31 +194,33 @@ impl Drop for Look {
 impl Table {
     /// A table of the calls of these routes, and of those that begin later.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
-        Self::with(routes, false)
+        let table = Self::empty();
+        for route in routes {
+            table.route(route);
+        }
+        Arc::new(table)
     }
 
     /// The table of one server, which keeps little while nobody looks on.
     pub fn quiet(server: &str) -> Arc<Self> {
-        Self::with([server], true)
+        let table = Self { is_quiet: true, ..Self::empty() };
+        table.route(server);
+        Arc::new(table)
     }
 
-    fn with<'a>(routes: impl IntoIterator<Item = &'a str>, is_quiet: bool) -> Arc<Self> {
+    fn empty() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let table = Self {
+        Self {
             begun: (Instant::now(), since),
             known: Mutex::default(),
             bytes: Arc::default(),
             taps: Taps::default(),
             looking: AtomicUsize::new(0),
-            is_quiet,
+            is_quiet: false,
             is_stopping: AtomicBool::new(false),
             use_seen: AtomicBool::new(false),
             use_waker: AtomicWaker::new(),
-        };
-        for route in routes {
-            table.route(route);
         }
-        Arc::new(table)
     }
 
     /// The observers that receive each message.

@@ -40,11 +40,12 @@ pub struct TapFilter {
 /// A message for the observers of `/tap`.
 #[derive(Debug)]
 pub(super) struct TapMessage<'a> {
-    at: u64,
-    route: &'a Arc<RouteTotals>,
-    masks: &'a Masks,
-    call: Option<&'a CallEntry>,
-    kept: &'a CapturedMessage,
+    /// The time as the table counts it ([`Table::ms`]).
+    pub(super) at: u64,
+    pub(super) route: &'a Arc<RouteTotals>,
+    pub(super) masks: &'a Masks,
+    pub(super) call: Option<&'a CallEntry>,
+    pub(super) kept: &'a CapturedMessage,
 }
 
 /// A message that waits for an observer.
@@ -99,17 +100,7 @@ pub struct TapReader {
     maskings: BTreeMap<Box<str>, Masking>,
 }
 
-impl<'a> TapMessage<'a> {
-    pub(super) fn new(
-        table: &Table,
-        route: &'a Arc<RouteTotals>,
-        masks: &'a Masks,
-        call: Option<&'a CallEntry>,
-        kept: &'a CapturedMessage,
-    ) -> Self {
-        Self { at: table.ms(kept.at), route, masks, call, kept }
-    }
-
+impl TapMessage<'_> {
     fn line(&self) -> TapLine {
         TapLine {
             at: self.at,

@@ -9,12 +9,21 @@ use crate::platform::files;
 /// Unreadable state files that are kept aside. The oldest is overwritten.
 const BAD_MAX: usize = 5;
 
-/// Opens the file, and creates the file and its folder if `create` is true. No other user can read
-/// them. `None` if the file does not exist.
+/// What stands for a file that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MissingFile {
+    /// Nothing.
+    Empty,
+    /// A new file, with its folder.
+    Create,
+}
+
+/// Opens the file, which no other user can read. `None` if the file does not exist.
 ///
 /// # Errors
 /// If the system refuses, or another user could change the file.
-pub(super) fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
+pub(super) fn open(path: &Path, missing: MissingFile) -> io::Result<Option<File>> {
+    let create = missing == MissingFile::Create;
     if create && let Some(folder) = path.parent() {
         files::make_private_folder(folder)?;
     }

@@ -32,25 +32,28 @@ pub fn now() -> u64 {
 
 /// The durations of the tools of every route. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct DurationStore(Option<Arc<DurationWriter>>, Option<Arc<Path>>);
+pub struct DurationStore {
+    writer: Option<Arc<DurationWriter>>,
+    folder: Option<Arc<Path>>,
+}
 
 impl DurationStore {
     /// Keeps learned durations in this folder, which need not exist yet. The folder is not touched
     /// before the first call ends or a duration is asked for. Without a folder nothing is kept.
     pub fn open(folder: Option<&Path>) -> Self {
         let writer = folder.and_then(|folder| DurationWriter::start(Store::new(folder)));
-        Self(writer, folder.map(Arc::from))
+        Self { writer, folder: folder.map(Arc::from) }
     }
 
     /// The folder of the durations, and of other data that outlives the process.
     pub fn folder(&self) -> Option<&Path> {
-        self.1.as_deref()
+        self.folder.as_deref()
     }
 
     /// The durations of a route's tools, known now and learned later. Durations from earlier
     /// processes are read soon if they are `wanted`.
     pub fn of(&self, route: &str, wanted: bool) -> Arc<LearnedDurations> {
-        let Some(writer) = &self.0 else { return Arc::default() };
+        let Some(writer) = &self.writer else { return Arc::default() };
         let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
         let route = Arc::clone(&name);
         let learned =
@@ -64,14 +67,14 @@ impl DurationStore {
 
     /// Requests the stored durations of a route, which were not wanted before.
     pub fn load(&self, route: &str, learned: &Arc<LearnedDurations>) {
-        if let Some(writer) = &self.0 {
+        if let Some(writer) = &self.writer {
             writer.load(place::cut(route).into(), learned);
         }
     }
 
     /// Writes the remaining durations at the end of the process, for half a second at most.
     pub fn close(&self) {
-        if let Some(writer) = &self.0 {
+        if let Some(writer) = &self.writer {
             writer.close(LAST_WRITE);
         }
     }

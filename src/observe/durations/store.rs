@@ -18,7 +18,7 @@ use redb::{
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::file;
+use super::file::{self, MissingFile};
 use super::place::path_in_label;
 use crate::progress::durations::{Durations, Sample};
 
@@ -156,7 +156,7 @@ impl Store {
     /// If the file exists and cannot be used. One that is damaged is set aside, and
     /// nothing is known.
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
-        let entries = self.with(false, |database| {
+        let entries = self.with(MissingFile::Empty, |database| {
             let from = database.begin_read()?;
             if !is_claimed(&from)? {
                 return Ok(Vec::new());
@@ -182,7 +182,7 @@ impl Store {
     /// # Errors
     /// If the file cannot be used or created. A damaged file is set aside.
     pub(super) fn add(&mut self, added: &PendingSamples, now: u64) -> Result<(), StoreError> {
-        self.with(true, |database| {
+        self.with(MissingFile::Create, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
             let mut changed = false;
@@ -230,7 +230,7 @@ impl Store {
     /// # Errors
     /// If the file exists and cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
-        let gone = self.with(false, |database| {
+        let gone = self.with(MissingFile::Empty, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
             let mut gone = 0;
@@ -252,14 +252,14 @@ impl Store {
     /// set aside, and the work is tried once more.
     fn with<T>(
         &mut self,
-        create: bool,
+        missing: MissingFile,
         work: impl Fn(&Database) -> Result<T, FileFault>,
     ) -> Result<Option<T>, StoreError> {
         let until = Instant::now() + self.lock_wait;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
             // Opening is tried anew each time: another process may have set the file aside meanwhile.
-            let Some(open) = file::open(&self.path, create).map_err(unusable)? else {
+            let Some(open) = file::open(&self.path, missing).map_err(unusable)? else {
                 return Ok(None);
             };
             // The same open file: it is still there when the database has closed its own.

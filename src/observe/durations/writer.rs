@@ -57,7 +57,7 @@ impl DurationWriter {
         let writer = Arc::new(Self::default());
         let own = Arc::clone(&writer);
         let run = move || {
-            let _over = NotifyEnd(&own);
+            let _over = NotifyEnd { writer: &own };
             own.run(store);
         };
         let started = thread::Builder::new().name("durations".to_owned()).spawn(run);
@@ -195,15 +195,17 @@ impl DurationWriter {
 }
 
 /// Signals the end of the thread, whatever the cause.
-struct NotifyEnd<'a>(&'a DurationWriter);
+struct NotifyEnd<'a> {
+    writer: &'a DurationWriter,
+}
 
 impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.writer.lock();
         queue.over = true;
         // What waits is dropped: without the thread it would stay until the process ends.
         (queue.added, queue.loads) = Default::default();
-        self.0.ended.notify_all();
+        self.writer.ended.notify_all();
     }
 }
 

@@ -148,8 +148,16 @@ struct PlainFieldVisitor<'w> {
     result: fmt::Result,
 }
 
+/// When a value stands in quotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    Always,
+    /// Where a reader could not tell where the value ends.
+    IfNeeded,
+}
+
 impl PlainFieldVisitor<'_> {
-    fn put(&mut self, name: &'static str, text: &Cut, is_text: bool) {
+    fn put(&mut self, name: &'static str, text: &Cut, quotes: Quotes) {
         if self.result.is_err() || self.of_spans.contains(&name) {
             return;
         }
@@ -157,7 +165,7 @@ impl PlainFieldVisitor<'_> {
         self.result = match name {
             "message" => self.write_message(text),
             name => write!(self.writer, "{gap}{name}=").and_then(|()| {
-                self.write_value((name == OUTCOME).then_some(&*text.text), text, is_text)
+                self.write_value((name == OUTCOME).then_some(&*text.text), text, quotes)
             }),
         };
     }
@@ -174,10 +182,10 @@ impl PlainFieldVisitor<'_> {
     }
 
     /// Writes a value. `outcome`: the value is this outcome of a call.
-    fn write_value(&mut self, outcome: Option<&str>, text: &Cut, is_text: bool) -> fmt::Result {
+    fn write_value(&mut self, outcome: Option<&str>, text: &Cut, quotes: Quotes) -> fmt::Result {
         let color = outcome.and_then(color_of_outcome);
         let (value, mark) = (&text.text, text.mark());
-        if is_text || value.is_empty() || !value.chars().all(is_plain) {
+        if quotes == Quotes::Always || value.is_empty() || !value.chars().all(is_plain) {
             paint(&mut self.writer, color, format_args!("{value:?}{mark}"))
         } else {
             paint(&mut self.writer, color, format_args!("{value}{mark}"))
@@ -193,21 +201,23 @@ fn is_plain(sign: char) -> bool {
 impl Visit for PlainFieldVisitor<'_> {
     fn record_u64(&mut self, field: &Field, value: u64) {
         match name(field).strip_suffix(MILLISECONDS) {
-            Some(name) => self.put(name, &Cut::of(format_args!("{}", duration_text(value))), false),
-            None => self.put(name(field), &Cut::of(format_args!("{value}")), false),
+            Some(name) => {
+                self.put(name, &Cut::of(format_args!("{}", duration_text(value))), Quotes::IfNeeded)
+            }
+            None => self.put(name(field), &Cut::of(format_args!("{value}")), Quotes::IfNeeded),
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(name(field), &Cut::of(format_args!("{value}")), true);
+        self.put(name(field), &Cut::of(format_args!("{value}")), Quotes::Always);
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.put(name(field), &Cut::of(format_args!("{value}")), true);
+        self.put(name(field), &Cut::of(format_args!("{value}")), Quotes::Always);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.put(name(field), &Cut::of(format_args!("{value:?}")), false);
+        self.put(name(field), &Cut::of(format_args!("{value:?}")), Quotes::IfNeeded);
     }
 }
 

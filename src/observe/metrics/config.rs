@@ -51,7 +51,7 @@ impl Config {
         });
         let last_taken = Gauge::default();
         let help = "Time when the current settings were applied, in seconds since 1970";
-        to.0.register_with_unit(
+        to.registry.register_with_unit(
             "config_last_taken_timestamp",
             help,
             Unit::Seconds,
@@ -59,7 +59,7 @@ impl Config {
         );
         let is_good = Gauge::default();
         let help = "Result of the last reload of the route file: 1 applied or unchanged, 0 refused";
-        to.0.register("config_last_reload_successful", help, is_good.clone());
+        to.registry.register("config_last_reload_successful", help, is_good.clone());
         let config = Self { reloads, last_taken, is_good };
         config.hold();
         config

@@ -52,11 +52,13 @@ type Histograms = Family<Labels, Histogram, Buckets>;
 
 /// The buckets of a histogram.
 #[derive(Debug, Clone)]
-struct Buckets(&'static [f64]);
+struct Buckets {
+    bounds: &'static [f64],
+}
 
 impl MetricConstructor<Histogram> for Buckets {
     fn new_metric(&self) -> Histogram {
-        Histogram::new(self.0.iter().copied())
+        Histogram::new(self.bounds.iter().copied())
     }
 }
 
@@ -84,36 +86,38 @@ pub struct Metrics {
 }
 
 /// Registers metrics under their names.
-struct Register(Registry);
+struct Register {
+    registry: Registry,
+}
 
 impl Register {
     fn counters(&mut self, name: &str, help: &str) -> Counters {
         let counters = Counters::default();
-        self.0.register(name, help, counters.clone());
+        self.registry.register(name, help, counters.clone());
         counters
     }
 
     fn counter(&mut self, name: &str, help: &str) -> Counter {
         let counter = Counter::default();
-        self.0.register(name, help, counter.clone());
+        self.registry.register(name, help, counter.clone());
         counter
     }
 
     fn bytes(&mut self, name: &str, help: &str) -> Counters {
         let counters = Counters::default();
-        self.0.register_with_unit(name, help, Unit::Bytes, counters.clone());
+        self.registry.register_with_unit(name, help, Unit::Bytes, counters.clone());
         counters
     }
 
     fn gauges(&mut self, name: &str, help: &str) -> Gauges {
         let gauges = Gauges::default();
-        self.0.register(name, help, gauges.clone());
+        self.registry.register(name, help, gauges.clone());
         gauges
     }
 
     fn seconds(&mut self, name: &str, help: &str, buckets: &'static [f64]) -> Histograms {
-        let histograms = Histograms::new_with_constructor(Buckets(buckets));
-        self.0.register_with_unit(name, help, Unit::Seconds, histograms.clone());
+        let histograms = Histograms::new_with_constructor(Buckets { bounds: buckets });
+        self.registry.register_with_unit(name, help, Unit::Seconds, histograms.clone());
         histograms
     }
 }
@@ -192,7 +196,7 @@ families! {
 impl Metrics {
     /// Nothing has been counted.
     pub fn new() -> Self {
-        let mut to = Register(Registry::with_prefix("milepost"));
+        let mut to = Register { registry: Registry::with_prefix("milepost") };
         let families = Families::new(&mut to);
         let clients = Traffic {
             received: to
@@ -239,11 +243,11 @@ impl Metrics {
         let spans = SPANS.map(|result| spans.get_or_create_owned(&vec![("result", result.into())]));
         let uptime = Gauge::default();
         let help = "Time since the begin of counting";
-        to.0.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
+        to.registry.register_with_unit("uptime", help, Unit::Seconds, uptime.clone());
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        to.0.register("build", "The version of the program", build);
+        to.registry.register("build", "The version of the program", build);
         Self {
-            registry: to.0,
+            registry: to.registry,
             families,
             clients,
             without_token,

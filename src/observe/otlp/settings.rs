@@ -118,7 +118,9 @@ pub fn read(
             return Err(BadVariable { name: "OTEL_TRACES_EXPORTER", why });
         }
     }
-    let Some(url) = endpoint(&variables, exporter.is_some())? else { return Ok(None) };
+    let Some(url) = endpoint(&variables, exporter.map(|_| DEFAULT_ENDPOINT))? else {
+        return Ok(None);
+    };
     // Only one protocol is built in: another one that is asked for is an error, and not silently replaced.
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
@@ -162,14 +164,11 @@ pub fn read(
 /// The address of the collector: as written for traces, or `v1/traces` below the address for all.
 fn endpoint<F: Fn(&str) -> Option<String>>(
     variables: &EnvReader<F>,
-    wanted: bool,
+    default: Option<&str>,
 ) -> Result<Option<Url>, BadVariable> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-    let (name, text) = match variables.first(names) {
-        Some(found) => found,
-        None if wanted => (names[1], DEFAULT_ENDPOINT.to_owned()),
-        None => return Ok(None),
-    };
+    let default = || Some((names[1], default?.to_owned()));
+    let Some((name, text)) = variables.first(names).or_else(default) else { return Ok(None) };
     let url = Url::parse(&text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
     let mut url =

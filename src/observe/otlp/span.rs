@@ -26,11 +26,14 @@ const NAME_MAX: usize = 256;
 const ID_MAX: usize = 64;
 
 /// The difference between two clocks: one that only rises, and the time of day.
-struct Clock(Instant, SystemTime);
+struct Clock {
+    now: Instant,
+    day: SystemTime,
+}
 
 impl Clock {
     fn time(&self, at: Instant) -> SystemTime {
-        let day = self.1.checked_sub(self.0.saturating_duration_since(at));
+        let day = self.day.checked_sub(self.now.saturating_duration_since(at));
         day.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
@@ -49,7 +52,7 @@ pub(super) fn record(
     marks: &[SpanMark],
 ) -> Option<String> {
     // Both clocks are read at one moment, so that all times of the span have the same difference.
-    let clock = Clock(Instant::now(), SystemTime::now());
+    let clock = Clock { now: Instant::now(), day: SystemTime::now() };
     let method = cut(&call.method);
     let name = match &call.tool {
         Some(tool) => format!("{method} {}", cut(tool)),

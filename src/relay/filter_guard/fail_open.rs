@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::FilterGuard;
 use crate::progress::input::Input;
-use crate::progress::{Disposition, FailedFilter, Origin, StreamId};
+use crate::progress::{Disposition, FailedFilter, Fragment, Origin, StreamId};
 use crate::protocol::jsonrpc::Message;
 
 impl FilterGuard {
@@ -31,10 +31,10 @@ impl FilterGuard {
     }
 
     /// A piece of a large message.
-    pub(super) fn piece_without_filter(&mut self, origin: Origin, piece: Bytes, is_last: bool) {
+    pub(super) fn piece_without_filter(&mut self, origin: Origin, piece: Bytes, part: Fragment) {
         let stream = self.stream_of(origin);
         if let Some(failed) = &mut self.failed {
-            failed.large_piece(origin, stream, piece, is_last);
+            failed.large_piece(origin, stream, piece, part);
         }
     }
 

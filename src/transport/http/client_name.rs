@@ -28,7 +28,9 @@ const HEADER: &str = "header:";
 /// one kind is none of another: `uri:`, `dns:`, `cn:` or `sha256:` for names in certificates, `header:` for those
 /// that a trusted front gives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ClientName(Arc<str>);
+pub struct ClientName {
+    name: Arc<str>,
+}
 
 impl ClientName {
     /// The first URI of the subject alternative names; else their first DNS name, else the common name of
@@ -40,29 +42,29 @@ impl ClientName {
             // The common name comes last: names of services do not belong there any more (RFC 9525).
             uri.or_else(dns).or_else(|| Some(format!("cn:{}", common_name(read.subject())?)))
         });
-        Self(name.unwrap_or_else(|| fingerprint(certificate)).into())
+        Self { name: name.unwrap_or_else(|| fingerprint(certificate)).into() }
     }
 
     /// The name in a header of a trusted front; `None` if the value is longer than 1 KiB or no readable text.
     pub fn of_header(value: &HeaderValue) -> Option<Self> {
         let name = std::str::from_utf8(value.as_bytes()).ok()?;
         let is_name = name.len() <= HEADER_NAME_BYTES_MAX && !name.chars().any(char::is_control);
-        is_name.then(|| Self(format!("{HEADER}{name}").into()))
+        is_name.then(|| Self { name: format!("{HEADER}{name}").into() })
     }
 
     /// Whether a front gives the name, and no certificate.
     pub fn is_of_header(&self) -> bool {
-        self.0.starts_with(HEADER)
+        self.name.starts_with(HEADER)
     }
 
     /// The name of a client that another replica has verified.
     pub(crate) fn passed_on(name: &str) -> Self {
-        Self(name.into())
+        Self { name: name.into() }
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
     }
 }
 

@@ -15,7 +15,9 @@ const COOKIE_LENGTH_MAX: usize = 4096;
 
 /// The cookies of a session, shared by its requests.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SessionCookies(Arc<Mutex<Vec<StoredCookie>>>);
+pub(crate) struct SessionCookies {
+    stored: Arc<Mutex<Vec<StoredCookie>>>,
+}
 
 #[derive(Debug)]
 struct StoredCookie {
@@ -43,7 +45,7 @@ impl SessionCookies {
         if values.peek().is_none() {
             return;
         }
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         for value in values.filter(|value| value.len() <= COOKIE_LENGTH_MAX) {
             let Some(new) = value.to_str().ok().and_then(|text| read(text, place, now)) else {
                 continue;
@@ -64,7 +66,7 @@ impl SessionCookies {
     /// Adds the cookies for a request to its headers. A cookie that the client or the route sends under the same name
     /// counts.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap, place: CookiePlace<'_>, now: SystemTime) {
-        let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         if stored.is_empty() {
             return;
         }

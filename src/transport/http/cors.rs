@@ -98,13 +98,9 @@ fn vary_by_origin(response: &mut HeaderMap) {
     let lines = response.get_all(VARY).iter();
     let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     // `Vary: *` says more already.
-    if !names.any(|name| matches!(name.trim_ascii(), b"*") || is_origin(name)) {
+    if !names.any(|name| matches!(&name.trim_ascii().to_ascii_lowercase()[..], b"*" | b"origin")) {
         response.append(VARY, HeaderValue::from_static("Origin"));
     }
-}
-
-fn is_origin(name: &[u8]) -> bool {
-    name.trim_ascii().eq_ignore_ascii_case(b"origin")
 }
 
 /// The request's origin, if the route serves it. Whether it may speak to the listener at all has

@@ -1,7 +1,7 @@
 //! The endpoint that a server of HTTP+SSE names in its first event.
 
 use http::uri::PathAndQuery;
-use url::Url;
+use url::{Position, Url};
 
 /// The path of an endpoint on its server, if that is the server of the stream.
 pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
@@ -10,11 +10,7 @@ pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
     let same = url.scheme() == stream.scheme()
         && url.host() == stream.host()
         && url.port_or_known_default() == stream.port_or_known_default();
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    path.parse().ok().filter(|_| same)
+    url[Position::BeforePath..Position::AfterQuery].parse().ok().filter(|_| same)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use url::Url;
+use url::{Position, Url};
 
 use super::content::Content;
 use super::lifecycle::LifecycleResponder;
@@ -336,11 +336,7 @@ fn joined_queries(own: &str, query: &str) -> String {
 
 /// The path and the query of a URL.
 fn path_of(url: &Url) -> Option<PathAndQuery> {
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
-    path.parse().ok()
+    url[Position::BeforePath..Position::AfterQuery].parse().ok()
 }
 
 /// The forward proxy on the way to an endpoint, which is logged once for both endpoints of one server.

@@ -172,7 +172,10 @@ impl Player {
                 let principal = Input::SetPrincipal(id(), words[2].parse().unwrap());
                 self.filter.handle(self.now(), &principal);
             }
-            "close" => self.filter.close_stream(self.now(), id(), words.get(2) == Some(&"cancels")),
+            "close" if words.get(2) == Some(&"cancels") => {
+                self.filter.cancel_stream(self.now(), id());
+            }
+            "close" => self.filter.close_stream(self.now(), id()),
             "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
             "left" => self.filter.close_clients(self.now()),
             "hears" => {

@@ -100,7 +100,7 @@ impl Apart {
             shared.filter.run(|filter| filter.calls().repaired_answer(message));
         });
         self.shared.with(|shared| {
-            let find = |filter: &mut Filter| filter.calls_mut().find_stream(origin, message, true);
+            let find = |filter: &mut Filter| filter.calls_mut().find_named_stream(origin, message);
             let found = shared.filter.run(find).flatten();
             assert!(found.is_none_or(|found| found == on));
             shared.filter.run(|filter| filter.calls().is_late(message));

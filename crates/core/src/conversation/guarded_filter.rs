@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::conversation::output::ConversationEvent;
 use crate::progress::{
-    Disposition, FailedFilter, Filter, FilterEvent, Origin, Payload, Policy, QUEUE_MAX, StreamId,
-    StreamKind, StreamPacing, Transmit,
+    Disposition, FailedFilter, Filter, FilterEvent, Fragment, Origin, Payload, Policy, QUEUE_MAX,
+    StreamId, StreamKind, StreamPacing, Transmit,
 };
 use crate::protocol::jsonrpc::Message;
 
@@ -69,7 +69,7 @@ impl GuardedFilter {
     }
 
     pub(crate) fn close_stream(&mut self, now: Instant, id: StreamId) {
-        self.attempt(|filter| filter.close_stream(now, id, false));
+        self.attempt(|filter| filter.close_stream(now, id));
         self.streams.remove(&id);
         if let Some(failed) = &mut self.failed {
             failed.close_stream(id);
@@ -124,7 +124,7 @@ impl GuardedFilter {
         let (copy, text) = (piece.clone(), 0..piece.len());
         let place =
             self.attempt(|filter| filter.intake_mut().large_piece(now, Origin::Shared, copy, text));
-        place.unwrap_or_else(|| self.piece_without_filter(piece, false))
+        place.unwrap_or_else(|| self.piece_without_filter(piece, Fragment::Piece))
     }
 
     /// The end of such a line, or the reason why its rest is missing.
@@ -135,14 +135,14 @@ impl GuardedFilter {
         });
         match done {
             Some(()) => Disposition::Consumed,
-            None => self.piece_without_filter(Bytes::new(), true),
+            None => self.piece_without_filter(Bytes::new(), Fragment::End),
         }
     }
 
-    fn piece_without_filter(&mut self, piece: Bytes, is_last: bool) -> Disposition {
+    fn piece_without_filter(&mut self, piece: Bytes, part: Fragment) -> Disposition {
         let stream = self.place_of(Origin::Shared);
         if let (Some(failed), Some(stream)) = (&mut self.failed, stream) {
-            failed.large_piece(Origin::Shared, stream, piece, is_last);
+            failed.large_piece(Origin::Shared, stream, piece, part);
         }
         Disposition::Consumed
     }

@@ -236,7 +236,7 @@ impl Conversation {
         if let Some((stream, bytes)) = self.next_to_server() {
             return Output::ToServer(stream, bytes);
         }
-        if let Some(event) = self.next_event() {
+        if let Some(event) = self.events.pop().or_else(|| self.filter.poll_event()) {
             return Output::Event(event);
         }
         Output::Timeout(self.next_timeout(now))
@@ -351,10 +351,6 @@ impl Conversation {
             let (stream, payload) = own.flatten()?;
             self.send(stream, &payload);
         }
-    }
-
-    fn next_event(&mut self) -> Option<ConversationEvent> {
-        self.events.pop().or_else(|| self.filter.poll_event())
     }
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {

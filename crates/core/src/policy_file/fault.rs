@@ -55,7 +55,9 @@ impl fmt::Display for PolicyFault {
 
 /// Everything that is wrong in the text of a policy: at least one fault, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyFaults(Vec<PolicyFault>);
+pub struct PolicyFaults {
+    faults: Vec<PolicyFault>,
+}
 
 impl PolicyFaults {
     /// The errors of a text.
@@ -64,19 +66,19 @@ impl PolicyFaults {
             let key = diagnostics::key_at(text, error.at);
             PolicyFault::of(text, error, key)
         };
-        Self(errors.into_iter().map(fault).collect())
+        Self { faults: errors.into_iter().map(fault).collect() }
     }
 
     /// Every fault.
     pub fn all(&self) -> &[PolicyFault] {
-        &self.0
+        &self.faults
     }
 }
 
 /// A line for each fault.
 impl fmt::Display for PolicyFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, fault) in self.0.iter().enumerate() {
+        for (number, fault) in self.faults.iter().enumerate() {
             f.write_str(if number == 0 { "" } else { "\n" })?;
             fault.fmt(f)?;
         }

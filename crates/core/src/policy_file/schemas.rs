@@ -14,92 +14,42 @@ fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
-impl<S: DescribedSpelling> JsonSchema for TextValue<S> {
-    fn inline_schema() -> bool {
-        true
-    }
+/// Implements `JsonSchema` for types whose schema stands where they are used.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! inline_schemas {
+    ($([$($params:tt)*] $type:ty, $name:literal, |$generator:pat_param| $schema:expr;)+) => {$(
+        impl<$($params)*> JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
 
-    fn schema_name() -> Cow<'static, str> {
-        "Text".into()
-    }
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        or_variable(S::schema())
-    }
+            fn json_schema($generator: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    )+};
 }
 
-impl JsonSchema for OneOrMore {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OneOrMore".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "array"],
-            "items": { "type": "string" },
-            "minItems": 1,
-        })
-    }
-}
-
-impl JsonSchema for Sources {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Sources".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+inline_schemas! {
+    [S: DescribedSpelling] TextValue<S>, "Text", |_| or_variable(S::schema());
+    [] OneOrMore, "OneOrMore", |_| json_schema!({
+        "type": ["string", "array"],
+        "items": { "type": "string" },
+        "minItems": 1,
+    });
+    [] Sources, "Sources", |generator| {
         let one = generator.subschema_for::<TextValue<OneOf<TextSource>>>();
         json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
-
-impl JsonSchema for FinalSection {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "FinalSection".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+    };
+    [] FinalSection, "FinalSection", |generator| {
         let both = [or_variable(JsonPointer::schema()), generator.subschema_for::<Marker>()];
         json_schema!({ "anyOf": both })
-    }
-}
-
-impl JsonSchema for Scalar {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scalar".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "number", "boolean"] })
-    }
-}
-
-impl JsonSchema for JsonTable {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "JsonTable".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object" })
-    }
+    };
+    [] Scalar, "Scalar", |_| json_schema!({ "type": ["string", "number", "boolean"] });
+    [] JsonTable, "JsonTable", |_| json_schema!({ "type": "object" });
 }

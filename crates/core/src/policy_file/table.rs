@@ -69,12 +69,21 @@ pub struct OtherKeys<'r, 'a> {
     pub read: &'r mut KeyReader<'r, 'a>,
 }
 
+/// What the settings of a table are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// All calls of a route.
+    Route,
+    /// The calls of one tool.
+    Tool,
+}
+
 /// The keys of settings: of a group, or outside of all groups where it is "".
-fn keys(group: &str, is_tool: bool) -> Vec<&'static str> {
+fn keys(group: &str, kind: TableKind) -> Vec<&'static str> {
     fn of<S: SettingScope>() -> impl Iterator<Item = &'static str> {
         S::SETTINGS.iter().map(|setting| setting.key)
     }
-    let of_route = of::<Policy>().filter(|_| !is_tool);
+    let of_route = of::<Policy>().filter(|_| kind == TableKind::Route);
     let keys = of::<CallPolicy>().chain(of_route);
     let mut keys: Vec<&str> = keys
         .filter_map(|key| match key.split_once('.') {
@@ -103,7 +112,7 @@ impl SettingsTable {
     /// # Errors
     /// A key is not known, or its value is not as it should be.
     pub fn read<'a>(table: FileValue<'a>, others: OtherKeys<'_, 'a>) -> Result<Self, ConfigError> {
-        let known = [others.before, &[TOOLS], &keys("", false), others.after].concat();
+        let known = [others.before, &[TOOLS], &keys("", TableKind::Route), others.after].concat();
         let mut settings = Self::default();
         read_table(table, "a table", Some(&known), &mut |key, value| match &**key.get_ref() {
             TOOLS => read_table(value, "a table", None, &mut |name, tool| {
@@ -113,7 +122,7 @@ impl SettingsTable {
             name if others.before.contains(&name) || others.after.contains(&name) => {
                 (others.read)(key, value)
             }
-            name => settings.read_key(name, value, false),
+            name => settings.read_key(name, value, TableKind::Route),
         })?;
         Ok(settings)
     }
@@ -121,8 +130,8 @@ impl SettingsTable {
     /// Reads the table of a single tool.
     fn of_tool(table: FileValue<'_>) -> Result<Self, ConfigError> {
         let mut settings = Self::default();
-        read_table(table, "a table", Some(&keys("", true)), &mut |key, value| {
-            settings.read_key(key.get_ref(), value, true)
+        read_table(table, "a table", Some(&keys("", TableKind::Tool)), &mut |key, value| {
+            settings.read_key(key.get_ref(), value, TableKind::Tool)
         })?;
         Ok(settings)
     }
@@ -132,12 +141,12 @@ impl SettingsTable {
         &mut self,
         key: &str,
         value: FileValue<'_>,
-        is_tool: bool,
+        kind: TableKind,
     ) -> Result<(), ConfigError> {
         let Some(group) = GROUPS.iter().find(|group| group.name == key) else {
             return self.read_setting(key, value);
         };
-        let known = keys(key, is_tool);
+        let known = keys(key, kind);
         let switch = group.switch.and_then(Setting::<CallPolicy>::named);
         let switched = switch.and_then(|switch| switch.read_flag(&["on".to_owned()]).ok());
         // Before the keys of the table, so that an `enabled = false` in the table wins.

@@ -137,13 +137,15 @@ impl Durations {
     fn usual(&self) -> Option<Usual> {
         // A tool whose server reports values needs no estimate.
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
-        enough.then(|| Usual(self.sorted().into()))
+        enough.then(|| Usual { sorted: self.sorted().into() })
     }
 }
 
 /// The remembered durations of the calls of a tool, the shortest first. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Usual(Arc<[u32]>);
+pub(crate) struct Usual {
+    sorted: Arc<[u32]>,
+}
 
 /// The expectation for an open call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -170,12 +172,12 @@ impl Usual {
     /// than one that is early).
     pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
-        let passed = self.0.partition_point(|took| u128::from(*took) < millis);
-        let longer = self.0.get(passed..).unwrap_or_default();
+        let passed = self.sorted.partition_point(|took| u128::from(*took) < millis);
+        let longer = self.sorted.get(passed..).unwrap_or_default();
         let time =
             |millis: Option<&u32>| Duration::from_millis(millis.copied().map_or(0, u64::from));
         match longer.get(longer.len() / 2) {
-            None => Expected::Longer(time(self.0.last())),
+            None => Expected::Longer(time(self.sorted.last())),
             middle => {
                 let about = time(middle);
                 let part = running.as_secs_f64() / about.as_secs_f64();
@@ -226,7 +228,12 @@ impl LearnedDurations {
         // A tool is added with its first success: clients can call any name, and made-up names must
         // not fill the table.
         let took = matches!(ended, SampleOutcome::Took(_));
-        self.lock().with(&name, took, |durations| durations.note(ended));
+        let mut tools = self.lock();
+        if took {
+            tools.enter(&name);
+        }
+        tools.change(&name, |durations| durations.note(ended));
+        drop(tools);
         if let Some(listener) = &self.listener {
             listener(&name, ended);
         }
@@ -234,7 +241,9 @@ impl LearnedDurations {
 
     /// Adds earlier durations.
     pub fn remember(&self, tool: &str, older: &Durations) {
-        self.lock().with(&name_of(tool), true, |durations| durations.precede(older));
+        let (name, mut tools) = (name_of(tool), self.lock());
+        tools.enter(&name);
+        tools.change(&name, |durations| durations.precede(older));
     }
 
     /// The durations known for a tool.
@@ -257,21 +266,23 @@ impl LearnedDurations {
 }
 
 impl Tools {
-    /// Changes the durations of a tool. An unknown tool is added if `enters` is true.
-    fn with(&mut self, name: &str, enters: bool, change: impl FnOnce(&mut Durations)) {
-        if !self.known.contains_key(name) {
-            if !enters {
-                return;
-            }
-            if self.known.len() >= TOOLS_MAX {
-                let oldest = self.known.iter().min_by_key(|(_, tool)| tool.used);
-                let oldest = oldest.map(|(name, _)| name.clone());
-                oldest.and_then(|name| self.known.remove(&name));
-            }
-            self.known.insert(name.into(), Tool::default());
+    /// Adds a tool, unless it is known.
+    fn enter(&mut self, name: &str) {
+        if self.known.contains_key(name) {
+            return;
         }
-        self.uses += 1;
+        if self.known.len() >= TOOLS_MAX {
+            let oldest = self.known.iter().min_by_key(|(_, tool)| tool.used);
+            let oldest = oldest.map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.known.remove(&name));
+        }
+        self.known.insert(name.into(), Tool::default());
+    }
+
+    /// Changes the durations of a known tool.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Durations)) {
         let Some(tool) = self.known.get_mut(name) else { return };
+        self.uses += 1;
         tool.used = self.uses;
         // Made anew when a heartbeat asks for it, which is rarer than the end of a call.
         tool.usual = None;

@@ -133,17 +133,16 @@ impl FailedFilter {
     }
 
     /// Forwards a piece of a message to a client stream, unless the message is progress.
-    pub fn large_piece(&mut self, origin: Origin, stream: StreamId, piece: Bytes, is_last: bool) {
-        let transmit = Transmit::piece(piece, is_last);
+    pub fn large_piece(&mut self, origin: Origin, stream: StreamId, piece: Bytes, part: Fragment) {
         let Some(place) = self.large.iter().position(|large| large.origin == origin) else {
             return;
         };
         let SalvagedLarge { number, is_withheld, .. } = self.large[place];
-        if transmit.part != Fragment::Piece {
+        if part != Fragment::Piece {
             self.large.swap_remove(place);
         }
         if !is_withheld && !self.is_lost() {
-            self.push(stream, Some(number), transmit);
+            self.push(stream, Some(number), Transmit::part(piece.into(), part));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::intake::state::Intake;
 use crate::progress::payload::{Payload, Transmit};
 use crate::progress::policy::{Policy, StreamPacing};
-use crate::progress::streams::stream::StreamKind;
+use crate::progress::streams::stream::{Stream, StreamKind};
 use crate::progress::topology::Topology;
 use crate::protocol::jsonrpc::Message;
 
@@ -150,25 +150,28 @@ impl Filter {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }
 
-    /// Ends a client stream. Its open calls stay, because the client may resume. With `cancels` the
-    /// calls are cancelled at the server too, as in 2026-07-28. Where no stream is left on which
-    /// the client could resume, the open calls have their record at once.
-    pub fn close_stream(&mut self, now: Instant, id: StreamId, cancels: bool) {
+    /// Ends a client stream, and cancels its open calls at the server, as in 2026-07-28.
+    pub fn cancel_stream(&mut self, now: Instant, id: StreamId) {
         let Intake { gate, detached, .. } = &mut self.intake;
-        if cancels {
-            if let Some(held) = detached.held_mut() {
-                held.cancel_on(gate, now, id);
-            }
-            for call in gate.calls.open.on_stream(id).to_vec() {
-                // A closed stream does not show whether the client's clock ran out or a person
-                // cancelled. Where late answers are on, the work goes on in both cases.
-                if detached.keep_late(gate, now, call, LateEvent::Kept) {
-                    continue;
-                }
-                gate.calls.send_cancelled(call, "the client closed its stream");
-                gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
-            }
+        if let Some(held) = detached.held_mut() {
+            held.cancel_on(gate, now, id);
         }
+        for call in gate.calls.open.on_stream(id).to_vec() {
+            // A closed stream does not show whether the client's clock ran out or a person
+            // cancelled. Where late answers are on, the work goes on in both cases.
+            if detached.keep_late(gate, now, call, LateEvent::Kept) {
+                continue;
+            }
+            gate.calls.send_cancelled(call, "the client closed its stream");
+            gate.end_call(now, call, Tombstone::Cancelled, Outcome::Cancelled);
+        }
+        self.close_stream(now, id);
+    }
+
+    /// Ends a client stream. Its open calls stay, because the client may resume. Where no stream is
+    /// left on which the client could resume, the open calls have their record at once.
+    pub fn close_stream(&mut self, now: Instant, id: StreamId) {
+        let gate = &mut self.intake.gate;
         gate.settle_answered_where_left(now, id);
         gate.calls.streams.close(id, &mut gate.calls.events);
         for task in gate.calls.open.on_stream(id).to_vec() {
@@ -260,8 +263,12 @@ impl Filter {
     /// progress is lost. The filter is not to be used again.
     pub(crate) fn salvage(&mut self) -> Salvaged {
         let is_observed = self.intake.gate.calls.policy.observes();
+        let rest = |stream: &mut Stream| match is_observed {
+            true => stream.observed.take().map(|queue| *queue).unwrap_or_default(),
+            false => stream.salvage(),
+        };
         let streams = self.intake.gate.calls.streams.iter_mut();
-        let mut streams = streams.map(|(id, stream)| (*id, stream.salvage(is_observed))).collect();
+        let mut streams = streams.map(|(id, stream)| (*id, rest(stream))).collect();
         let large = self.intake.salvage_large(&mut streams);
         Salvaged { streams, large, at_work: self.intake.at_work.take() }
     }

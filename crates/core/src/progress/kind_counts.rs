@@ -4,33 +4,35 @@ use smallvec::SmallVec;
 
 /// How often each kind was. The kinds are in their order, and the first two need no memory of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KindCounts<K>(SmallVec<[(K, u64); 2]>);
+pub struct KindCounts<K> {
+    counts: SmallVec<[(K, u64); 2]>,
+}
 
 impl<K> Default for KindCounts<K> {
     fn default() -> Self {
-        Self(SmallVec::new())
+        Self { counts: SmallVec::new() }
     }
 }
 
 impl<K: Ord + Copy> KindCounts<K> {
     /// Adds to the count of a kind.
     pub fn add(&mut self, kind: K, times: u64) {
-        if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == kind) {
+        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == kind) {
             *count += times;
             return;
         }
-        let place = self.0.partition_point(|(known, _)| *known < kind);
-        self.0.insert(place, (kind, times));
+        let place = self.counts.partition_point(|(known, _)| *known < kind);
+        self.counts.insert(place, (kind, times));
     }
 
     /// The kinds with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
-        self.0.iter().copied()
+        self.counts.iter().copied()
     }
 
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
+        self.counts.iter().map(|(_, count)| count).sum()
     }
 }
 

@@ -211,19 +211,13 @@ impl Transmit {
         Self { kind, payload, part: Fragment::Whole }
     }
 
-    /// A piece of a message that is too large to be held.
-    pub fn piece(piece: Bytes, is_last: bool) -> Self {
-        let part = if is_last { Fragment::End } else { Fragment::Piece };
-        Self::part(piece.into(), part)
-    }
-
     /// The end of a message in pieces whose rest does not come.
     pub fn broken() -> Self {
         Self::part(Payload::default(), Fragment::Broken)
     }
 
     /// A piece of a message that is too large to be held, or its end.
-    pub(crate) fn part(payload: Payload, part: Fragment) -> Self {
+    pub fn part(payload: Payload, part: Fragment) -> Self {
         Self { kind: TransmitKind::Other, payload, part }
     }
 }

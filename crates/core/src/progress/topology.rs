@@ -1,5 +1,7 @@
 //! The streams on both sides of a filter, and the meaning of an upstream stream for its messages.
 
+use crate::progress::policy::Policy;
+
 /// The streams of one filter. A stream of the upstream tells more or less about the request that a
 /// message belongs to; each variant is one case that occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +35,8 @@ pub(crate) enum Topology {
 
 impl Topology {
     /// The topology of a filter that shares no session with other filters.
-    pub(crate) fn new(strangers: bool) -> Self {
-        if strangers {
+    pub(crate) fn of(policy: &Policy) -> Self {
+        if policy.id_mapping {
             Self::SharedByStrangers { paired: false }
         } else {
             Self::SingleStream { paired: false }

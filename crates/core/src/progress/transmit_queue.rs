@@ -66,14 +66,15 @@ mod tests {
     #[test]
     fn nothing_comes_between_two_pieces_of_a_message() {
         let mut queue = TransmitQueue::default();
-        let piece = |text: &'static str, is_last| Transmit::piece(text.into(), is_last);
-        queue.push(Some(1), piece("a1", false));
-        queue.push(Some(2), piece("b1", false));
+        let piece =
+            |text: &'static str, part| Transmit::part(bytes::Bytes::from(text).into(), part);
+        queue.push(Some(1), piece("a1", Fragment::Piece));
+        queue.push(Some(2), piece("b1", Fragment::Piece));
         queue.push(None, Transmit::whole(TransmitKind::Other, bytes::Bytes::from("w").into()));
         let mut given = vec![queue.pop().unwrap()];
         assert_eq!(queue.pop(), None, "the next piece has not come");
-        queue.push(Some(1), piece("a2", true));
-        queue.push(Some(2), piece("b2", true));
+        queue.push(Some(1), piece("a2", Fragment::End));
+        queue.push(Some(2), piece("b2", Fragment::End));
         given.extend(std::iter::from_fn(|| queue.pop()));
         let given: Vec<_> = given.iter().map(|one| one.payload.to_bytes()).collect();
         assert_eq!(given, ["a1", "a2", "b1", "b2", "w"]);

@@ -216,27 +216,29 @@ impl Repair {
 
 /// A set of repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Repairs(u32);
+pub struct Repairs {
+    bits: u32,
+}
 
 impl Repairs {
     /// Adds one.
     pub fn add(&mut self, repair: Repair) {
-        self.0 |= 1 << repair as u16;
+        self.bits |= 1 << repair as u16;
     }
 
     /// Adds all of `other`.
     pub fn join(&mut self, other: Self) {
-        self.0 |= other.0;
+        self.bits |= other.bits;
     }
 
     /// Whether there is no repair.
     pub const fn is_empty(self) -> bool {
-        self.0 == 0
+        self.bits == 0
     }
 
     /// The repairs in the set.
     pub fn iter(self) -> impl Iterator<Item = Repair> {
-        Repair::ALL.into_iter().filter(move |repair| self.0 & (1 << *repair as u16) != 0)
+        Repair::ALL.into_iter().filter(move |repair| self.bits & (1 << *repair as u16) != 0)
     }
 }
 

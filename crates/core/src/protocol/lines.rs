@@ -86,7 +86,10 @@ impl Lines {
         match self.state {
             LineState::Fresh | LineState::Short => self.short(input),
             LineState::Long => self.long(input),
-            LineState::Over => Some(self.end(true)),
+            LineState::Over => {
+                self.state = LineState::Short;
+                Some(LineFrame::End { terminated: true })
+            }
         }
     }
 
@@ -96,7 +99,8 @@ impl Lines {
             return Some(frame);
         }
         if self.state == LineState::Long {
-            return Some(self.end(false));
+            self.state = LineState::Short;
+            return Some(LineFrame::End { terminated: false });
         }
         self.searched = 0;
         let rest = mem::take(input).freeze();
@@ -133,11 +137,6 @@ impl Lines {
             None => input.split(),
         };
         (!chunk.is_empty()).then(|| LineFrame::Chunk(chunk.freeze()))
-    }
-
-    fn end(&mut self, terminated: bool) -> LineFrame {
-        self.state = LineState::Short;
-        LineFrame::End { terminated }
     }
 }
 

@@ -41,8 +41,12 @@ pub(super) fn read(
         let what = format!("`{kind}` is there already, and `{other}` is another kind of upstream");
         return Err(ConfigError::new(span.clone(), what));
     }
-    only_with(&section.stdio, section.command.is_some(), "command")?;
-    only_with(&section.http, http.is_some(), "url` or `sse")?;
+    if section.command.is_none() {
+        has_none(&section.stdio, "command")?;
+    }
+    if http.is_none() {
+        has_none(&section.http, "url` or `sse")?;
+    }
     if let Some(engine) = section.engine.as_ref().filter(|_| http.is_none()) {
         return Err(goes_with(RETIRED, "url` or `sse", engine.span()));
     }
@@ -62,13 +66,9 @@ pub(super) fn read(
 }
 
 /// Refuses settings of another kind of upstream.
-fn only_with<S: SettingScope>(
-    table: &ScopeTable<S>,
-    fits: bool,
-    kind: &str,
-) -> Result<(), ConfigError> {
+fn has_none<S: SettingScope>(table: &ScopeTable<S>, kind: &str) -> Result<(), ConfigError> {
     for key in ScopeTable::<S>::keys() {
-        if let Some(place) = table.place(key).filter(|_| !fits) {
+        if let Some(place) = table.place(key) {
             return Err(goes_with(key, kind, place));
         }
     }

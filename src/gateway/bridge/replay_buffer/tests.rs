@@ -10,7 +10,7 @@ use crate::transport::http::body::Batch;
 #[test]
 fn what_was_taken_where_nobody_comes_back_is_not_kept() {
     let read = |ids: bool, rounds: i64| {
-        let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+        let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
         let client = buffer.attach(None);
         for number in 0..rounds {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
@@ -39,7 +39,7 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
         client.acknowledge();
     };
     let buffers: Vec<_> = (0..100)
-        .map(|id| ReplayBuffer::new(StreamId(id), false, false, Arc::clone(&signals)))
+        .map(|id| ReplayBuffer::new(StreamId(id), Arc::clone(&signals)))
         .inspect(|buffer| answer(buffer, 4 << 20))
         .collect();
     let kept = |buffers: &[Arc<ReplayBuffer>]| -> usize {
@@ -61,7 +61,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
     let budget = Arc::<ByteBudget>::default();
     budget.set_max(4 << 20);
     let take = |session: &Arc<SessionSignals>, answers: usize| {
-        let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::clone(session));
+        let buffer = ReplayBuffer::new(StreamId(1), Arc::clone(session));
         buffer.expect((0..=answers).map(|_| (Key::Integer(9), Bytes::new())));
         let client = buffer.attach(None);
         for _ in 0..answers {
@@ -88,7 +88,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
 
 /// A stream of a session, with a request that stays open.
 fn stream(session: &Arc<SessionSignals>) -> Arc<ReplayBuffer> {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::clone(session));
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::clone(session));
     buffer.expect([(Key::Integer(99), Bytes::new())]);
     buffer
 }
@@ -200,7 +200,7 @@ fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {
 /// 120,000 requests took half a minute where each looked at all before it.
 #[test]
 fn the_oldest_requests_that_nobody_has_read_are_refused() {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     (0..120_000).for_each(|number| ask(&buffer, number, ""));
     let refused = buffer.take_refused();
     assert_eq!((refused.len(), buffer.lock().messages.len()), (120_000 - EVENTS_MAX, EVENTS_MAX));
@@ -218,7 +218,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
 /// An answer that waits loses nothing to requests.
 #[test]
 fn requests_go_before_answers() {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let answer = Bytes::from(vec![b'x'; 10 << 20]);
     buffer.put(&TransmitKind::Answer(None), &answer);
     (0..9).for_each(|number| ask(&buffer, number, &"y".repeat(1 << 20)));
@@ -229,7 +229,7 @@ fn requests_go_before_answers() {
 /// A message that comes between two pieces of a large message follows the large message.
 #[test]
 fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
     let request = Scan::default();
     let (first, _) = buffer.begin(Kind::Request, None, &Bytes::from_static(b"{\"a\":"));
@@ -252,7 +252,7 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
 
 /// A client that has got half of a large answer; the rest does not come.
 fn half_given(ids: bool) -> (Arc<ReplayBuffer>, Subscription, u64) {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
     buffer.expect([(Key::Integer(1), Bytes::from_static(b"1"))]);
     let half = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"content":["half"#);
@@ -296,7 +296,7 @@ fn half_an_answer_is_no_event_that_clients_read() {
 
 #[test]
 fn an_answer_of_which_nobody_has_anything_leaves_no_trace() {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
     let (number, _) = buffer.begin(Kind::Response, None, &Bytes::from_static(b"{\"id\":1,"));
     buffer.break_off_message(number);
@@ -307,7 +307,7 @@ fn an_answer_of_which_nobody_has_anything_leaves_no_trace() {
 
 #[test]
 fn half_an_answer_in_json_is_an_error_of_the_body() {
-    let buffer = ReplayBuffer::new(StreamId(1), false, false, Arc::default());
+    let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
     let (number, _) = buffer.begin(Kind::Response, None, &Bytes::from_static(b"{\"id\":1,"));
     assert_eq!(client.pieces(&mut Batch::default()), ReadStatus::On);

@@ -8,6 +8,7 @@ use http_body_util::Empty;
 use super::*;
 use crate::config::routes::Secret;
 use crate::gateway::listen::Admitted;
+use crate::gateway::listen::listener::ListenPhase::{Lingering, Serving};
 use crate::transport::http::write_state::WriteState;
 
 /// Counts the requests that were refused.
@@ -45,12 +46,17 @@ fn admin_api(bearer: Option<&str>) -> AdminApi<Counting> {
 
 /// The status that a desk answers with: `head` is a method, a path and headers.
 #[track_caller]
-fn check(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str, status: u16) {
-    assert_eq!(ask(admin_api, here, ready, head).status(), status, "{head}");
+fn check(admin_api: &AdminApi<Counting>, here: &str, phase: ListenPhase, head: &str, status: u16) {
+    assert_eq!(ask(admin_api, here, phase, head).status(), status, "{head}");
 }
 
 #[track_caller]
-fn ask(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> AdminResponse {
+fn ask(
+    admin_api: &AdminApi<Counting>,
+    here: &str,
+    phase: ListenPhase,
+    head: &str,
+) -> AdminResponse {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request::builder().method(method).uri(path);
@@ -73,7 +79,7 @@ fn ask(admin_api: &AdminApi<Counting>, here: &str, ready: bool, head: &str) -> A
         last_use: None,
     };
     let request = request.body(Empty::<Bytes>::new()).unwrap();
-    admin_api.answer(client, ready, request).now_or_never().unwrap()
+    admin_api.answer(client, phase, request).now_or_never().unwrap()
 }
 
 const HERE: &str = "127.0.0.1:7333";
@@ -82,19 +88,19 @@ const BEYOND: &str = "192.0.2.1:7333";
 #[test]
 fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
     let admin_api = admin_api(None);
-    for ready in [true, false] {
-        check(&admin_api, HERE, ready, "GET /livez host=127.0.0.1:7333", 200);
-        check(&admin_api, HERE, ready, "HEAD /livez host=localhost", 200);
-        let status = if ready { 200 } else { 503 };
-        check(&admin_api, HERE, ready, "GET /readyz host=localhost:7333", status);
-        let status = if ready { 200 } else { 404 };
-        check(&admin_api, HERE, ready, "GET /readyz?404", status);
-        check(&admin_api, HERE, ready, "POST /livez", 405);
-        check(&admin_api, HERE, ready, "DELETE /readyz", 405);
-        check(&admin_api, HERE, ready, "GET /page.html", 404);
-        check(&admin_api, HERE, ready, "GET /livez/", 404);
-        check(&admin_api, HERE, ready, "GET /livez host=evil.example", 403);
-        check(&admin_api, HERE, ready, "GET /livez host=localhost:7332", 200);
+    for phase in [Serving, Lingering] {
+        check(&admin_api, HERE, phase, "GET /livez host=127.0.0.1:7333", 200);
+        check(&admin_api, HERE, phase, "HEAD /livez host=localhost", 200);
+        let status = if phase == Serving { 200 } else { 503 };
+        check(&admin_api, HERE, phase, "GET /readyz host=localhost:7333", status);
+        let status = if phase == Serving { 200 } else { 404 };
+        check(&admin_api, HERE, phase, "GET /readyz?404", status);
+        check(&admin_api, HERE, phase, "POST /livez", 405);
+        check(&admin_api, HERE, phase, "DELETE /readyz", 405);
+        check(&admin_api, HERE, phase, "GET /page.html", 404);
+        check(&admin_api, HERE, phase, "GET /livez/", 404);
+        check(&admin_api, HERE, phase, "GET /livez host=evil.example", 403);
+        check(&admin_api, HERE, phase, "GET /livez host=localhost:7332", 200);
     }
 }
 
@@ -102,20 +108,20 @@ fn probes_are_told_whether_it_lives_and_whether_clients_may_come() {
 fn the_live_page_is_for_all_who_may_ask_as_it_holds_no_data() {
     for (bearer, here) in [(None, HERE), (None, BEYOND), (Some("s3cret"), BEYOND)] {
         let admin_api = admin_api(bearer);
-        check(&admin_api, here, true, "GET /", 200);
-        check(&admin_api, here, false, "GET /?tool=build", 200);
-        check(&admin_api, here, true, "HEAD /", 200);
-        check(&admin_api, here, true, "POST /", 405);
-        check(&admin_api, here, true, "GET //", 404);
-        check(&admin_api, here, true, "GET / host=evil.example", 403);
-        check(&admin_api, here, true, "GET / origin=http://evil.example", 403);
+        check(&admin_api, here, Serving, "GET /", 200);
+        check(&admin_api, here, Lingering, "GET /?tool=build", 200);
+        check(&admin_api, here, Serving, "HEAD /", 200);
+        check(&admin_api, here, Serving, "POST /", 405);
+        check(&admin_api, here, Serving, "GET //", 404);
+        check(&admin_api, here, Serving, "GET / host=evil.example", 403);
+        check(&admin_api, here, Serving, "GET / origin=http://evil.example", 403);
     }
 }
 
 #[test]
 fn browsers_are_told_how_little_the_live_page_may_do() {
     for head in ["GET /", "HEAD /"] {
-        let answer = ask(&admin_api(None), HERE, true, head);
+        let answer = ask(&admin_api(None), HERE, Serving, head);
         let header = |name: &str| answer.headers()[name].to_str().unwrap();
         let policy = header("content-security-policy");
         for rule in [
@@ -137,22 +143,22 @@ fn browsers_are_told_how_little_the_live_page_may_do() {
 #[test]
 fn numbers_are_for_loopback_or_for_who_has_the_token() {
     let open = admin_api(None);
-    check(&open, HERE, true, "GET /metrics", 200);
-    check(&open, HERE, true, "HEAD /metrics", 200);
-    check(&open, HERE, true, "POST /metrics", 405);
-    check(&open, HERE, true, "GET /metrics host=evil.example", 403);
-    check(&open, HERE, true, "GET /metrics origin=http://evil.example", 403);
-    check(&open, BEYOND, true, "GET /livez", 200);
-    check(&open, BEYOND, true, "GET /metrics", 403);
-    check(&open, BEYOND, true, "GET /log-level", 403);
+    check(&open, HERE, Serving, "GET /metrics", 200);
+    check(&open, HERE, Serving, "HEAD /metrics", 200);
+    check(&open, HERE, Serving, "POST /metrics", 405);
+    check(&open, HERE, Serving, "GET /metrics host=evil.example", 403);
+    check(&open, HERE, Serving, "GET /metrics origin=http://evil.example", 403);
+    check(&open, BEYOND, Serving, "GET /livez", 200);
+    check(&open, BEYOND, Serving, "GET /metrics", 403);
+    check(&open, BEYOND, Serving, "GET /log-level", 403);
     let closed = admin_api(Some("s3cret"));
     for here in [HERE, BEYOND] {
-        check(&closed, here, true, "GET /livez", 200);
-        check(&closed, here, true, "GET /readyz", 200);
-        check(&closed, here, true, "GET /metrics", 401);
-        check(&closed, here, true, "GET /metrics authorization=Bearer_other", 401);
-        check(&closed, here, true, "GET /metrics authorization=Bearer_s3cret", 200);
-        check(&closed, here, true, "GET /log-level", 401);
+        check(&closed, here, Serving, "GET /livez", 200);
+        check(&closed, here, Serving, "GET /readyz", 200);
+        check(&closed, here, Serving, "GET /metrics", 401);
+        check(&closed, here, Serving, "GET /metrics authorization=Bearer_other", 401);
+        check(&closed, here, Serving, "GET /metrics authorization=Bearer_s3cret", 200);
+        check(&closed, here, Serving, "GET /log-level", 401);
     }
 }
 
@@ -160,10 +166,10 @@ fn numbers_are_for_loopback_or_for_who_has_the_token() {
 fn calls_are_not_shown_to_pages_of_others_nor_where_nobody_looks_on() {
     let admin_api = admin_api(None);
     for path in ["/calls", "/calls/1", "/tap"] {
-        check(&admin_api, HERE, true, &format!("GET {path} host=evil.example"), 403);
-        check(&admin_api, HERE, true, &format!("GET {path} origin=http://evil.example"), 403);
-        check(&admin_api, BEYOND, true, &format!("GET {path}"), 403);
-        check(&admin_api, HERE, true, &format!("GET {path}"), 404);
+        check(&admin_api, HERE, Serving, &format!("GET {path} host=evil.example"), 403);
+        check(&admin_api, HERE, Serving, &format!("GET {path} origin=http://evil.example"), 403);
+        check(&admin_api, BEYOND, Serving, &format!("GET {path}"), 403);
+        check(&admin_api, HERE, Serving, &format!("GET {path}"), 404);
     }
 }
 
@@ -172,29 +178,35 @@ async fn a_page_of_another_origin_changes_nothing() {
     let admin_api = admin_api(None);
     for method in ["PUT", "DELETE"] {
         let head = |headers: &str| format!("{method} /log-level {headers}");
-        check(&admin_api, HERE, true, head("content-type=text/plain").as_str(), 403);
-        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=http://evil.example"), 403);
+        check(&admin_api, HERE, Serving, head("content-type=text/plain").as_str(), 403);
+        check(&admin_api, HERE, Serving, &head("milepost-admin=1 origin=http://evil.example"), 403);
         // A page of another program on this machine may speak to routes, but not change anything.
-        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=http://localhost:3000"), 403);
-        check(&admin_api, HERE, true, &head("milepost-admin=1 origin=null"), 403);
+        check(
+            &admin_api,
+            HERE,
+            Serving,
+            &head("milepost-admin=1 origin=http://localhost:3000"),
+            403,
+        );
+        check(&admin_api, HERE, Serving, &head("milepost-admin=1 origin=null"), 403);
     }
-    check(&admin_api, HERE, true, "POST /log-level milepost-admin=1", 405);
-    check(&admin_api, HERE, true, "OPTIONS /log-level", 405);
+    check(&admin_api, HERE, Serving, "POST /log-level milepost-admin=1", 405);
+    check(&admin_api, HERE, Serving, "OPTIONS /log-level", 405);
     // These would be changes; but the body is empty.
-    check(&admin_api, HERE, true, "PUT /log-level milepost-admin=1", 400);
+    check(&admin_api, HERE, Serving, "PUT /log-level milepost-admin=1", 400);
     let own = "PUT /log-level host=localhost:7333 milepost-admin=1 origin=http://localhost:7333";
-    check(&admin_api, HERE, true, own, 400);
+    check(&admin_api, HERE, Serving, own, 400);
 }
 
 #[test]
 fn refused_requests_are_counted() {
     let admin_api = admin_api(None);
-    check(&admin_api, HERE, true, "GET /livez", 200);
-    check(&admin_api, HERE, true, "GET /metrics", 200);
+    check(&admin_api, HERE, Serving, "GET /livez", 200);
+    check(&admin_api, HERE, Serving, "GET /metrics", 200);
     assert_eq!(admin_api.handler.0.load(Relaxed), 0);
-    check(&admin_api, HERE, true, "GET /metrics origin=http://evil.example", 403);
-    check(&admin_api, BEYOND, true, "GET /metrics", 403);
-    check(&admin_api, HERE, true, "GET /nothing", 404);
+    check(&admin_api, HERE, Serving, "GET /metrics origin=http://evil.example", 403);
+    check(&admin_api, BEYOND, Serving, "GET /metrics", 403);
+    check(&admin_api, HERE, Serving, "GET /nothing", 404);
     assert_eq!(admin_api.handler.0.load(Relaxed), 3);
 }
 
@@ -209,20 +221,21 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
     let token = token.trim();
     for here in [HERE, BEYOND] {
         for path in ["/calls", "/calls/1", "/tap"] {
-            check(&admin_api, here, true, &format!("GET {path}"), 401);
+            check(&admin_api, here, Serving, &format!("GET {path}"), 401);
             let with = format!("GET {path} authorization=Bearer_{token}");
             // There is no table of calls here.
-            check(&admin_api, here, true, &with, 404);
+            check(&admin_api, here, Serving, &with, 404);
             let foreign = format!("{with} origin=http://evil.example");
-            check(&admin_api, here, true, &foreign, 403);
+            check(&admin_api, here, Serving, &foreign, 403);
         }
-        check(&admin_api, here, true, "GET /log-level", 401);
-        check(&admin_api, here, true, "GET /livez", 200);
-        check(&admin_api, here, true, "GET /", 200);
+        check(&admin_api, here, Serving, "GET /log-level", 401);
+        check(&admin_api, here, Serving, "GET /livez", 200);
+        check(&admin_api, here, Serving, "GET /", 200);
     }
-    check(&admin_api, HERE, true, "GET /metrics", 200);
-    check(&admin_api, BEYOND, true, "GET /metrics", 403);
-    let place = |here| ask(&admin_api, here, true, "GET /calls").headers().get(TOKEN_FILE).cloned();
+    check(&admin_api, HERE, Serving, "GET /metrics", 200);
+    check(&admin_api, BEYOND, Serving, "GET /metrics", 403);
+    let place =
+        |here| ask(&admin_api, here, Serving, "GET /calls").headers().get(TOKEN_FILE).cloned();
     assert!(place(HERE).is_some() && place(BEYOND).is_none());
     let link = |listen: &str, with| admin_api.start_link(listen.parse().unwrap(), with);
     assert_eq!(link(HERE, false), "http://127.0.0.1:7333/");
@@ -231,5 +244,5 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
     let with_bearer = Admin { bearer: Some(Secret::new("s3cret".to_owned())), ..admin };
     admin_api.set_config(&server, &with_bearer);
     assert_eq!(link(HERE, true), "http://127.0.0.1:7333/");
-    check(&admin_api, HERE, true, &format!("GET /calls authorization=Bearer_{token}"), 401);
+    check(&admin_api, HERE, Serving, &format!("GET /calls authorization=Bearer_{token}"), 401);
 }

@@ -203,7 +203,7 @@ impl PairTerms<'_> {
                 record.has_started = false;
                 record.trouble = Some(why);
             }
-            Ok(()) => match web_link(&route, self.template.front == TransportKind::Sse) {
+            Ok(()) => match web_link(&route, self.template.front) {
                 Ok(link) => {
                     let client = DoctorClient::new(link, CLIENT, self.terms.timeout);
                     self.visit(client, &mut record).await;

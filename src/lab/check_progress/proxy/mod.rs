@@ -9,6 +9,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
@@ -22,8 +23,8 @@ use super::shell;
 use super::{Judged, ProgressReport, ScenarioOutcome, ScenarioResult};
 use crate::lab::doctor::DoctorError;
 use crate::lab::doctor::revisions::until_signals;
-use crate::lab::reference::ReferenceHttp;
 use crate::lab::reference::seen::{SeenFacts, SeenNotes};
+use crate::lab::reference::{ReferenceHttp, ReferenceTerms};
 use crate::protocol::mcp::Revision;
 
 /// The proxy to judge.
@@ -102,9 +103,11 @@ async fn pair(
     let notes = NamedTempFile::new().map_err(failed)?;
     let seen = SeenNotes::append(notes.path()).map_err(failed)?;
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let reference = ReferenceHttp::listen(loopback, seen, Duration::ZERO, terms.is_modern()).await;
-    let reference = reference.map_err(failed)?;
-    let server = shell::server_command(Some(notes.path()), None, terms.is_modern());
+    let (seen, is_modern) = (Arc::new(seen), terms.is_modern());
+    let reference = ReferenceTerms { notes: seen, silence: Duration::ZERO, is_modern };
+    let reference = ReferenceHttp::listen(loopback, reference).await.map_err(failed)?;
+    let modern = is_modern.then_some(Revision::V2026_07_28);
+    let server = shell::server_command(Some(notes.path()), None, modern);
     let (url, sse) = (reference.url(), reference.sse_url());
     let places = [("{server}", &*server), ("{url}", &*url), ("{sse}", &*sse)];
     let places = places.map(|(place, text)| (place, text.to_owned()));

@@ -147,7 +147,7 @@ impl Draft {
             .iter()
             .filter_map(|place| {
                 let total = named_total_of(place, &free);
-                let rank = rank_of_value(place, total.is_some())?;
+                let rank = rank_of_value(place, total)?;
                 Some((rank, *place, total))
             })
             .reduce(|best, next| if next.0 > best.0 { next } else { best });
@@ -175,7 +175,7 @@ impl Draft {
             return;
         }
         let mut habits = Habits::default();
-        value.numbers().into_iter().for_each(|value| habits.see_value(value, false));
+        value.numbers().into_iter().for_each(|value| habits.see_value(value));
         let scale = habits.scale();
         // Parts of one have no other total.
         let guess = || guess::total_beside(value, free, calls).filter(|_| scale.is_none());
@@ -279,7 +279,7 @@ impl Draft {
 }
 
 /// How sure a place of a known name holds the value; `None`: the place holds none, or its name is not known.
-fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
+fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32> {
     let numbers = place.numbers();
     let in_words = || {
         let presets = Extract::presets();
@@ -315,10 +315,10 @@ fn rank_of_value(place: &MemberPlace, has_total: bool) -> Option<i32> {
         (_, false) => -15,
     };
     // A number of a name that means many things counts something only if it rises towards a total.
-    let is_sure = by_name >= 20 || (has_total && rises && moves && numbers.len() > 2);
+    let is_sure = by_name >= 20 || (total.is_some() && rises && moves && numbers.len() > 2);
     let rank = by_name
         + movement
-        + if has_total { 15 } else { 0 }
+        + if total.is_some() { 15 } else { 0 }
         + i32::from(place.is_inside_progress()) * 5;
     (is_sure && rank >= 10).then_some(rank)
 }

@@ -138,17 +138,7 @@ fn figures(text: &str) -> Vec<FoundNumber> {
 
 /// The text that all texts end with, from a word's beginning on and without numbers.
 fn common_end(texts: &[&str]) -> String {
-    let Some(first) = texts.first() else { return String::new() };
-    let signs: Vec<char> = first.chars().rev().take(AROUND_MAX).collect();
-    let mut common: Vec<char> = Vec::new();
-    for (at, sign) in signs.into_iter().enumerate() {
-        let is_same = texts.iter().all(|text| text.chars().rev().nth(at) == Some(sign));
-        if !is_same || sign.is_ascii_digit() || "{}".contains(sign) {
-            break;
-        }
-        common.push(sign);
-    }
-    let text: String = common.into_iter().rev().collect();
+    let text: String = common(texts, |text| text.chars().rev()).into_iter().rev().collect();
     let is_whole = texts.iter().all(|whole| whole.chars().count() == text.chars().count());
     let cut = if is_whole || text.starts_with(char::is_whitespace) {
         &*text
@@ -161,18 +151,23 @@ fn common_end(texts: &[&str]) -> String {
 
 /// The text that all texts begin with, to a word's end and without numbers.
 fn common_start(texts: &[&str]) -> String {
-    let Some(first) = texts.first() else { return String::new() };
-    let mut common = String::new();
-    for (at, sign) in first.chars().take(AROUND_MAX).enumerate() {
-        let is_same = texts.iter().all(|text| text.chars().nth(at) == Some(sign));
-        if !is_same || sign.is_ascii_digit() || "{}".contains(sign) {
-            break;
-        }
-        common.push(sign);
-    }
+    let common: String = common(texts, |text| text.chars()).into_iter().collect();
     let is_whole = texts.iter().all(|whole| whole.chars().count() == common.chars().count());
     let cut = if is_whole { &*common } else { common.rfind(' ').map_or("", |at| &common[..at]) };
     cut.trim_end().to_owned()
+}
+
+/// The first of the `signs` that all texts have, up to a number.
+fn common<'t, I: Iterator<Item = char>>(
+    texts: &[&'t str],
+    signs: impl Fn(&'t str) -> I,
+) -> Vec<char> {
+    let is_common = |(at, sign): &(usize, char)| {
+        let is_same = texts.iter().all(|text| signs(text).nth(*at) == Some(*sign));
+        is_same && !sign.is_ascii_digit() && !"{}".contains(*sign)
+    };
+    let first = texts.first().into_iter().flat_map(|text| signs(text)).take(AROUND_MAX);
+    first.enumerate().take_while(is_common).map(|(_, sign)| sign).collect()
 }
 
 #[cfg(test)]

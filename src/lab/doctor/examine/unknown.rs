@@ -43,14 +43,16 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 
 /// Notifications by their methods.
 #[derive(Default)]
-pub(super) struct UnknownMethods(BTreeMap<String, Vec<UnknownNotification>>);
+pub(super) struct UnknownMethods {
+    by_method: BTreeMap<String, Vec<UnknownNotification>>,
+}
 
-struct UnknownNotification {
-    message: Message,
+pub(super) struct UnknownNotification {
+    pub(super) message: Message,
     /// The number of the call that was open, or the last one.
-    call: usize,
+    pub(super) call: usize,
     /// The call has been answered.
-    is_over: bool,
+    pub(super) is_over: bool,
 }
 
 /// Some of many messages, of the whole time: the first, the last, and others between them at equal distances.
@@ -63,9 +65,8 @@ fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
 }
 
 impl UnknownMethods {
-    pub(super) fn add(&mut self, method: String, message: &Message, call: usize, is_over: bool) {
-        let one = UnknownNotification { message: message.clone(), call, is_over };
-        self.0.entry(method).or_default().push(one);
+    pub(super) fn add(&mut self, method: String, one: UnknownNotification) {
+        self.by_method.entry(method).or_default().push(one);
     }
 }
 
@@ -96,14 +97,16 @@ impl CallTexts {
 
 /// Some texts, in the order in which they came.
 #[derive(Default)]
-pub(super) struct SpokenTexts(Vec<String>);
+pub(super) struct SpokenTexts {
+    texts: Vec<String>,
+}
 
 impl SpokenTexts {
     /// Adds a line, or the words of the JSON object that stands in the line.
     pub(super) fn add(&mut self, line: &str) {
         match serde_json::from_str(line.trim()) {
             Ok(object @ Value::Object(_)) => self.add_value(&object),
-            _ if self.0.len() < TEXTS_MAX => self.0.push(line.to_owned()),
+            _ if self.texts.len() < TEXTS_MAX => self.texts.push(line.to_owned()),
             _ => {}
         }
     }
@@ -114,8 +117,8 @@ impl SpokenTexts {
             Value::String(text) => self.add(text),
             Value::Object(members) => {
                 let words = WORDS.iter().find_map(|name| members.get(*name)?.as_str());
-                if let Some(words) = words.filter(|_| self.0.len() < TEXTS_MAX) {
-                    self.0.push(words.to_owned());
+                if let Some(words) = words.filter(|_| self.texts.len() < TEXTS_MAX) {
+                    self.texts.push(words.to_owned());
                 }
             }
             _ => {}
@@ -142,7 +145,7 @@ impl Examiner {
     pub(super) fn judge_unknown(&mut self) {
         let is_told = self.calls.iter().any(|call| call.reports > 0);
         let mut others = Vec::new();
-        for (method, seen) in std::mem::take(&mut self.unknown).0 {
+        for (method, seen) in std::mem::take(&mut self.unknown).by_method {
             let draft = Draft::new(&samples(&seen), &self.calls);
             let is_progress = draft.is_progress() || method.to_lowercase().contains("progress");
             let rule = match is_progress && !is_told {
@@ -187,7 +190,7 @@ impl Examiner {
         let patterns = drafted.filter_map(|(_, pattern)| pattern.as_deref());
         let known = Extract::read(std::iter::once(PRESETS).chain(patterns));
         let known = known.unwrap_or_else(|_| Extract::presets());
-        let texts = &self.texts.log.0;
+        let texts = &self.texts.log.texts;
         let telling = texts.iter().filter(|text| known.figure(text).is_some()).count();
         // Only the first texts are kept.
         if telling == texts.len() && telling > 0 { logs.count } else { telling }
@@ -211,8 +214,8 @@ impl Examiner {
         let asides = asides.into_iter().filter(|(stream, _)| has(stream.text()));
         places.extend(asides.map(|(stream, texts)| (Some(stream), texts)));
         let drafted = places.into_iter().find_map(|(stream, texts)| {
-            let pattern = template::draft(&texts.0)?;
-            Some((stream, pattern, texts.0.first().cloned().unwrap_or_default()))
+            let pattern = template::draft(&texts.texts)?;
+            Some((stream, pattern, texts.texts.first().cloned().unwrap_or_default()))
         });
         if let Some((stream, pattern, example)) = drafted {
             let finding = Finding {

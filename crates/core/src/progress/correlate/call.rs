@@ -17,7 +17,8 @@ use crate::progress::event::operator_cancel::OperatorCancel;
 use crate::progress::event::request_origin::RequestOrigin;
 use crate::progress::event::summary::{CallStats, Outcome, Summary};
 use crate::progress::ids::{CallId, MappedId, Principal, StreamId};
-use crate::progress::policy::{AnswerRepairs, CallPolicy, Policy};
+use crate::progress::policy::{AnswerRepairs, CallPolicy, OnFall, Policy};
+use crate::progress::streams::ClientStreams;
 use crate::progress::value::{ProgressValue, is_total_of};
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
@@ -193,13 +194,13 @@ pub(crate) enum ProtocolValues {
 
 impl ProtocolValues {
     /// Whether a value in words is of the same work as the values before, and notes the value. With
-    /// `phases` each total may begin a phase of its own.
-    pub(crate) fn follow(&mut self, figure: &ProgressValue, phases: bool) -> bool {
+    /// [`OnFall::Rebase`] each total may begin a phase of its own.
+    pub(crate) fn follow(&mut self, figure: &ProgressValue, on_fall: OnFall) -> bool {
         let found = figure.total.as_ref().map(|total| total.value);
         match *self {
             Self::Members => false,
             // Words with another total count something else.
-            Self::Words { total } => phases || total == found,
+            Self::Words { total } => on_fall == OnFall::Rebase || total == found,
             Self::Missing => {
                 *self = Self::Words { total: found };
                 true
@@ -310,6 +311,13 @@ impl Call {
         if self.is_observed() { AnswerRepairs::NONE } else { self.settings().answers }
     }
 
+    /// The repairs that an answer to the call gets while it passes in pieces.
+    pub(crate) fn large_answer_repairs(&self) -> AnswerRepairs {
+        let mut repairs = self.answer_repairs();
+        repairs.bare_result &= self.may_have_bare_result();
+        repairs
+    }
+
     /// Whether a second answer to the call is left unchanged.
     pub(crate) fn passes_answers(&self) -> bool {
         !self.answer_repairs().orphan_answer
@@ -364,13 +372,6 @@ impl Call {
         self.account.sent += 1;
     }
 
-    /// Notes that a heartbeat goes to the client now.
-    pub(crate) fn note_heartbeat(&mut self, now: Instant, is_estimate: bool) {
-        self.account.beats += 1;
-        self.account.estimates += u64::from(is_estimate);
-        self.note_sent(now);
-    }
-
     /// The longest silence so far, and when it began.
     fn silence_until(&self, now: Instant) -> (Duration, Instant) {
         let since = self.sent.at.unwrap_or(self.opened);
@@ -390,8 +391,8 @@ impl Call {
     }
 
     /// The shortest time between thinned notifications of the call.
-    pub(crate) fn min_interval(&self, client_is_slow: bool) -> Duration {
-        let slow = if client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
+    pub(crate) fn min_interval(&self, streams: &ClientStreams) -> Duration {
+        let slow = if streams.client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
         self.settings().min_interval.max(slow)
     }
 

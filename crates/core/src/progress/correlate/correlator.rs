@@ -23,6 +23,7 @@ use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::policy::policies::Policies;
 use crate::progress::policy::{Mode, Policy};
 use crate::progress::streams::ClientStreams;
+use crate::progress::topology::Topology;
 use crate::protocol::mcp;
 
 /// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
@@ -56,8 +57,8 @@ impl Correlator {
             received_at: None,
             to_server: ServerQueue::default(),
             events: EventQueue::default(),
-            streams: ClientStreams::new(policy.id_mapping),
-            open: OpenCalls::new(policy.id_mapping, policy.renames_tokens()),
+            streams: ClientStreams::new(Topology::of(&policy)),
+            open: OpenCalls::new(&policy),
             given_up_at: None,
             last_ends: LastEnds::default(),
             names: NameEvidence::new(policy.call.token_is),

@@ -16,12 +16,14 @@ const ROUNDS: u32 = 8;
 
 /// The secret of the names that one server is given: 128 random bits. The core has no randomness.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct NameKey(u128);
+pub struct NameKey {
+    number: u128,
+}
 
 impl NameKey {
     /// A key of random bytes.
     pub fn new(random: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(random))
+        Self { number: u128::from_be_bytes(random) }
     }
 
     /// The name with this number, from 1 on. No two of the first [`NAME_MAX`] numbers have one name.
@@ -89,7 +91,7 @@ impl NameKey {
         reason = "SipHash with a key of one's own: the hasher of the library has none"
     )]
     fn hasher(self) -> std::hash::SipHasher {
-        std::hash::SipHasher::new_with_keys((self.0 >> 64) as u64, self.0 as u64)
+        std::hash::SipHasher::new_with_keys((self.number >> 64) as u64, self.number as u64)
     }
 }
 
@@ -102,7 +104,7 @@ impl fmt::Debug for NameKey {
 
 impl fmt::Display for NameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.number)
     }
 }
 
@@ -110,7 +112,7 @@ impl FromStr for NameKey {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        u128::from_str_radix(text, 16).map(Self)
+        Ok(Self { number: u128::from_str_radix(text, 16)? })
     }
 }
 
@@ -161,6 +163,7 @@ impl GivenNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::topology::Topology;
     use std::collections::BTreeSet;
 
     #[test]
@@ -190,14 +193,16 @@ mod tests {
     #[test]
     fn a_given_name_is_known_and_no_other() {
         let given = GivenNames { key: Some(NameKey::new([7; 16])), are_strings: true };
-        let mut streams = ClientStreams::new(true);
+        let shared = || ClientStreams::new(Topology::SharedByStrangers { paired: false });
+        let mut streams = shared();
         let name = given.give(&mut streams, |_| false);
         let other = given.give(&mut streams, |key| *key == name);
         for known in [&name, &other, &Key::Text(name.to_string().into())] {
             assert!(given.was_given(known, &streams), "{known}");
         }
-        assert!(name != other && !given.was_given(&name, &ClientStreams::new(true)));
-        assert!(!given.was_given(&name, &ClientStreams::new(false)));
+        assert!(name != other && !given.was_given(&name, &shared()));
+        let own = ClientStreams::new(Topology::SingleStream { paired: false });
+        assert!(!given.was_given(&name, &own));
     }
 
     #[test]

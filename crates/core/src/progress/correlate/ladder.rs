@@ -147,29 +147,36 @@ impl Correlator {
     }
 
     /// The stream of the call that a server message is about, if the message is progress or an
-    /// answer and the call is known. `exactly`: only by the call's own token or id.
-    pub fn find_stream(
+    /// answer and the call is known.
+    pub fn find_stream(&mut self, origin: Origin, message: &Message) -> Option<StreamId> {
+        self.stream_by(origin, message, |calls, about| {
+            let meant: Result<Attributed, _> = calls.attribute(about, origin);
+            meant.ok().map(|(call, _)| call)
+        })
+    }
+
+    /// The stream as in [`Self::find_stream`], only by the call's own token or id.
+    pub fn find_named_stream(&mut self, origin: Origin, message: &Message) -> Option<StreamId> {
+        self.stream_by(origin, message, |calls, about| {
+            let (token, ledger) = (about.token.as_ref()?, &calls.open.ledger);
+            ledger.by_token(token).or_else(|| ledger.by_token_in_other_spelling(token))
+        })
+    }
+
+    /// The stream of the call of an answer, or of the call that `call_of` finds for progress.
+    fn stream_by(
         &mut self,
         origin: Origin,
         message: &Message,
-        exactly: bool,
+        call_of: impl Fn(&mut Self, &About) -> Option<CallId>,
     ) -> Option<StreamId> {
         let call = match message.kind() {
             Kind::Response => self.open.ledger.call_of_answer(&message.id_key()?)?,
             Kind::Notification if self.may_be_of_unseen(origin, message) => return None,
             Kind::Notification => {
                 let (policies, method) = (self.policy.clone(), message.method()?);
-                policies.reports(&method, message).find_map(|(_, report)| {
-                    if exactly {
-                        let token = report.about.token?;
-                        let ledger = &self.open.ledger;
-                        let looser = || ledger.by_token_in_other_spelling(&token);
-                        ledger.by_token(&token).or_else(looser)
-                    } else {
-                        let meant: Result<Attributed, _> = self.attribute(&report.about, origin);
-                        meant.ok().map(|(call, _)| call)
-                    }
-                })?
+                let mut reports = policies.reports(&method, message);
+                reports.find_map(|(_, report)| call_of(self, &report.about))?
             }
             _ => return None,
         };
@@ -185,7 +192,7 @@ impl Correlator {
         message: &Message,
     ) -> Option<StreamId> {
         self.received_at = Some(now);
-        self.find_stream(origin, message, false)
+        self.find_stream(origin, message)
     }
 
     /// Learns an unknown token from the stream of a single request: from then on the token means
@@ -194,7 +201,7 @@ impl Correlator {
         if self.open.sole_call_on(origin, &self.streams).is_some()
             && message.kind() == Kind::Notification
         {
-            self.find_stream(origin, message, false);
+            self.find_stream(origin, message);
         }
     }
 
@@ -207,7 +214,7 @@ impl Correlator {
         message.kind() == Kind::Batch
             && message
                 .elements()
-                .any(|one| self.find_stream(origin, &one, true).is_some_and(|stream| stream != on))
+                .any(|one| self.find_named_stream(origin, &one).is_some_and(|stream| stream != on))
     }
 
     /// Whether a message is progress of an ended request, by the client's own token.

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::name_index::{CallIds, NameIndex, forget};
-use crate::progress::correlate::tombstones::{Tombstone, Tombstones};
+use crate::progress::correlate::tombstones::{NameKind, Tombstone, Tombstones};
 use crate::progress::few_map::FewMap;
 use crate::progress::ids::{CallId, MappedId, StreamId};
+use crate::progress::policy::Policy;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::Key;
 
@@ -41,10 +42,9 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger. `mapped`: the server knows requests by names of Milepost's own. `renames`:
-    /// the server may know tokens by other names than the client.
-    pub(crate) fn new(mapped: bool, renames: bool) -> Self {
-        Self { mapped, renames, ..Self::default() }
+    /// An empty ledger.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self { mapped: policy.id_mapping, renames: policy.renames_tokens(), ..Self::default() }
     }
 
     /// Enters the names of a call that opens.
@@ -222,8 +222,9 @@ impl Ledger {
     /// ended call, or if the token of an ended call fits as well.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let (found, name) = self.by_token.in_other_spelling(key)?;
-        let was_exact = self.was_token(key).is_some() || self.was_id_only(key);
-        let is_equal = || self.tombstones.has_other_spelling(true, key, &name);
+        let was_id_only = || self.was_id(key).is_some() && self.by_id(key).is_none();
+        let was_exact = self.was_token(key).is_some() || was_id_only();
+        let is_equal = || self.tombstones.has_other_spelling(NameKind::Token, key, &name);
         (!was_exact && !is_equal()).then_some(found)
     }
 
@@ -233,21 +234,16 @@ impl Ledger {
         let (found, name) = self.by_id.in_other_spelling(key)?;
         let ended = &self.tombstones;
         let was_named = self.was_id(key).is_some()
-            || ended.has_other_spelling(false, key, &name)
-            || !are_ids && ended.in_other_spelling(true, key).is_some();
+            || ended.has_other_spelling(NameKind::Id, key, &name)
+            || !are_ids && ended.in_other_spelling(NameKind::Token, key).is_some();
         (!was_named).then_some(found)
-    }
-
-    /// Whether exactly `key` was the id of an ended request and is the id of no open one.
-    fn was_id_only(&self, key: &Key) -> bool {
-        self.was_id(key).is_some() && self.by_id(key).is_none()
     }
 
     /// Whether `key`, in any spelling, is the id, the token or a learned name of an ended call.
     pub(crate) fn was_named(&self, key: &Key) -> bool {
-        [true, false].into_iter().any(|is_token| {
-            self.tombstones.get(is_token, key).is_some()
-                || self.tombstones.in_other_spelling(is_token, key).is_some()
+        [NameKind::Id, NameKind::Token].into_iter().any(|kind| {
+            self.tombstones.get(kind, key).is_some()
+                || self.tombstones.in_other_spelling(kind, key).is_some()
         })
     }
 
@@ -257,18 +253,18 @@ impl Ledger {
 
     /// The tombstone of a token, given or invented, of an ended call.
     pub(crate) fn was_token(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.get(true, key).map(|ended| ended.tombstone)
+        self.tombstones.get(NameKind::Token, key).map(|ended| ended.tombstone)
     }
 
     /// The tombstone of a request with this id.
     pub(crate) fn was_id(&self, key: &Key) -> Option<Tombstone> {
-        self.tombstones.get(false, key).map(|ended| ended.tombstone)
+        self.tombstones.get(NameKind::Id, key).map(|ended| ended.tombstone)
     }
 
     /// Whether the settings of the ended request with this id leave a further answer unchanged; `None` if
     /// no ended request had this id.
     pub(crate) fn passes_answers(&self, key: &Key) -> Option<bool> {
-        self.tombstones.get(false, key).map(|ended| ended.passes_answers)
+        self.tombstones.get(NameKind::Id, key).map(|ended| ended.passes_answers)
     }
 
     /// Notes the answer to a request that the server had ended in another way before.
@@ -279,8 +275,9 @@ impl Ledger {
 
     /// The tombstone of the request whose id is exactly `key`, or `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
-        self.was_id(key)
-            .or_else(|| self.tombstones.in_other_spelling(false, key).map(|ended| ended.tombstone))
+        self.was_id(key).or_else(|| {
+            self.tombstones.in_other_spelling(NameKind::Id, key).map(|ended| ended.tombstone)
+        })
     }
 
     /// The reason for withholding an answer with this id, which belongs to no open request.

@@ -250,7 +250,7 @@ impl Meter {
         } else if emitted.abs() < F32_STEPS_BELOW {
             f32_step(emitted).max(SMALL_STEP)
         } else {
-            f64_step(emitted).max(SMALL_STEP)
+            (emitted.abs().next_up() - emitted.abs()).max(SMALL_STEP)
         };
         let mut next = emitted + step;
         if step == SMALL_STEP {
@@ -270,10 +270,6 @@ impl Meter {
 fn f32_step(value: f64) -> f64 {
     let narrow = value.abs() as f32;
     f64::from(narrow.next_up()) - f64::from(narrow)
-}
-
-fn f64_step(value: f64) -> f64 {
-    value.abs().next_up() - value.abs()
 }
 
 #[cfg(test)]

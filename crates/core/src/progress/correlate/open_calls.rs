@@ -18,6 +18,7 @@ use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::dialect::report::About;
 use crate::progress::few_map::FewMap;
 use crate::progress::ids::{CallId, StreamId};
+use crate::progress::policy::Policy;
 use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
@@ -48,10 +49,9 @@ pub struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// No calls. `mapped`: the server knows requests by names of Milepost's own. `renames`: the
-    /// server may know tokens by other names than the client.
-    pub(crate) fn new(mapped: bool, renames: bool) -> Self {
-        Self { ledger: Ledger::new(mapped, renames), ..Self::default() }
+    /// No calls.
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self { ledger: Ledger::new(policy), ..Self::default() }
     }
 
     /// Adds a call; `None` if there are too many.

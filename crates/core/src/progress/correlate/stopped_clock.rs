@@ -22,8 +22,8 @@ pub(crate) struct StoppedClock {
     since: Option<Instant>,
     /// The time for which the clocks stood still before.
     stood: Duration,
-    /// The time since which the clocks go on again.
-    resumed: Option<Instant>,
+    /// The time since which the clocks go on again: from then on the server is silent, and not its client.
+    pub(crate) resumed: Option<Instant>,
 }
 
 impl StoppedClock {
@@ -63,11 +63,6 @@ impl StoppedClock {
     pub(crate) fn stood_at(&self, at: Instant) -> Duration {
         let open = self.since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         (self.stood + open).min(CLOCKS_STILL_MAX)
-    }
-
-    /// The time since which the clocks go on again: from then on the server is silent, and not its client.
-    pub(crate) fn resumed_at(&self) -> Option<Instant> {
-        self.resumed
     }
 
     /// The time since which the client has been asked, if it has not answered.

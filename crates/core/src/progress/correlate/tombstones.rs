@@ -31,8 +31,14 @@ pub(crate) enum Tombstone {
     Alias,
 }
 
-/// A name: whether it is a token, and the id or token.
-type Name = (bool, Key);
+/// What a name names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NameKind {
+    Id,
+    Token,
+}
+
+type Name = (NameKind, Key);
 
 /// The tombstone of a name.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +75,11 @@ impl Tombstones {
             return;
         }
         // The same value may be the id of one call and the token of another.
-        let name = (matches!(tombstone, Tombstone::Token | Tombstone::Alias), key);
+        let kind = match tombstone {
+            Tombstone::Token | Tombstone::Alias => NameKind::Token,
+            Tombstone::Answered | Tombstone::Cancelled | Tombstone::Ended => NameKind::Id,
+        };
+        let name = (kind, key);
         let known = match &mut self.many {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
@@ -91,46 +101,47 @@ impl Tombstones {
     }
 
     /// The tombstone of exactly this token or id.
-    pub(super) fn get(&self, is_token: bool, key: &Key) -> Option<EndedName> {
+    pub(super) fn get(&self, kind: NameKind, key: &Key) -> Option<EndedName> {
         match &self.many {
-            Some(many) => many.names.get(&(is_token, key.clone())).copied(),
+            Some(many) => many.names.get(&(kind, key.clone())).copied(),
             None => {
                 let mut few = self.few.iter();
-                few.find(|((kind, known), _)| *kind == is_token && known == key).map(|one| one.1)
+                few.find(|((of, known), _)| *of == kind && known == key).map(|one| one.1)
             }
         }
     }
 
     /// The newest token or id that is `key` in another spelling.
-    pub(super) fn in_other_spelling(&self, is_token: bool, key: &Key) -> Option<EndedName> {
-        let number = key.class_of_value().and_then(|class| self.newest_of_class(is_token, class));
-        let other = key.in_other_type().and_then(|other| self.get(is_token, &other));
+    pub(super) fn in_other_spelling(&self, kind: NameKind, key: &Key) -> Option<EndedName> {
+        let number = key.class_of_value().and_then(|class| self.newest_of_class(kind, class));
+        let other = key.in_other_type().and_then(|other| self.get(kind, &other));
         [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
     }
 
     /// Whether a token or id other than `known` is `key` in another spelling. Clients use names again: the name of an
     /// open call says nothing of an ended call that had the same name.
-    pub(super) fn has_other_spelling(&self, is_token: bool, key: &Key, known: &Key) -> bool {
+    pub(super) fn has_other_spelling(&self, kind: NameKind, key: &Key, known: &Key) -> bool {
         let other = key.in_other_type().filter(|other| other != known);
-        if other.is_some_and(|other| self.get(is_token, &other).is_some()) {
+        if other.is_some_and(|other| self.get(kind, &other).is_some()) {
             return true;
         }
         let Some(class) = key.class_of_value() else { return false };
         match &self.many {
-            Some(many) => many.of_class(is_token, class).any(|(_, _, _, name)| name != known),
-            None => self.few.iter().any(|((kind, name), _)| {
-                *kind == is_token && name != known && name.class() == Some(class)
-            }),
+            Some(many) => many.of_class(kind, class).any(|(_, _, _, name)| name != known),
+            None => self
+                .few
+                .iter()
+                .any(|((of, name), _)| *of == kind && name != known && name.class() == Some(class)),
         }
     }
 
     /// The newest token or id that is a number of this [`Key::class`].
-    fn newest_of_class(&self, is_token: bool, class: u64) -> Option<EndedName> {
+    fn newest_of_class(&self, kind: NameKind, class: u64) -> Option<EndedName> {
         if let Some(many) = &self.many {
-            let newest = many.of_class(is_token, class).next_back();
-            return newest.and_then(|(_, _, _, key)| self.get(is_token, key));
+            let newest = many.of_class(kind, class).next_back();
+            return newest.and_then(|(_, _, _, key)| self.get(kind, key));
         }
-        let names = self.few.iter().filter(|((kind, _), _)| *kind == is_token);
+        let names = self.few.iter().filter(|((of, _), _)| *of == kind);
         let of_class = names.filter(|((_, key), _)| key.class() == Some(class));
         of_class.map(|(_, ended)| *ended).max_by_key(|ended| ended.number)
     }
@@ -144,14 +155,14 @@ struct ManyTombstones {
     classes: BTreeSet<ClassName>,
 }
 
-/// A name that is a number: whether it is a token, its [`Key::class`], its place in time, and the number.
-type ClassName = (bool, u64, u64, Key);
+/// A name that is a number: its kind, its [`Key::class`], its place in time, and the number.
+type ClassName = (NameKind, u64, u64, Key);
 
 impl ManyTombstones {
     /// The names of a class, oldest first.
-    fn of_class(&self, is_token: bool, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
+    fn of_class(&self, kind: NameKind, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
         // No key is less than this one, so the range has all numbers of the class.
-        let bound = |number| (is_token, class, number, Key::Integer(i64::MIN));
+        let bound = |number| (kind, class, number, Key::Integer(i64::MIN));
         self.classes.range(bound(0)..bound(u64::MAX))
     }
 
@@ -189,15 +200,15 @@ mod tests {
         }
         let check = |few: &Tombstones, many: &Tombstones| {
             for text in ["1", "\"9007199254740992\"", "9007199254740993", "9007199254740994", "7"] {
-                for is_token in [true, false] {
-                    let ended = |of: &Tombstones| format!("{:?}", of.get(is_token, &key(text)));
+                for kind in [NameKind::Id, NameKind::Token] {
+                    let ended = |of: &Tombstones| format!("{:?}", of.get(kind, &key(text)));
                     assert_eq!(ended(few), ended(many), "{text}");
                 }
-                for is_token in [true, false] {
+                for kind in [NameKind::Id, NameKind::Token] {
                     let spelled = |of: &Tombstones| {
                         let known = key("9007199254740992");
-                        let other = of.has_other_spelling(is_token, &key(text), &known);
-                        format!("{:?} {other}", of.in_other_spelling(is_token, &key(text)))
+                        let other = of.has_other_spelling(kind, &key(text), &known);
+                        format!("{:?} {other}", of.in_other_spelling(kind, &key(text)))
                     };
                     assert_eq!(spelled(few), spelled(many), "{text}");
                 }
@@ -205,7 +216,8 @@ mod tests {
         };
         check(&few, &many);
         assert!(
-            few.many.is_none() && few.in_other_spelling(false, &key("9007199254740992")).is_some()
+            few.many.is_none()
+                && few.in_other_spelling(NameKind::Id, &key("9007199254740992")).is_some()
         );
         for one in [&mut few, &mut many] {
             one.add(key("9007199254740993"), Tombstone::Ended);

@@ -67,7 +67,9 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         params.is_true("isFinal") || inside.is_some_and(|payload| payload.is_true("isFinal"));
     report.figure = inside.and_then(Fields::figure).or_else(|| figure(params));
     report.message = match inside {
-        Some(payload) => payload_words(payload, report.last),
+        // The payload of the last report is the whole result: only its status is read.
+        Some(payload) if report.last => payload.text(&["status"]).and_then(|status| clean(&status)),
+        Some(payload) => payload_words(payload),
         None if report.last => None,
         None => {
             text.as_ref().and_then(|text| json::decode_str(text)).and_then(|words| clean(&words))
@@ -94,17 +96,12 @@ fn text_of(content: &Bytes) -> Option<Bytes> {
     blocks.into_iter().find_map(|block| json::member(&content.slice(block), "text"))
 }
 
-/// The payload's message, or its status with a size. The payload of the last report is the whole
-/// result: only its status is read.
-fn payload_words(payload: &Fields, last: bool) -> Option<Bytes> {
-    let status = payload.text(&["status"]);
-    if last {
-        return status.and_then(|status| clean(&status));
-    }
+/// The payload's message, or its status with a size.
+fn payload_words(payload: &Fields) -> Option<Bytes> {
     if let Some(message) = payload.text(&["message"]) {
         return clean(&message);
     }
-    let status = status?;
+    let status = payload.text(&["status"])?;
     let size = payload.iter().find_map(|(key, value)| {
         if let Some((elements, _)) = json::elements(value) {
             return Some(format!("{} {key}", elements.len()));

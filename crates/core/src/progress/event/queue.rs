@@ -27,7 +27,9 @@ impl VerdictRun {
 
 /// The events of a filter that nobody has taken yet, oldest first.
 #[derive(Debug, Default)]
-pub struct EventQueue(VecDeque<QueuedEvent>);
+pub struct EventQueue {
+    events: VecDeque<QueuedEvent>,
+}
 
 #[derive(Debug)]
 enum QueuedEvent {
@@ -38,35 +40,40 @@ enum QueuedEvent {
 impl EventQueue {
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.events.is_empty()
     }
 
     pub(crate) fn push_back(&mut self, event: FilterEvent) {
-        self.0.push_back(QueuedEvent::Other(event));
+        self.events.push_back(QueuedEvent::Other(event));
     }
 
     /// Adds the verdict on a message.
     pub(crate) fn push_verdict(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
-        if let Some(QueuedEvent::Run(run)) = self.0.back_mut()
+        if let Some(QueuedEvent::Run(run)) = self.events.back_mut()
             // The numbers have to follow each other, because a run keeps only the first.
             && (run.call, run.verdict, run.first + run.count) == (call, verdict, number)
         {
             run.count += 1;
             return;
         }
-        self.0.push_back(QueuedEvent::Run(VerdictRun { first: number, count: 1, call, verdict }));
+        self.events.push_back(QueuedEvent::Run(VerdictRun {
+            first: number,
+            count: 1,
+            call,
+            verdict,
+        }));
     }
 
     /// Takes the oldest event.
     pub(crate) fn pop_front(&mut self) -> Option<FilterEvent> {
-        if let Some(QueuedEvent::Run(run)) = self.0.front_mut()
+        if let Some(QueuedEvent::Run(run)) = self.events.front_mut()
             && run.count > 1
         {
             let event = run.event(run.first);
             (run.first, run.count) = (run.first + 1, run.count - 1);
             return Some(event);
         }
-        Some(match self.0.pop_front()? {
+        Some(match self.events.pop_front()? {
             QueuedEvent::Run(run) => run.event(run.first),
             QueuedEvent::Other(event) => event,
         })
@@ -74,9 +81,9 @@ impl EventQueue {
 
     /// Takes the oldest events at once, if they are the same verdict on messages that followed each other.
     pub fn take_run(&mut self) -> Option<VerdictRun> {
-        let Some(QueuedEvent::Run(run)) = self.0.front() else { return None };
+        let Some(QueuedEvent::Run(run)) = self.events.front() else { return None };
         let run = *run;
-        self.0.pop_front();
+        self.events.pop_front();
         Some(run)
     }
 }

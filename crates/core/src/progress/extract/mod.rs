@@ -24,7 +24,7 @@ pub const PATTERN_MAX: usize = 1 << 10;
 /// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
-/// Bytes of memory of one compiled pattern (`extract`), and of its cache at run time.
+/// Bytes of memory of one compiled pattern (`extract` or `mask`), and of its cache at run time.
 const COMPILED_MAX: usize = 1 << 20;
 
 /// Positions of a line at which a template is tried.
@@ -42,7 +42,9 @@ const NUMBER: &str =
 
 /// The patterns that find values in text.
 #[derive(Clone)]
-pub struct Extract(Arc<[Pattern]>);
+pub struct Extract {
+    patterns: Arc<[Pattern]>,
+}
 
 /// One pattern.
 struct Pattern {
@@ -54,12 +56,14 @@ enum PatternKind {
     Presets,
     /// A regular expression.
     Expression(Regex),
-    /// A template, and whether it begins and ends with a number.
-    Template {
-        expression: Regex,
-        opens: bool,
-        closes: bool,
-    },
+    Template(Template),
+}
+
+/// A pattern that shows where the numbers stand: `{progress} of {total}`.
+struct Template {
+    expression: Regex,
+    begins_with_number: bool,
+    ends_with_number: bool,
 }
 
 impl Default for Extract {
@@ -86,12 +90,12 @@ impl Extract {
         static PATTERNS: LazyLock<Arc<[Pattern]>> = LazyLock::new(|| {
             Arc::new([Pattern { written: PRESETS.to_owned(), kind: PatternKind::Presets }])
         });
-        Self(Arc::clone(&PATTERNS))
+        Self { patterns: Arc::clone(&PATTERNS) }
     }
 
     /// No patterns: no value is ever found.
     pub fn none() -> Self {
-        Self(Arc::new([]))
+        Self { patterns: Arc::new([]) }
     }
 
     /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of
@@ -107,30 +111,28 @@ impl Extract {
             }
             read.push(Pattern { written: written.to_owned(), kind: PatternKind::read(written)? });
         }
-        Ok(Self(read.into()))
+        Ok(Self { patterns: read.into() })
     }
 
     /// The patterns as they are written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|pattern| &*pattern.written)
+        self.patterns.iter().map(|pattern| &*pattern.written)
     }
 
     /// The value in a line, from the first pattern that finds one. The value is at least 0 and at
     /// most its total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
         // The cheapest test first: without a digit there is no value.
-        if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
+        if self.patterns.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }
         let words = head(words);
-        self.0.iter().find_map(|pattern| match &pattern.kind {
+        self.patterns.iter().find_map(|pattern| match &pattern.kind {
             PatternKind::Presets => presets::figure_of(words),
             PatternKind::Expression(expression) => {
                 expression.captures_iter(words).take(TRIES_MAX).find_map(|found| captured(&found))
             }
-            PatternKind::Template { expression, opens, closes } => {
-                in_template(expression, *opens, *closes, words)
-            }
+            PatternKind::Template(template) => template.find(words),
         })
     }
 }
@@ -179,8 +181,8 @@ impl PatternKind {
         let mut expression = String::new();
         let mut found: Vec<&str> = Vec::new();
         let mut rest = written.trim();
-        let opens = rest.starts_with('{');
-        let closes = rest.ends_with('}');
+        let begins_with_number = rest.starts_with('{');
+        let ends_with_number = rest.ends_with('}');
         while !rest.is_empty() {
             let named = NAMES.iter().find_map(|name| {
                 let after = rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?;
@@ -211,7 +213,7 @@ impl PatternKind {
         agree(written, |name| found.contains(&name))?;
         let expression = compile(&expression)
             .map_err(|_| format!("{written:?} is too large; a shorter pattern is expected"))?;
-        Ok(Self::Template { expression, opens, closes })
+        Ok(Self::Template(Template { expression, begins_with_number, ends_with_number }))
     }
 }
 
@@ -227,7 +229,8 @@ fn agree(written: &str, has: impl Fn(&str) -> bool) -> Result<(), String> {
     }
 }
 
-fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+/// A regular expression of bounded size.
+pub(crate) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
@@ -256,38 +259,37 @@ fn no_pattern(written: &str) -> String {
     )
 }
 
-/// The match of a template, where no number is part of a longer word or number.
-fn in_template(
-    expression: &Regex,
-    opens: bool,
-    closes: bool,
-    words: &str,
-) -> Option<ProgressValue> {
-    let mut from = 0;
-    for _ in 0..TRIES_MAX {
-        let found = expression.captures_at(words, from)?;
-        let whole = found.get(0)?;
-        let before = words.split_at(whole.start()).0.chars().next_back();
-        let mut after = words.split_at(whole.end()).1.chars();
-        let (next, second) = (after.next(), after.next());
-        let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/');
-        let joined_before = opens && before.is_some_and(|c| is_word(c) || c == '.');
-        let joined_after = closes
-            && next.is_some_and(|c| {
-                is_word(c) || (matches!(c, '.' | ',') && second.is_some_and(|c| c.is_ascii_digit()))
-            });
-        if !joined_before
-            && !joined_after
-            && let Some(figure) = captured(&found)
-        {
-            return Some(figure);
+impl Template {
+    /// The match of a template, where no number is part of a longer word or number.
+    fn find(&self, words: &str) -> Option<ProgressValue> {
+        let mut from = 0;
+        for _ in 0..TRIES_MAX {
+            let found = self.expression.captures_at(words, from)?;
+            let whole = found.get(0)?;
+            let before = words.split_at(whole.start()).0.chars().next_back();
+            let mut after = words.split_at(whole.end()).1.chars();
+            let (next, second) = (after.next(), after.next());
+            let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/');
+            let joined_before =
+                self.begins_with_number && before.is_some_and(|c| is_word(c) || c == '.');
+            let joined_after = self.ends_with_number
+                && next.is_some_and(|c| {
+                    is_word(c)
+                        || (matches!(c, '.' | ',') && second.is_some_and(|c| c.is_ascii_digit()))
+                });
+            if !joined_before
+                && !joined_after
+                && let Some(figure) = captured(&found)
+            {
+                return Some(figure);
+            }
+            from = whole.end().max(from + 1);
+            if !words.is_char_boundary(from) {
+                return None;
+            }
         }
-        from = whole.end().max(from + 1);
-        if !words.is_char_boundary(from) {
-            return None;
-        }
+        None
     }
-    None
 }
 
 /// The value of the groups that a pattern has found.

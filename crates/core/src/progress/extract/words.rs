@@ -104,7 +104,7 @@ static WORK: WordSet = LazyLock::new(|| {
 /// The meaning of a percentage between these texts.
 pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> Role {
     let nearest = if bracketed { 1 } else { NEAR };
-    let behind = clause(before.trim_end_matches(['[', ' ']), false);
+    let behind = clause(before.trim_end_matches(['[', ' ']));
     let names: Vec<String> = words_backwards(behind).take(nearest).collect();
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
@@ -136,7 +136,8 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
     // "retrying (1/3)"
     let before = before.strip_suffix('(').unwrap_or(before);
-    let names: Vec<String> = words_backwards(clause(before, true)).take(NEAR).collect();
+    let after_comma = before.rsplit(',').next().unwrap_or(before);
+    let names: Vec<String> = words_backwards(clause(after_comma)).take(NEAR).collect();
     let works = names.iter().any(|name| is_work(name));
     let mut told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).take(2);
     if told.any(|name| PAIRS.contains(name.as_str()) && !(works && STORES.contains(name.as_str())))
@@ -168,7 +169,7 @@ pub(super) fn is_phase(text: &str) -> bool {
 
 /// Whether the words before a number show that work is in progress.
 pub(super) fn tells_progress(before: &str) -> bool {
-    words_backwards(clause(before, false)).take(NEAR).any(|word| is_work(&word))
+    words_backwards(clause(before)).take(NEAR).any(|word| is_work(&word))
 }
 
 fn is_work(word: &str) -> bool {
@@ -206,13 +207,8 @@ pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, en
 }
 
 /// The end of a text, from where a new thought begins.
-fn clause(text: &str, commas: bool) -> &str {
-    let start = text
-        .rfind(|c: char| {
-            matches!(c, '|' | ';' | '(' | ')' | '[' | ']' | '{' | '}') || (commas && c == ',')
-        })
-        .map_or(0, |at| at + 1);
-    let text = text.split_at(start).1;
+fn clause(text: &str) -> &str {
+    let text = text.rsplit(['|', ';', '(', ')', '[', ']', '{', '}']).next().unwrap_or(text);
     text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
 }
 

@@ -46,7 +46,7 @@ impl Gate {
             None => call.meter.heartbeat(counts.then_some(seconds)),
         };
         let emitted = emitted.ok()?;
-        let resumed = call.clock.as_ref().and_then(|clock| clock.resumed_at());
+        let resumed = call.clock.as_ref().and_then(|clock| clock.resumed);
         // While the client was asked something, the server's silence was not its fault: the silence
         // begins anew with the client's answer.
         let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
@@ -71,7 +71,9 @@ impl Gate {
         let (value, total) = (Some(emitted.value), emitted.total);
         call.sent.last_heartbeat =
             Some((LastSent { value, total, message: message.map(Vec::from) }, now));
-        call.note_heartbeat(now, expected.is_some());
+        call.account.estimates += u64::from(expected.is_some());
+        call.account.beats += 1;
+        call.note_sent(now);
         self.calls.open.share_value(id);
         self.calls.events.push_back(FilterEvent::Heartbeat(id));
         Some(Payload::own(written.into()))

@@ -56,8 +56,7 @@ pub(crate) fn plan(
     call: &Call,
     report: &ReportView<'_>,
 ) -> PlannedSend {
-    let is_slow = streams.client_is_slow;
-    let min_interval = call.min_interval(is_slow);
+    let min_interval = call.min_interval(streams);
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
@@ -69,7 +68,8 @@ pub(crate) fn plan(
         });
     // A route with `min_interval = "0"` asks for no thinning at all.
     let is_thinned =
-        (!rises || is_slow || call.settings().coalesce == Coalesce::All) && !min_interval.is_zero();
+        (!rises || streams.client_is_slow || call.settings().coalesce == Coalesce::All)
+            && !min_interval.is_zero();
     let ripe = now + pacing.hold;
     let due = ripe.max(call.opened + pacing.first_after);
     if !is_thinned {
@@ -147,7 +147,12 @@ impl Gate {
         if let Some(call) = self.calls.open.get_mut(id) {
             call.account.withheld(reason);
         }
-        if let Some(number) = old.message {
+        self.withhold(id, old, reason);
+    }
+
+    /// Records that a report is withheld, if it is a message of its own.
+    pub(super) fn withhold(&mut self, id: CallId, report: &Pending, reason: Reason) {
+        if let Some(number) = report.message {
             self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
         }
     }
@@ -196,11 +201,7 @@ impl Gate {
                     }
                 }
                 Ok(rendered) => self.enqueue_rendered(target, id, &kind, &pending, rendered),
-                Err(reason) => {
-                    if let Some(number) = pending.message {
-                        self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
-                    }
-                }
+                Err(reason) => self.withhold(id, &pending, reason),
             }
         }
     }
@@ -229,7 +230,7 @@ impl Gate {
         let (target, is_due) = (call.stream, first.due <= now);
         let until = self.calls.streams.get(&target).and_then(|stream| match is_due {
             true => stream.guarded_until(now, first.order),
-            false => stream.free_at(now),
+            false => stream.written_at(now, u64::MAX),
         });
         // The answer waits for this progress, and then keeps its own distance: without a bound a
         // busy stream would delay it further and further.
@@ -246,11 +247,7 @@ impl Gate {
                     self.enqueue_rendered(target, id, &kind, &pending, rendered);
                     last = self.calls.streams.order;
                 }
-                Err(reason) => {
-                    if let Some(number) = pending.message {
-                        self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
-                    }
-                }
+                Err(reason) => self.withhold(id, &pending, reason),
             }
         }
         last

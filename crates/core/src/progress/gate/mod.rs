@@ -77,9 +77,8 @@ impl Gate {
 
     fn send_pending(&mut self, now: Instant, id: CallId) -> Option<Payload> {
         self.replace_ripe(now, id);
-        let is_slow = self.calls.streams.client_is_slow;
         let call = self.calls.open.get_mut(id)?;
-        let min_interval = call.min_interval(is_slow);
+        let min_interval = call.min_interval(&self.calls.streams);
         let first = call.pending.first().filter(|first| first.due <= now)?;
         // Since the report was planned, a heartbeat may have gone out: the interval counts from the
         // notification that was sent last.
@@ -385,9 +384,7 @@ impl Gate {
         let reason = if answered { Reason::Overtaken } else { Reason::Late };
         for old in call.pending.take() {
             call.account.withheld(reason);
-            if let Some(number) = old.message {
-                self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
-            }
+            self.withhold(id, &old, reason);
         }
         // Each call has exactly one record: that of a shadow is written by the filter that serves
         // it.

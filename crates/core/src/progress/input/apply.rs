@@ -100,7 +100,8 @@ impl Filter {
             Input::SetPrincipal(stream, principal) => {
                 gate.calls.streams.set_principal(*stream, *principal)
             }
-            Input::CloseStream(stream, cancels) => self.close_stream(now, *stream, *cancels),
+            Input::CloseStream(stream, true) => self.cancel_stream(now, *stream),
+            Input::CloseStream(stream, false) => self.close_stream(now, *stream),
             Input::SettleStream(stream) => gate.settle_stream(now, *stream),
             Input::MarkWritten(stream) => gate.calls.written(now, *stream),
             Input::Expire => detached.expire(gate, now),

@@ -305,7 +305,7 @@ fn send_groups(
 /// The stream of the call that progress is about.
 fn progress_place(calls: &mut Correlator, origin: Origin, element: &Message) -> Option<StreamId> {
     let is_sought = calls.streams.topology.has_many_streams();
-    let meant = is_sought.then(|| calls.find_stream(origin, element, false)).flatten();
+    let meant = is_sought.then(|| calls.find_stream(origin, element)).flatten();
     meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
 }
 

@@ -60,8 +60,6 @@ pub struct LargeRepairs {
     /// The server knows each request by a name of Milepost's own.
     is_renamed: bool,
     switches: Option<AnswerRepairs>,
-    /// Bare results are expected.
-    bare: bool,
     /// Decided once the result or error begins.
     wrap: Option<Wrap>,
     /// Bytes of the text in earlier pieces.
@@ -108,9 +106,9 @@ impl Pieces {
 
 impl LargeRepairs {
     /// The repairs of an answer that is kept in a file, to the request `id`, whose names the server does not know.
-    pub(crate) fn of_spooled(id: MappedId, switches: AnswerRepairs, bare: bool) -> Self {
+    pub(crate) fn of_spooled(id: MappedId, switches: AnswerRepairs) -> Self {
         let (id, switches) = (Some(id), Some(switches));
-        Self { id, is_renamed: true, switches, bare, ..Self::default() }
+        Self { id, is_renamed: true, switches, ..Self::default() }
     }
 
     /// The repairs that an answer needs of which `scan` has read all, if its request allows them.
@@ -127,7 +125,7 @@ impl LargeRepairs {
     /// Whether the request of an answer in a file allows a repair.
     pub fn allows(&self, repair: Repair) -> bool {
         self.switches.is_some_and(|switches| match repair {
-            Repair::BareResult => self.bare && switches.bare_result,
+            Repair::BareResult => switches.bare_result,
             Repair::Envelope => switches.envelope,
             Repair::Unicode => switches.unicode,
             _ => switches.error_shape,
@@ -160,11 +158,10 @@ impl LargeRepairs {
         self.id = Some(id);
     }
 
-    /// Sets the repairs that the answered request allows, before its result begins; `bare`: bare
-    /// results are expected.
-    pub(crate) fn expect(&mut self, switches: AnswerRepairs, bare: bool) {
+    /// Sets the repairs that the answered request allows, before its result begins.
+    pub(crate) fn expect(&mut self, switches: AnswerRepairs) {
         if !self.has_request() {
-            (self.switches, self.bare) = (Some(switches), bare);
+            self.switches = Some(switches);
         }
     }
 
@@ -298,7 +295,7 @@ impl LargeRepairs {
         let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
             // Text that has begun to pass cannot be changed any more.
             _ if body.start < pieces.start => Wrap::AsItIs,
-            Wrap::Text if !(self.bare && switches.bare_result) => Wrap::AsItIs,
+            Wrap::Text if !switches.bare_result => Wrap::AsItIs,
             Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,
             wrap => wrap,
         });

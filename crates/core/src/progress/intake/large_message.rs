@@ -108,7 +108,7 @@ impl Intake {
             return false;
         };
         let mut repairs = LargeRepairs::default();
-        repairs.expect(call.answer_repairs(), call.may_have_bare_result());
+        repairs.expect(call.large_answer_repairs());
         repairs.answer(call.id.clone());
         repairs.apply(scan, head.clone(), 0..head.len(), false);
         repairs.are_over(scan) && repairs.done.is_empty() && !call.id.translated
@@ -203,9 +203,9 @@ impl Intake {
             return None;
         };
         let call = self.gate.calls.open.get(id)?;
-        let (switches, bare) = (call.answer_repairs(), call.may_have_bare_result());
+        let switches = call.large_answer_repairs();
         let client_id = call.id.client.clone();
-        let repairs = LargeRepairs::of_spooled(call.id.clone(), switches, bare);
+        let repairs = LargeRepairs::of_spooled(call.id.clone(), switches);
         let stream = self.gate.calls.streams.open_or_session_stream(Some(call.stream));
         // Before the call ends, because the guard is read from the call.
         let not_before =
@@ -296,7 +296,7 @@ impl Intake {
                     give(stream, None, Transmit::whole(kind, error));
                 }
             } else if let Some(stream) = stream.filter(|_| !(is_withheld || held.is_empty())) {
-                give(stream, Some(number), Transmit::piece(held, false));
+                give(stream, Some(number), Transmit::part(held.into(), Fragment::Piece));
             }
             let origin = source.map_or(Origin::Shared, Origin::Stream);
             SalvagedLarge { origin, number, is_withheld: is_withheld || is_cut }
@@ -336,7 +336,7 @@ impl Intake {
         let sole_open = || only(self.gate.calls.open.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.gate.calls.open.get(id));
-        let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
+        let expected = likely.map(Call::large_answer_repairs);
         let known = call.and_then(|id| self.gate.calls.open.get(id));
         // A client that has come back reads its new stream. The stream of the request itself is
         // written by another filter.
@@ -353,8 +353,8 @@ impl Intake {
         if (is_of_task || is_late) && !begun {
             passing.fate = LargeDisposition::Withhold(Reason::TooLong);
         }
-        if let Some((switches, bare)) = expected {
-            passing.repairs.expect(switches, bare);
+        if let Some(switches) = expected {
+            passing.repairs.expect(switches);
         }
         if let Some((stream, id)) = known.filter(|_| !passing.repairs.has_request()) {
             passing.repairs.answer(id);

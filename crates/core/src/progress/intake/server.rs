@@ -31,7 +31,7 @@ use crate::progress::intake::split_line::is_split;
 use crate::progress::intake::state::Intake;
 use crate::progress::intake::text_source::{text_from_log, text_from_stdout};
 use crate::progress::payload::Payload;
-use crate::progress::policy::{CallPolicy, Messages, OnFall, ValueFrom};
+use crate::progress::policy::{CallPolicy, Messages, ValueFrom};
 use crate::progress::topology::Topology;
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
@@ -164,8 +164,8 @@ impl Call {
             return None;
         }
         let found = policy.extract.figure(&json::decode_str(words)?)?;
-        let phases = policy.on_fall == OnFall::Rebase;
-        self.reports.protocol_values.follow(&found, phases).then_some(found)
+        let on_fall = policy.on_fall;
+        self.reports.protocol_values.follow(&found, on_fall).then_some(found)
     }
 }
 

@@ -8,8 +8,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use regex::{Match, Regex, RegexBuilder};
+use regex::{Match, Regex};
 
+use crate::progress::extract::compile;
 use crate::protocol::secret;
 
 /// The text in place of a secret.
@@ -21,9 +22,6 @@ pub const PATTERNS_MAX: usize = 32;
 
 /// Bytes of one pattern (`mask`).
 pub const PATTERN_MAX: usize = 1 << 10;
-
-/// Bytes of memory of one compiled pattern (`mask`), and of its cache at run time.
-const COMPILED_MAX: usize = 1 << 20;
 
 /// The group of a pattern that is masked.
 const GROUP: &str = "secret";
@@ -132,11 +130,6 @@ fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
         }
     }
     all
-}
-
-fn compile(pattern: &str) -> Result<Regex, regex::Error> {
-    let mut builder = RegexBuilder::new(pattern);
-    builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
 
 /// The matches of a pattern: its group, or the whole match.

@@ -41,13 +41,13 @@ struct StreamChanges {
 }
 
 impl ClientStreams {
-    /// No streams. `strangers`: different clients share the server.
-    pub(crate) fn new(strangers: bool) -> Self {
+    /// No streams.
+    pub(crate) fn new(topology: Topology) -> Self {
         Self {
             streams: FewMap::default(),
             changes: None,
             client_is_slow: false,
-            topology: Topology::new(strangers),
+            topology,
             session_stream: None,
             order: 0,
         }

@@ -174,10 +174,7 @@ impl Stream {
     }
 
     /// Takes the messages that are left to be written, in their order.
-    pub(crate) fn salvage(&mut self, is_observed: bool) -> TransmitQueue {
-        if is_observed {
-            return self.observed.take().map(|queue| *queue).unwrap_or_default();
-        }
+    pub(crate) fn salvage(&mut self) -> TransmitQueue {
         let mut left = TransmitQueue::behind(self.midway);
         for item in self.queue.drain(..) {
             let of = match item.kind {
@@ -270,13 +267,8 @@ impl Stream {
         self.written_at(now, place)
     }
 
-    /// The time when everything in the queue may be written, if the times of all are known.
-    pub(crate) fn free_at(&self, now: Instant) -> Option<Instant> {
-        self.written_at(now, u64::MAX)
-    }
-
     /// The time when everything in the queue may be written that came before `place`, if the times of all are known.
-    fn written_at(&self, now: Instant, place: u64) -> Option<Instant> {
+    pub(crate) fn written_at(&self, now: Instant, place: u64) -> Option<Instant> {
         let mut until = now;
         for item in self.queue.iter().take_while(|item| item.order < place) {
             until = until.max(self.not_before(item).unwrap_or(Some(now))?);

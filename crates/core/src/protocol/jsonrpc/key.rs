@@ -63,13 +63,9 @@ impl Key {
         {
             return Some(Self::Integer(value));
         }
-        let (negative, digits, exponent) = json::number_parts(text)?;
-        Some(Self::from_digits(negative, digits, exponent))
-    }
-
-    fn from_digits(negative: bool, mut digits: String, exponent: i64) -> Self {
+        let (negative, mut digits, exponent) = json::number_parts(text)?;
         if digits.is_empty() {
-            return Self::Integer(0);
+            return Some(Self::Integer(0));
         }
         let length = i64::try_from(digits.len()).unwrap_or(i64::MAX);
         // The number of digits before the decimal point.
@@ -95,7 +91,8 @@ impl Key {
         if negative {
             digits.insert(0, '-');
         }
-        digits.parse().map_or_else(|_| Self::Number(digits.into_boxed_str()), Self::Integer)
+        let integer = digits.parse().map(Self::Integer);
+        Some(integer.unwrap_or_else(|_| Self::Number(digits.into_boxed_str())))
     }
 
     /// Whether the other key is the same value in another form: the other JSON type, or the double

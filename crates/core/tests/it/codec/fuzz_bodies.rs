@@ -8,7 +8,7 @@ use milepost_core::progress::ProgressValue;
 use milepost_core::progress::durations::{Durations, Sample};
 use milepost_core::progress::extract::Extract;
 use milepost_core::progress::policy::masks::{MASK, Masks};
-use milepost_core::progress::{Coalesce, Fragment, Mode, OnFall, Pacing, Policy, Transmit};
+use milepost_core::progress::{Coalesce, Filter, Fragment, Mode, OnFall, Pacing, Policy, Transmit};
 use milepost_core::protocol::json;
 use milepost_core::protocol::jsonrpc::{Key, Kind, Message};
 use milepost_core::protocol::lines::{LineFrame, Lines};
@@ -62,7 +62,8 @@ pub(crate) fn core(data: &[u8]) {
             b'+' => rig.pass(time(text)),
             b'|' => rig.stalled = true,
             b'~' => rig.resume(),
-            b'x' | b'X' => rig.close(*sign == b'X'),
+            b'x' => rig.close(Filter::close_stream),
+            b'X' => rig.close(Filter::cancel_stream),
             b'g' => {
                 rig.gone();
                 gone = true;

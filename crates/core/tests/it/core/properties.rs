@@ -7,8 +7,8 @@ use milepost_core::progress::durations::{Durations, Sample};
 use milepost_core::progress::extract::Extract;
 use milepost_core::progress::policy::ask::TokenType;
 use milepost_core::progress::{
-    CallPolicy, Coalesce, Fragment, Messages, Mode, OnFall, Outcome, Pacing, Policy, Reason,
-    Verdict, dialect,
+    CallPolicy, Coalesce, Filter, Fragment, Messages, Mode, OnFall, Outcome, Pacing, Policy,
+    Reason, Verdict, dialect,
 };
 use milepost_core::protocol::jsonrpc::{Kind, Message};
 use proptest::prelude::*;
@@ -198,8 +198,8 @@ proptest! {
         play(&mut rig, &mut Talk::default(), &steps, |_, _| {});
         match end {
             0 => rig.gone(),
-            1 => rig.close(false),
-            2 => rig.close(true),
+            1 => rig.close(Filter::close_stream),
+            2 => rig.close(Filter::cancel_stream),
             _ => {}
         }
         rig.resume();

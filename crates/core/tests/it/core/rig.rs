@@ -147,9 +147,10 @@ impl Rig {
         self.drain();
     }
 
-    /// The client goes away.
-    pub(crate) fn close(&mut self, cancels: bool) {
-        self.filter.close_stream(self.now(), WIRE, cancels);
+    /// The client goes away, by `Filter::close_stream` or `Filter::cancel_stream`.
+    pub(crate) fn close(&mut self, close: fn(&mut Filter, Instant, StreamId)) {
+        let now = self.now();
+        close(&mut self.filter, now, WIRE);
         self.drain();
     }
 

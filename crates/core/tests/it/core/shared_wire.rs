@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use milepost_core::progress::input::Input;
 use milepost_core::progress::{
     Disposition, Filter, FilterEvent, Fragment, LargeRepairs, Mode, Origin, Policy, Repairs,
     SpooledAnswer, StreamId, StreamKind, StreamPacing, Verdict,
@@ -452,7 +453,7 @@ impl Clients {
         if self.lasting.contains(&Some(stream)) {
             return;
         }
-        self.filter.close_stream(self.now(), StreamId(stream), cancels);
+        self.filter.handle(self.now(), &Input::CloseStream(StreamId(stream), cancels));
         let told = std::iter::from_fn(|| self.filter.poll_to_server());
         let told: Vec<Value> =
             told.map(|sent| serde_json::from_slice(&sent.to_bytes()).unwrap()).collect();
