@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::progress::client_habits::{ClientHabits, Habit};
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::signature::Signature;
-use crate::progress::detached::DetachedWork;
 use crate::progress::detached::late::calls::{LateCalls, LateWork};
 use crate::progress::event::FilterEvent;
 use crate::progress::event::late::{LateEvent, LateNews};
@@ -16,7 +15,7 @@ use crate::protocol::mcp::Revision;
 
 /// The age of an open call from which its repetition may show that its client gave the call up, where no clock of the
 /// client is known: no known client gives a call up earlier.
-pub(super) const REPEATED_AGE_MIN: Duration = Duration::from_secs(5);
+const REPEATED_AGE_MIN: Duration = Duration::from_secs(5);
 
 /// Names that SDKs give their clients, so that clients of many applications have them. What else such a client shows
 /// of itself is a part of the name by which it is remembered.
@@ -121,29 +120,44 @@ impl LateCalls {
         gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
         false
     }
-}
 
-impl DetachedWork {
     /// Learns from a call that its client gives up by its clock.
-    pub(crate) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
-        let Some(late) = &mut self.late else { return };
-        let Some(call) = gate.calls.open.get(id).filter(|call| call.signature.is_some()) else {
-            return;
-        };
+    pub(super) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
+        let call = gate.calls.open.get(id).filter(|call| call.signature.is_some());
+        let Some(call) = call else { return };
         let age = millis(call.waited_at(now));
-        late.note_habit(gate, &HabitKey::of(gate, call), Habit::GivenUp(age));
+        self.note_habit(gate, &HabitKey::of(gate, call), Habit::GivenUp(age));
     }
 
     /// Learns from a call that has waited for the cancellation of the same call, which is still open.
     pub(super) fn note_left_open(&mut self, gate: &Gate, who: Principal, what: &Signature) {
-        let Some(late) = &mut self.late else { return };
         let is_meant = |call: &Call| {
             call.signature.as_deref() == Some(what)
                 && gate.calls.streams.late_principal(call.stream) == who
         };
         let open = gate.calls.open.iter().find(|(_, call)| is_meant(call));
         if let Some(client) = open.map(|(_, call)| HabitKey::of(gate, call)) {
-            late.note_habit(gate, &client, Habit::LeftOpen);
+            self.note_habit(gate, &client, Habit::LeftOpen);
         }
+    }
+
+    /// Whether a call for this work is open, and so old that its client's clock may have run out. From clients that
+    /// leave calls open no cancellation is expected.
+    pub(super) fn repeats(
+        &self,
+        gate: &Gate,
+        now: Instant,
+        who: Principal,
+        what: &Signature,
+    ) -> bool {
+        gate.calls.open.iter().any(|(_, call)| {
+            // No clock of a client is about to run out for a younger call: the client wants the work twice.
+            now >= call.opened + REPEATED_AGE_MIN
+                && call.signature.as_deref() == Some(what)
+                && call.task.is_none()
+                && !call.shadow
+                && self.repeated_after(gate, call).is_none()
+                && gate.calls.streams.late_principal(call.stream) == who
+        })
     }
 }

@@ -3,54 +3,14 @@
 
 use std::time::Instant;
 
-use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::signature::Signature;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::detached::late::calls::LateCalls;
-use crate::progress::detached::late::habits::REPEATED_AGE_MIN;
 use crate::progress::detached::late::held::{HeldCall, HeldCalls};
 use crate::progress::event::summary::Outcome;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, Principal, StreamId};
-use crate::protocol::jsonrpc::{Key, Message};
+use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp;
-
-impl LateCalls {
-    /// Lets a call wait if its client seems to have given an open call for the same work up. Returns the draft of
-    /// a call that does not wait.
-    pub(crate) fn hold_repeated(
-        &mut self,
-        gate: &Gate,
-        now: Instant,
-        stream: StreamId,
-        message: &Message,
-        tool: Option<&str>,
-        draft: CallDraft,
-    ) -> Option<CallDraft> {
-        let who = gate.calls.streams.late_principal(stream);
-        let is_repeated =
-            || draft.signature.as_deref().is_some_and(|what| self.is_open(gate, now, who, what));
-        if !self.held.has_room(message) || !is_repeated() {
-            return Some(draft);
-        }
-        self.held.hold(now, stream, message, (tool, draft));
-        None
-    }
-
-    /// Whether a call for this work is open, and so old that its client's clock may have run out. From clients that
-    /// leave calls open no cancellation is expected.
-    fn is_open(&self, gate: &Gate, now: Instant, who: Principal, what: &Signature) -> bool {
-        gate.calls.open.iter().any(|(_, call)| {
-            // A younger call is no call whose clock is about to run out: the client wants the work twice.
-            now >= call.opened + REPEATED_AGE_MIN
-                && call.signature.as_deref() == Some(what)
-                && call.task.is_none()
-                && !call.shadow
-                && self.repeated_after(gate, call).is_none()
-                && gate.calls.streams.late_principal(call.stream) == who
-        })
-    }
-}
 
 impl HeldCalls {
     /// Opens the held calls without sending them to the server, so that they end with the other

@@ -78,10 +78,16 @@ impl DetachedWork {
             None => {
                 let in_batch = self.in_batch;
                 let late = self.late.as_mut().filter(|_| !in_batch);
-                let draft = match late {
-                    Some(late) => late.hold_repeated(gate, now, stream, message, tool, draft)?,
-                    None => draft,
-                };
+                if let Some(late) = late
+                    && late.held.has_room(message)
+                    && draft
+                        .signature
+                        .as_deref()
+                        .is_some_and(|what| late.repeats(gate, now, who, what))
+                {
+                    late.held.hold(now, stream, message, (tool, draft));
+                    return None;
+                }
                 if let Some(late) = &mut self.late {
                     late.move_on(gate, now, who);
                 }
@@ -169,6 +175,13 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
+    /// Learns from a call that its client gives up by its clock.
+    pub(crate) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
+        if let Some(late) = &mut self.late {
+            late.note_given_up(gate, now, id);
+        }
+    }
+
     /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
     /// the call has to be cancelled.
     pub(crate) fn keep_late(
@@ -246,9 +259,11 @@ impl DetachedWork {
             late.expire(gate, now);
         }
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_due(now)) {
-            if let Some(what) = held.draft.signature.as_deref() {
+            if let Some(late) = &mut self.late
+                && let Some(what) = held.draft.signature.as_deref()
+            {
                 let who = gate.calls.streams.late_principal(held.stream);
-                self.note_left_open(gate, who, what);
+                late.note_left_open(gate, who, what);
             }
             self.release(gate, now, held);
         }
