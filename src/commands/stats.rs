@@ -1,4 +1,4 @@
-//! `milepost stats`: prints the learned durations of tools.
+//! `milepost stats`: prints the learned durations of tools, and the learned habits of clients.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::commands::columns::{ago, columns, printable};
 use crate::config::values::{StateDir, nearest};
 use crate::observe::durations;
-use crate::observe::durations::{FILE, Store, StoreError, ToolRow, path_in_label, state_dir};
+use crate::observe::durations::{
+    ClientRow, FILE, Store, StoreError, ToolRow, path_in_label, state_dir,
+};
 use crate::observe::printable::{TextForm, printable as escaped};
 
 /// The arguments.
@@ -59,10 +61,22 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     let all = store.read()?;
     let mut rows: Vec<&ToolRow> = all.iter().filter(|entry| is_meant(args, entry)).collect();
     rows.sort_by(|a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
-    if rows.is_empty() && (args.route.is_some() || args.tool.is_some()) {
+    // Clients belong to a route, and to none of its tools.
+    let clients = if args.tool.is_some() { Vec::new() } else { store.read_clients()? };
+    let is_on_route = |row: &&ClientRow| {
+        args.route
+            .as_ref()
+            .is_none_or(|route| row.route == *route || path_in_label(&row.route) == Some(route))
+    };
+    let clients: Vec<&ClientRow> = clients.iter().filter(is_on_route).collect();
+    let is_nothing = rows.is_empty() && clients.is_empty();
+    if is_nothing && (args.route.is_some() || args.tool.is_some()) {
         return Err(StatsError::Unknown(unknown(args, &all)));
     }
     if args.forget {
+        for label in clients.iter().map(|row| &*row.route).collect::<BTreeSet<&str>>() {
+            store.forget_clients(label)?;
+        }
         let labels: BTreeSet<&str> = rows.iter().map(|row| &*row.route).collect();
         let mut gone = 0;
         for label in labels {
@@ -72,9 +86,13 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
         return Ok(format!("{gone} {tools} forgotten\n"));
     }
     if args.json {
-        return Ok(json(&rows));
+        return Ok(json(&rows, &clients));
     }
+    let known_clients = client_table(&clients, durations::now());
     if rows.is_empty() {
+        if !known_clients.is_empty() {
+            return Ok(known_clients);
+        }
         return Ok(nothing_yet(folder.join(FILE)));
     }
     let left_out = if args.all { 0 } else { keep_newest(&mut rows, NEWEST) };
@@ -82,6 +100,10 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     if left_out > 0 {
         let tools = if left_out == 1 { "tool" } else { "tools" };
         text += &format!("{left_out} {tools} called earlier; --all prints all\n");
+    }
+    if !known_clients.is_empty() {
+        text += "\n";
+        text += &known_clients;
     }
     Ok(text)
 }
@@ -142,8 +164,8 @@ fn missing(what: &str, name: &str, known: BTreeSet<&str>) -> String {
     format!("the {what} {name:?} is not known; {hint}")
 }
 
-fn json(rows: &[&ToolRow]) -> String {
-    let rows: Vec<serde_json::Value> = rows
+fn json(rows: &[&ToolRow], clients: &[&ClientRow]) -> String {
+    let mut objects: Vec<serde_json::Value> = rows
         .iter()
         .map(|ToolRow { route, tool, durations, seen }| {
             serde_json::json!({
@@ -160,7 +182,17 @@ fn json(rows: &[&ToolRow]) -> String {
             })
         })
         .collect();
-    let text = serde_json::to_string_pretty(&rows).unwrap_or_else(|error| error.to_string());
+    objects.extend(clients.iter().map(|ClientRow { route, client, habits, seen }| {
+        serde_json::json!({
+            "route": route,
+            "client": client,
+            "gives_up_after_ms": habits.clock,
+            "cancels": !habits.leaves_calls_open(),
+            "calls_again": habits.is_told(),
+            "last_seen": seen,
+        })
+    }));
+    let text = serde_json::to_string_pretty(&objects).unwrap_or_else(|error| error.to_string());
     // The line ends are of the form; a name that JSON may hold raw is escaped.
     text.lines().fold(String::new(), |out, line| out + &escaped(line, TextForm::Json) + "\n")
 }
@@ -198,6 +230,29 @@ fn table(rows: &[&ToolRow], now: u64) -> String {
     columns(HEAD, cells, 2)
 }
 
+/// The clients of which something is known that matters, with a head; nothing without such clients.
+fn client_table(clients: &[&ClientRow], now: u64) -> String {
+    const HEAD: [&str; 6] = ["ROUTE", "CLIENT", "GIVES UP AFTER", "CANCELS", "CALLS AGAIN", "SEEN"];
+    let matters = |row: &&&ClientRow| {
+        row.habits.clock.is_some() || row.habits.leaves_calls_open() || !row.habits.is_told()
+    };
+    if !clients.iter().any(|row| matters(&row)) {
+        return String::new();
+    }
+    let yes_or_no = |yes| if yes { "yes" } else { "no" }.to_owned();
+    let cells = clients.iter().filter(matters).map(|ClientRow { route, client, habits, seen }| {
+        [
+            printable(route),
+            printable(client),
+            habits.clock.map_or_else(|| "-".to_owned(), spell),
+            yes_or_no(!habits.leaves_calls_open()),
+            yes_or_no(habits.is_told()),
+            ago(now.saturating_sub(*seen)),
+        ]
+    });
+    columns(HEAD, cells, 2)
+}
+
 fn spell(millis: u32) -> String {
     match millis {
         0..1000 => format!("{millis}ms"),
@@ -210,6 +265,7 @@ fn spell(millis: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::client_habits::ClientHabits;
     use crate::progress::clients::is_unprintable;
     use crate::progress::durations::{Durations, Sample};
 
@@ -247,10 +303,31 @@ npx#3fa2b1c0  e\u{fffd}[2J\u{fffd}cho       2     4ms    8ms      8ms       2   
     #[test]
     fn json_holds_no_sign_that_turns_text_around() {
         let row = entry("/a", "e\u{202e}\u{9b}cho", &[4], true);
-        let text = json(&[&row]);
+        let text = json(&[&row], &[]);
         assert!(!text.replace('\n', "").chars().any(is_unprintable), "{text}");
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read[0]["tool"], "e\u{202e}\u{9b}cho");
+    }
+
+    #[test]
+    fn a_line_says_what_is_known_of_a_client() {
+        let row = |client: &str, habits| ClientRow {
+            route: "/a".to_owned(),
+            client: client.to_owned(),
+            habits,
+            seen: 1000,
+        };
+        let clock = ClientHabits { clock: Some(5000), ..ClientHabits::default() };
+        let open = ClientHabits { left_open: 2, told_in_vain: 2, ..ClientHabits::default() };
+        let rows = [row("one", clock), row("two", ClientHabits::default()), row("three", open)];
+        let rows: Vec<&ClientRow> = rows.iter().collect();
+        let expected = "\
+ROUTE  CLIENT  GIVES UP AFTER  CANCELS  CALLS AGAIN    SEEN
+/a     one               5.0s      yes          yes  5m ago
+/a     three                -       no           no  5m ago
+";
+        assert_eq!(client_table(&rows, 1300), expected);
+        assert_eq!(client_table(&rows[1..2], 1300), "");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The learned durations of tools, kept in a small file that every process of the user shares.
+//! The learned durations of tools, and beside them the habits of clients, kept in a small file that every process of the user shares.
 //!
 //! No call waits for the file. A thread adds ended calls to the file a moment later, and reads the
 //! file at the start. Without a file, learned durations last as long as the process.
 
+mod clients;
 mod file;
 mod place;
 mod store;
@@ -14,8 +15,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use writer::DurationWriter;
 
+use crate::progress::client_habits::LearnedClients;
 use crate::progress::durations::LearnedDurations;
 
+pub use clients::ClientRow;
 pub use place::{
     label_of_address, label_of_command, label_of_route, path_in_label, state_dir, state_dir_warning,
 };
@@ -55,9 +58,14 @@ impl DurationStore {
     pub fn of(&self, route: &str, wanted: bool) -> Arc<LearnedDurations> {
         let Some(writer) = &self.writer else { return Arc::default() };
         let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
-        let route = Arc::clone(&name);
-        let learned =
-            LearnedDurations::with_listener(move |tool, ended| to.note(&route, tool, ended));
+        let (route, on) = (Arc::clone(&name), Arc::clone(&name));
+        let habits_to = Arc::clone(writer);
+        let clients = LearnedClients::with_listener(move |client, habit| {
+            habits_to.note_habit(&on, client, habit);
+        });
+        let learned = LearnedDurations::with_listener(clients, move |tool, ended| {
+            to.note(&route, tool, ended);
+        });
         let learned = Arc::new(learned);
         if wanted {
             writer.load(name, &learned);

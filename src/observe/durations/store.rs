@@ -87,7 +87,7 @@ pub enum StoreError {
 }
 
 /// A fault of an open file.
-enum FileFault {
+pub(super) enum FileFault {
     Busy,
     Newer,
     /// The file is not a state file, or is damaged.
@@ -250,7 +250,7 @@ impl Store {
 
     /// Works on the open file; `None` if there is no file and none is to be created. A bad file is
     /// set aside, and the work is tried once more.
-    fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         missing: MissingFile,
         work: impl Fn(&Database) -> Result<T, FileFault>,
@@ -317,7 +317,7 @@ fn with_database<T>(
 }
 
 /// Whether the file has data; the data must have been written by Milepost.
-fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
+pub(super) fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
     let mut names = from.list_tables()?.map(|table| table.name().to_owned());
     let version = match from.open_table(META) {
         Ok(meta) => meta.get("version")?.map(|version| version.value()),
@@ -329,7 +329,7 @@ fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
 }
 
 /// Marks an empty file as Milepost's.
-fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
+pub(super) fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     let is_empty = to.list_tables()?.next().is_none();
     let mut meta = to.open_table(META)?;
     let version = meta.get("version")?.map(|version| version.value());

@@ -1,5 +1,6 @@
 //! The thread that reads and writes the file, and the queue of durations for this thread.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -7,12 +8,17 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
+use super::clients::PendingHabits;
 use super::place::path_in_label;
 use super::store::{PendingSamples, Store, StoreError, ToolRow};
+use crate::progress::client_habits::Habit;
 use crate::progress::durations::{LearnedDurations, SampleOutcome};
 
 /// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
+
+/// Events of clients that wait to be written. Further events are kept in memory only.
+const EVENTS_MAX: usize = 1024;
 
 // The calls of a busy server are written together: a write for each of them would keep the disk awake.
 /// The shortest pause between two writes of the state file.
@@ -28,14 +34,46 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Routes whose stored durations are to be loaded.
 type Loads = Vec<(Arc<str>, Weak<LearnedDurations>)>;
 
+/// What the thread reads and writes.
+#[derive(Default)]
+struct FileWork {
+    loads: Loads,
+    added: PendingSamples,
+    habits: PendingHabits,
+    /// Calls in `added`, and events in `habits`.
+    calls: u32,
+}
+
+impl FileWork {
+    fn is_empty(&self) -> bool {
+        self.loads.is_empty() && self.added.is_empty() && self.habits.is_empty()
+    }
+
+    /// Does what can be done. Work that is done is taken out.
+    fn do_with(&mut self, store: &mut Store) -> Result<(), StoreError> {
+        // Loads go first: what a client sees needs them, and they are also read when the file is then written.
+        load(store, &self.loads)?;
+        self.loads.clear();
+        if !self.added.is_empty() {
+            store.add(&self.added, super::now())?;
+            self.added.clear();
+        }
+        if !self.habits.is_empty() {
+            store.add_habits(&self.habits, super::now())?;
+            self.habits.clear();
+        }
+        Ok(())
+    }
+}
+
 /// The waiting work of the thread.
 #[derive(Default)]
 struct WriteQueue {
-    loads: Loads,
-    added: PendingSamples,
-    /// Tools in `added`, and their calls.
+    work: FileWork,
+    /// Tools in `work.added`.
     tools: usize,
-    calls: u32,
+    /// Events in `work.habits`.
+    events: usize,
     /// The thread has nothing to do and is to be woken.
     idle: bool,
     closing: bool,
@@ -72,13 +110,13 @@ impl DurationWriter {
             return;
         }
         let full = queue.tools >= WAITING_MAX;
-        if !queue.added.contains_key(route) {
+        if !queue.work.added.contains_key(route) {
             if full {
                 return;
             }
-            queue.added.insert(Arc::clone(route), Default::default());
+            queue.work.added.insert(Arc::clone(route), Default::default());
         }
-        let Some(tools) = queue.added.get_mut(route) else { return };
+        let Some(tools) = queue.work.added.get_mut(route) else { return };
         match tools.get_mut(tool) {
             Some(durations) => durations.note(ended),
             None if full => return,
@@ -87,14 +125,27 @@ impl DurationWriter {
                 queue.tools += 1;
             }
         }
-        queue.calls = queue.calls.saturating_add(1);
+        queue.work.calls = queue.work.calls.saturating_add(1);
+        self.wake(&mut queue);
+    }
+
+    /// A client has taught something.
+    pub(super) fn note_habit(&self, route: &Arc<str>, client: &str, habit: Habit) {
+        let mut queue = self.lock();
+        if queue.over || queue.events >= EVENTS_MAX {
+            return;
+        }
+        let clients = queue.work.habits.entry(Arc::clone(route)).or_default();
+        clients.entry(client.into()).or_default().push(habit);
+        queue.events += 1;
+        queue.work.calls = queue.work.calls.saturating_add(1);
         self.wake(&mut queue);
     }
 
     /// Requests that the stored durations of a route are added to `learned`.
     pub(super) fn load(&self, route: Arc<str>, learned: &Arc<LearnedDurations>) {
         let mut queue = self.lock();
-        queue.loads.push((route, Arc::downgrade(learned)));
+        queue.work.loads.push((route, Arc::downgrade(learned)));
         self.wake(&mut queue);
     }
 
@@ -120,23 +171,17 @@ impl DurationWriter {
     fn run(&self, mut store: Store) {
         let mut warned = false;
         loop {
-            let (mut loads, added, calls) = self.next();
-            if loads.is_empty() && added.is_empty() {
+            let mut work = self.next();
+            if work.is_empty() {
                 return;
             }
-            // Loads go first: what a client sees needs them, and they are also read when the file is then written.
-            let loaded = load(&mut store, &loads).map(|()| loads.clear());
-            let done = match loaded {
-                Ok(()) if !added.is_empty() => store.add(&added, super::now()),
-                loaded => loaded,
-            };
-            match done {
-                Ok(()) => self.pause((APART_FOR_EACH * calls).clamp(APART, APART_MAX)),
+            match work.do_with(&mut store) {
+                Ok(()) => self.pause((APART_FOR_EACH * work.calls).clamp(APART, APART_MAX)),
                 Err(error @ StoreError::Busy { .. }) => {
                     if !mem::replace(&mut warned, true) {
                         warn!(%error, "what is known of durations waits");
                     }
-                    if self.put_back(loads, added) {
+                    if self.put_back(work) {
                         return;
                     }
                     self.pause(AGAIN);
@@ -153,32 +198,36 @@ impl DurationWriter {
     }
 
     /// Waits for work and returns it; nothing at the end.
-    fn next(&self) -> (Loads, PendingSamples, u32) {
+    fn next(&self) -> FileWork {
         let mut queue = self.lock();
         queue.idle = true;
-        let nothing = |queue: &mut WriteQueue| {
-            queue.loads.is_empty() && queue.added.is_empty() && !queue.closing
-        };
+        let nothing = |queue: &mut WriteQueue| queue.work.is_empty() && !queue.closing;
         let woken = self.changed.wait_while(queue, nothing);
         let mut queue = woken.unwrap_or_else(PoisonError::into_inner);
         queue.idle = false;
-        queue.tools = 0;
-        let calls = mem::take(&mut queue.calls);
-        (mem::take(&mut queue.loads), mem::take(&mut queue.added), calls)
+        (queue.tools, queue.events) = (0, 0);
+        mem::take(&mut queue.work)
     }
 
     /// Puts failed work back, before newer work. Returns whether the end has come.
-    fn put_back(&self, loads: Loads, added: PendingSamples) -> bool {
+    fn put_back(&self, work: FileWork) -> bool {
         let mut queue = self.lock();
         // Before newer work: the durations of a tool are kept oldest first.
-        queue.loads.splice(..0, loads);
-        for (route, tools) in added {
+        queue.work.loads.splice(..0, work.loads);
+        for (route, tools) in work.added {
             for (tool, older) in tools {
-                let known = queue.added.entry(Arc::clone(&route)).or_default();
+                let known = queue.work.added.entry(Arc::clone(&route)).or_default();
                 known.entry(tool).or_default().precede(&older);
             }
         }
-        queue.tools = queue.added.values().map(std::collections::BTreeMap::len).sum();
+        for (route, clients) in work.habits {
+            for (client, older) in clients {
+                let known = queue.work.habits.entry(Arc::clone(&route)).or_default();
+                known.entry(client).or_default().splice(..0, older);
+            }
+        }
+        queue.tools = queue.work.added.values().map(BTreeMap::len).sum();
+        queue.events = queue.work.habits.values().flat_map(BTreeMap::values).map(Vec::len).sum();
         queue.closing
     }
 
@@ -204,7 +253,7 @@ impl Drop for NotifyEnd<'_> {
         let mut queue = self.writer.lock();
         queue.over = true;
         // What waits is dropped: without the thread it would stay until the process ends.
-        (queue.added, queue.loads) = Default::default();
+        queue.work = FileWork::default();
         self.writer.ended.notify_all();
     }
 }
@@ -214,6 +263,7 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
         return Ok(());
     }
     let entries = store.read()?;
+    let clients = store.read_clients()?;
     for (route, learned) in loads {
         // A route that is gone in the meantime needs no durations: the queue does not keep it alive.
         let Some(learned) = learned.upgrade() else { continue };
@@ -225,6 +275,9 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
         });
         for entry in own.iter().copied().chain(earlier) {
             learned.remember(&entry.tool, &entry.durations);
+        }
+        for row in clients.iter().filter(|row| *row.route == **route) {
+            learned.clients.remember(&row.client, &row.habits);
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
-use tracing::{Level, Metadata, info, warn};
+use tracing::{Level, Metadata, field, info, warn};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -398,12 +398,16 @@ impl Connection {
 
     /// Something happens to the work of a call that its client gave up.
     fn note_late(&self, news: &LateNews) {
+        if news.is_repeated {
+            return;
+        }
         info!(
             route = self.counts.as_deref().map(RouteCounts::route),
             event = news.event.name(),
             tool = &*news.tool,
             age = %humantime::format_duration(Duration::from_secs(news.age.as_secs())),
             calls = news.attempts,
+            clock = news.clock.map(|clock| field::display(humantime::format_duration(clock))),
             "late answer"
         );
     }

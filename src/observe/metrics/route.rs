@@ -85,7 +85,7 @@ pub struct RouteCounts {
     repairs: Each<17>,
     withheld: Each<20>,
     refused: Each<3>,
-    late_calls: Each<8>,
+    late_calls: Each<9>,
     tasks: Each<7>,
     progress_received: Counter,
     text_lines: Counter,

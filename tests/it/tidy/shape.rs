@@ -43,7 +43,7 @@ const FOREIGN_FIELDS_MAX: usize = 53;
 const LEDGER_MAX: usize = 15;
 
 /// The parts of `progress`, from the lowest to the highest.
-const PARTS: [&str; 25] = [
+const PARTS: [&str; 26] = [
     "verdict",
     "log_request",
     "ids",
@@ -56,6 +56,7 @@ const PARTS: [&str; 25] = [
     "kind_counts",
     "extract",
     "event",
+    "client_habits",
     "durations",
     "one_line",
     "dialect",

@@ -6,7 +6,9 @@
 
 use super::format::{DialectNames, List, NoRepair, Object, PatternList, Switch};
 use super::setting::Flag;
-use super::text::{AnyScale, AnyTime, ArgumentPointer, ByteSize, OneOf, Period, TimeOrOff};
+use super::text::{
+    AnyScale, AnyTime, ArgumentPointer, ByteSize, OneOf, Period, RepeatedTime, TimeOrOff,
+};
 use super::values::OFF;
 use crate::progress::extract::Extract;
 use crate::progress::policy::ask::TokenType;
@@ -207,8 +209,9 @@ settings! { #[cfg(feature = "schema")] CallPolicy, Self::default();
     "late.destructive" Switch => late.destructive { flag: Some(Flag::switch(SILENCE)) }
     /// The age of an open call from which the same call of the same client counts as its repetition, for clients
     /// that give calls up without a cancellation (Codex, version 1 of the Python SDK). The first call then gets
-    /// no answer.
-    "late.repeated_after" TimeOrOff => late.repeated_after {
+    /// no answer. With "auto" only the calls of clients that were seen to leave calls open and to repeat them count: from
+    /// the age at which the client gives calls up, or from 5 s where that age is not known.
+    "late.repeated_after" RepeatedTime => late.repeated_after {
         flag: Some(Flag::new(SILENCE, "TIME").help(
             "Let the same call join an open call that is this old: its client has given it up without a word"
         ))
@@ -222,7 +225,7 @@ settings! { #[cfg(feature = "schema")] CallPolicy, Self::default();
         ))
     }
     /// The age of a call at which `late.tell` answers: a little less than the limit of the client. With the default,
-    /// clients with another known limit than a minute are answered shortly before that limit.
+    /// clients whose limit was learned, or is known and not a minute, are answered shortly before that limit.
     "late.before" Period => late.before { flag: Some(Flag::new(SILENCE, "TIME")) }
     /// Clients of 2025-11-25 may run calls of tools as tasks, where the server has no tasks. Not over HTTP+SSE on both
     /// sides.

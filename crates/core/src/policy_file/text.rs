@@ -9,12 +9,13 @@ use schemars::{Schema, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use super::values::{
-    ANSWER_REPAIRS, OFF, Word, byte_size, byte_size_text, exact_time, level_or_off, nearest,
-    positive_time, scale, time, time_or_off, word,
+    ANSWER_REPAIRS, AUTO, OFF, Word, byte_size, byte_size_text, exact_time, level_or_off, nearest,
+    positive_time, repeated_after, scale, time, time_or_off, word,
 };
 use crate::progress::Scale;
 use crate::progress::dialect::Pointer;
 use crate::progress::policy::ask::LogLevel;
+use crate::progress::policy::late::RepeatedAfter;
 
 /// A way of spelling a value.
 pub trait Spelling: 'static {
@@ -192,6 +193,26 @@ spellings! { #[cfg(feature = "schema")]
             "type": "string",
             "pattern": format!("{TIME}|^{OFF}$"),
             "examples": ["15s", OFF],
+        }
+    }
+
+    /// A time, `auto` or `off`.
+    pub RepeatedTime: RepeatedAfter, "a time such as \"15s\", \"auto\" or \"off\"" {
+        read: repeated_after,
+        spell: |after: &RepeatedAfter| match after {
+            RepeatedAfter::Off => OFF.to_owned(),
+            RepeatedAfter::Auto => AUTO.to_owned(),
+            RepeatedAfter::Age(age) => time_text(age),
+        },
+        word: |after: &RepeatedAfter| match after {
+            RepeatedAfter::Off => OFF.to_owned(),
+            RepeatedAfter::Auto => AUTO.to_owned(),
+            RepeatedAfter::Age(age) => exact_time(*age),
+        },
+        schema: {
+            "type": "string",
+            "pattern": format!("{TIME}|^({AUTO}|{OFF})$"),
+            "examples": ["15s", AUTO, OFF],
         }
     }
 

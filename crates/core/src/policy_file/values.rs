@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::progress::dialect::{self, Count, Dialect, TextSource};
 use crate::progress::policy::ask;
 use crate::progress::policy::ask::{JsonObject, LogLevel, TokenType};
+use crate::progress::policy::late::RepeatedAfter;
 use crate::progress::policy::tasks::TaskOffer;
 use crate::progress::{
     Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs, ValueFrom,
@@ -171,6 +172,9 @@ pub fn positive_time(text: &str) -> Result<Duration, String> {
 /// The word for a time that never comes.
 pub const OFF: &str = "off";
 
+/// The word for a value that Milepost finds itself.
+pub const AUTO: &str = "auto";
+
 /// The units of sizes, the largest first.
 const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
@@ -199,6 +203,19 @@ pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
             Err(format!("{text:?} is not a time; did you mean {OFF:?}?"))
         }
         text => positive_time(text).map(Some),
+    }
+}
+
+/// A time, `auto` or `off`.
+pub fn repeated_after(text: &str) -> Result<RepeatedAfter, String> {
+    match text {
+        OFF => Ok(RepeatedAfter::Off),
+        AUTO => Ok(RepeatedAfter::Auto),
+        "0" => Err(format!("more than 0 is expected, or {OFF:?}")),
+        text => match nearest(text, [OFF, AUTO]) {
+            Some(near) => Err(format!("{text:?} is not a time; did you mean {near:?}?")),
+            None => positive_time(text).map(RepeatedAfter::Age),
+        },
     }
 }
 

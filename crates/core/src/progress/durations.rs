@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::progress::client_habits::LearnedClients;
 use crate::progress::event::summary::{Outcome, Summary};
 
 /// Calls of a tool that are remembered. More would only make a tool that has changed look like its
@@ -195,6 +196,8 @@ type SampleListener = Box<dyn Fn(&str, SampleOutcome) + Send + Sync>;
 /// The durations learned for the tools of one route. All filters of the route share them.
 #[derive(Default)]
 pub struct LearnedDurations {
+    /// The habits of the route's clients, which are kept beside the durations.
+    pub clients: LearnedClients,
     tools: Mutex<Tools>,
     listener: Option<SampleListener>,
 }
@@ -216,8 +219,11 @@ struct Tool {
 impl LearnedDurations {
     /// Begins without durations, and reports each call to `listener`. The listener is called while
     /// messages pass, and must not wait.
-    pub fn with_listener(listener: impl Fn(&str, SampleOutcome) + Send + Sync + 'static) -> Self {
-        Self { tools: Mutex::default(), listener: Some(Box::new(listener)) }
+    pub fn with_listener(
+        clients: LearnedClients,
+        listener: impl Fn(&str, SampleOutcome) + Send + Sync + 'static,
+    ) -> Self {
+        Self { clients, tools: Mutex::default(), listener: Some(Box::new(listener)) }
     }
 
     /// Learns from a call that has ended.

@@ -159,6 +159,7 @@ impl Filter {
         for call in gate.calls.open.on_stream(id).to_vec() {
             // A closed stream does not show whether the client's clock ran out or a person
             // cancelled. Where late answers are on, the work goes on in both cases.
+            detached.note_given_up(gate, now, call);
             if detached.keep_late(gate, now, call, LateEvent::Kept) {
                 continue;
             }

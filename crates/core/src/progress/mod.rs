@@ -26,6 +26,7 @@
 //! that a test of half a minute takes no time and cannot flake.
 
 mod arrived_message;
+pub mod client_habits;
 pub mod clients;
 mod correlate;
 mod detached;

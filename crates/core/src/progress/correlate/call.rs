@@ -289,8 +289,9 @@ pub(crate) struct Call {
     pub(crate) cancellation: Option<Arc<OperatorCancel>>,
     /// The work that the call asks for, where the work may go on without its client (`late`).
     pub(crate) signature: Option<Box<Signature>>,
-    /// The call has joined the work of an earlier call: the server knows that call's id.
-    pub(crate) is_joined: bool,
+    /// The time at which the client sent the call, if the call has joined the work of an earlier call: the server
+    /// knows that call's id.
+    pub(crate) joined: Option<Instant>,
     /// Calls so far that asked for this work, this call among them.
     pub(crate) attempts: u32,
 }
@@ -383,6 +384,11 @@ impl Call {
     pub(crate) fn age_at(&self, at: Instant) -> Duration {
         let stood = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.stood_at(at));
         at.saturating_duration_since(self.opened).saturating_sub(stood)
+    }
+
+    /// The time for which the client has waited for the answer to this request.
+    pub(crate) fn waited_at(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.joined.unwrap_or(self.opened))
     }
 
     /// The time since which the client has been asked something, if it has not answered.

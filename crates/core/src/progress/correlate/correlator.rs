@@ -162,7 +162,7 @@ impl Correlator {
             error_code: None,
             cancellation: None,
             signature: draft.signature,
-            is_joined: false,
+            joined: None,
             attempts: 1,
         })?;
         if let Some(copy) = copy {

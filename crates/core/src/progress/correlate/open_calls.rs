@@ -309,7 +309,7 @@ impl OpenCalls {
     /// Notes that a call has joined the work of an earlier call, which began at `began`.
     pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
         if let Some(call) = self.get_mut(id) {
-            (call.is_joined, call.opened, call.attempts) = (true, began, attempts);
+            (call.joined, call.opened, call.attempts) = (Some(call.opened), began, attempts);
         }
     }
 

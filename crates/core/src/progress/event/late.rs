@@ -17,6 +17,10 @@ pub struct LateNews {
     pub attempts: u32,
     /// The call that the event is about, if a call is open.
     pub call: Option<CallId>,
+    /// The age at which the client gives calls up, if that was learned.
+    pub clock: Option<Duration>,
+    /// The connection has had such an event before, and one line in the log is enough.
+    pub is_repeated: bool,
 }
 
 /// The kinds of events of late answers.
@@ -38,11 +42,13 @@ pub enum LateEvent {
     MovedOn,
     /// The answer was dropped: there was no room for the answer, or the server ended.
     Dropped,
+    /// The client was not told that the work goes on, because it has not come back before.
+    NotTold,
 }
 
 impl LateEvent {
     /// Every event, in the order of the enum.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kept,
         Self::Told,
         Self::Joined,
@@ -51,6 +57,7 @@ impl LateEvent {
         Self::Expired,
         Self::MovedOn,
         Self::Dropped,
+        Self::NotTold,
     ];
 
     /// The name in logs and metrics.
@@ -64,6 +71,7 @@ impl LateEvent {
             Self::Expired => "expired",
             Self::MovedOn => "moved-on",
             Self::Dropped => "dropped",
+            Self::NotTold => "not-told",
         }
     }
 }

@@ -263,10 +263,11 @@ impl Intake {
         {
             return Payload::default();
         }
-        if is_by_clock(&params)
-            && self.detached.keep_late(&mut self.gate, now, call, LateEvent::Kept)
-        {
-            return Payload::default();
+        if is_by_clock(&params) {
+            self.detached.note_given_up(&self.gate, now, call);
+            if self.detached.keep_late(&mut self.gate, now, call, LateEvent::Kept) {
+                return Payload::default();
+            }
         }
         let is_renamed = self.gate.calls.open.get(call).is_some_and(|call| call.id.translated);
         let remaps = self.gate.calls.streams.topology.has_strangers() || is_renamed;

@@ -15,8 +15,8 @@ pub struct Late {
     pub bytes: usize,
     /// Members of the arguments that may differ between two calls for the same work, as JSON Pointers (RFC 6901).
     pub ignore: Vec<String>,
-    /// The age of an open call from which the same call counts as its repetition; `None`: only after a cancellation.
-    pub repeated_after: Option<Duration>,
+    /// The age of an open call from which the same call counts as its repetition without a cancellation.
+    pub repeated_after: RepeatedAfter,
     /// Whether a call is answered with words before its client gives the call up.
     pub tell: bool,
     /// The age of a call at which `tell` answers.
@@ -25,11 +25,22 @@ pub struct Late {
     pub destructive: bool,
 }
 
+/// The age of an open call from which the same call counts as its repetition (`late.repeated_after`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepeatedAfter {
+    /// Only a call that its client has cancelled is repeated.
+    Off,
+    /// The clock of a client that was seen to leave calls open and to repeat them; for other clients as `Off`.
+    Auto,
+    /// This age, for every client.
+    Age(Duration),
+}
+
 /// The age of a call at which `tell` answers, unless the settings or the client's known limit say otherwise.
 const BEFORE: Duration = Duration::from_secs(55);
 
 impl Late {
-    /// Whether `before` is the default, so that the known limit of the client counts.
+    /// Whether `before` is the default, so that the learned clock or the known limit of the client counts.
     pub(crate) fn before_is_default(&self) -> bool {
         self.before == BEFORE
     }
@@ -43,7 +54,7 @@ impl Default for Late {
             finished: Duration::from_secs(2 * 60),
             bytes: 64 << 20,
             ignore: Vec::new(),
-            repeated_after: None,
+            repeated_after: RepeatedAfter::Auto,
             tell: false,
             before: BEFORE,
             destructive: false,

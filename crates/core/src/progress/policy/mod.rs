@@ -428,10 +428,10 @@ impl Policy {
         policy
     }
 
-    /// Whether heartbeats depend on the durations of earlier calls: for estimates, and for the seconds that the
-    /// heartbeats of silent tools count where they have no words.
+    /// Whether anything depends on what was learned of earlier calls: estimates, the seconds that the heartbeats of
+    /// silent tools count where they have no words, and the clocks of clients (`late`).
     pub fn needs_durations(&self) -> bool {
-        !self.words_in_2024 || self.everywhere().any(|policy| policy.estimate)
+        !self.words_in_2024 || self.has_late() || self.everywhere().any(|policy| policy.estimate)
     }
 
     /// The settings of a tool.

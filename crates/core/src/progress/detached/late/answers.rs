@@ -21,6 +21,7 @@ impl LateCalls {
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         self.forget_given(who);
         for work in self.works.take_if(|work| work.details.principal == who) {
+            self.note_told_in_vain(gate, &work);
             give_up(gate, now, &work, LateEvent::MovedOn);
         }
     }
@@ -28,6 +29,7 @@ impl LateCalls {
     /// Gives up the calls whose time is over.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         for call in self.take_over(now) {
+            self.note_told_in_vain(gate, &call);
             give_up(gate, now, &call, LateEvent::Expired);
         }
     }

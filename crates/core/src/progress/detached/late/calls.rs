@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::progress::client_habits::ClientHabits;
 use crate::progress::correlate::signature::Signature;
+use crate::progress::detached::late::habits::HabitKey;
 use crate::progress::detached::late::held::HeldCalls;
 use crate::progress::detached::store::{KeptBytes, Work, WorkStore};
 use crate::progress::event::late::{LateEvent, LateNews};
@@ -35,6 +37,10 @@ pub(crate) struct LateCall {
     pub(crate) policy: Arc<Policy>,
     /// Calls so far that asked for this work.
     pub(crate) attempts: u32,
+    /// The name by which the habits of the client are remembered.
+    pub(crate) client: HabitKey,
+    /// The client was told to call again, and has not done so yet.
+    pub(crate) is_told: bool,
 }
 
 /// A call whose client gave it up, and whose work goes on.
@@ -65,7 +71,15 @@ impl LateWork {
     pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
         let LateCall { signature, attempts, .. } = &self.details;
         let (tool, attempts) = (signature.tool.clone(), *attempts);
-        LateNews { event, tool, age: self.age(now), attempts, call: None }
+        LateNews {
+            event,
+            tool,
+            age: self.age(now),
+            attempts,
+            call: None,
+            clock: None,
+            is_repeated: false,
+        }
     }
 }
 
@@ -92,6 +106,10 @@ pub(crate) struct LateCalls {
     early_answers: BTreeSet<(Instant, CallId)>,
     /// Calls that wait for the cancellation of an older call for the same work.
     pub(crate) held: HeldCalls,
+    /// The habits of clients without a name.
+    pub(super) nameless: ClientHabits,
+    /// A client of this connection was not told to call again.
+    pub(super) has_not_told: bool,
 }
 
 impl LateCalls {

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::progress::client_habits::Habit;
 use crate::progress::detached::kept_room::KeptRoom;
 use crate::progress::detached::late::calls::{GivenCall, LateCall, LateCalls};
+use crate::progress::detached::late::habits::{HabitKey, millis};
 use crate::progress::detached::store::Work;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
@@ -35,6 +37,8 @@ impl LateCalls {
         }
         let late = self.late_of(gate, call.settings(), call.tool.as_deref());
         let Some(late) = late else { return };
+        let client = HabitKey::of(gate, call);
+        self.note_habit(gate, &client, Habit::Lived(millis(call.waited_at(now))));
         let is_young = now < call.opened + CLOCK_MIN;
         let bytes = message.raw().len();
         let has_room = self.bytes() + bytes <= late.bytes;
@@ -42,7 +46,7 @@ impl LateCalls {
         let Some(call) = gate.calls.open.get(id) else { return };
         let Some(signature) = &call.signature else { return };
         let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
-        let is_joined = call.is_joined;
+        let is_joined = call.joined.is_some();
         // A joined call is remembered even without its answer: the server has never seen its id,
         // and must not see its cancellation.
         if answer.is_none() && !is_joined {
@@ -55,6 +59,8 @@ impl LateCalls {
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
             attempts: call.attempts,
+            client,
+            is_told: false,
         };
         let until = now + CROSSING_MAX;
         let work = Work::new(call.id.server.clone(), call.opened, until, details);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::progress::client_habits::Habit;
 use crate::progress::correlate::call::Call;
 use crate::progress::correlate::draft::CallDraft;
 use crate::progress::correlate::signature::Signature;
@@ -13,6 +14,7 @@ use crate::progress::correlate::tombstones::Tombstone;
 use crate::progress::detached::DetachedWork;
 use crate::progress::detached::late::answers::note;
 use crate::progress::detached::late::calls::{GivenCall, LateCall, LateWork};
+use crate::progress::detached::late::habits::HabitKey;
 use crate::progress::detached::late::held::{HeldCall, ReleasedRequest};
 use crate::progress::detached::store::Work;
 use crate::progress::durations::Expected;
@@ -76,12 +78,16 @@ impl DetachedWork {
             None => {
                 let in_batch = self.in_batch;
                 let late = self.late.as_mut().filter(|_| !in_batch);
-                let draft = match late {
-                    Some(late) => {
-                        late.held.hold_repeated(gate, now, stream, message, tool, draft)?
-                    }
-                    None => draft,
-                };
+                if let Some(late) = late
+                    && late.held.has_room(message)
+                    && draft
+                        .signature
+                        .as_deref()
+                        .is_some_and(|what| late.repeats(gate, now, who, what))
+                {
+                    late.held.hold(now, stream, message, (tool, draft));
+                    return None;
+                }
                 if let Some(late) = &mut self.late {
                     late.move_on(gate, now, who);
                 }
@@ -99,11 +105,11 @@ impl DetachedWork {
         who: Principal,
         signature: &Signature,
     ) {
+        let Some(late) = &self.late else { return };
         let is_meant = |call: &Call| {
-            let limit = call.settings().late.repeated_after;
-            limit.is_some_and(|limit| now >= call.opened + limit)
-                && call.signature.as_deref() == Some(signature)
+            call.signature.as_deref() == Some(signature)
                 && gate.calls.streams.late_principal(call.stream) == who
+                && late.repeated_after(gate, call).is_some_and(|limit| now >= call.opened + limit)
         };
         let open = gate.calls.open.iter().find(|(_, call)| is_meant(call));
         if let Some(id) = open.map(|(id, _)| id) {
@@ -146,6 +152,10 @@ impl DetachedWork {
             gate.calls.open.pair(id, upstream);
         }
         own.plan(gate, now, id);
+        // This client has found the work, whether or not another one was told of it.
+        if let Some(call) = gate.calls.open.get(id) {
+            own.note_habit(gate, &HabitKey::of(gate, call), Habit::CameBack);
+        }
         let event = if late.is_running() { LateEvent::Joined } else { LateEvent::Fetched };
         let mut news = late.news(event, now);
         (news.attempts, news.call) = (news.attempts + 1, Some(id));
@@ -163,6 +173,13 @@ impl DetachedWork {
             verdicts: SmallVec::new(),
         };
         gate.calls.enqueue_own(stream, item);
+    }
+
+    /// Learns from a call that its client gives up by its clock.
+    pub(crate) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
+        if let Some(late) = &mut self.late {
+            late.note_given_up(gate, now, id);
+        }
     }
 
     /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
@@ -188,10 +205,13 @@ impl DetachedWork {
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
             attempts: call.attempts,
+            client: HabitKey::of(gate, call),
+            is_told: event == LateEvent::Told,
         };
+        let clock = own.habits(gate, &details.client).gives_up_after();
         let kept = Work::new(call.id.server.clone(), call.opened, now + late.keep, details);
         let mut news = kept.news(event, now);
-        news.call = Some(id);
+        (news.call, news.clock) = (Some(id), clock);
         gate.calls.events.push_back(FilterEvent::Late(Box::new(news)));
         let outcome = if event == LateEvent::Told { Outcome::Interim } else { Outcome::Cancelled };
         gate.end_call(now, id, Tombstone::Cancelled, outcome);
@@ -239,12 +259,22 @@ impl DetachedWork {
             late.expire(gate, now);
         }
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_due(now)) {
+            if let Some(late) = &mut self.late
+                && let Some(what) = held.draft.signature.as_deref()
+            {
+                let who = gate.calls.streams.late_principal(held.stream);
+                late.note_left_open(gate, who, what);
+            }
             self.release(gate, now, held);
         }
     }
 
-    /// Sends every held call to the server, because the client sends nothing more.
+    /// Sends every held call to the server, because the client sends nothing more. A client that was told to call again
+    /// has not done so on this connection.
     pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
+        if let Some(late) = &mut self.late {
+            late.note_clients_left(gate);
+        }
         while let Some(held) = self.late.as_mut().and_then(|late| late.held.take_first()) {
             self.release(gate, now, held);
         }
@@ -297,6 +327,9 @@ impl DetachedWork {
             call.revision.or(gate.calls.handshake.revision) >= Some(Revision::V2026_07_28);
         let words = status_text(age, usual, call.figure_words());
         let (stream, client_id) = (call.stream, call.id.client.clone());
+        if !self.late.as_mut().is_some_and(|late| late.may_tell(gate, now, id)) {
+            return;
+        }
         // Before the call ends, because the guard is read from the call.
         let guards = smallvec![gate.calls.open.guard_of(id, &gate.calls.streams)];
         if !self.keep_late(gate, now, id, LateEvent::Told) {

@@ -15,6 +15,7 @@
 pub(crate) mod answers;
 pub(crate) mod calls;
 mod given;
+pub(crate) mod habits;
 pub(crate) mod held;
 mod hold;
 pub(crate) mod join;

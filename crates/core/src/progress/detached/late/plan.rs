@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::progress::clients;
 use crate::progress::detached::late::calls::LateCalls;
+use crate::progress::detached::late::habits::HabitKey;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::progress::policy::late::Late;
@@ -32,7 +33,8 @@ impl LateCalls {
         let Some(late) = self.late_of(gate, call.settings(), call.tool.as_deref()) else { return };
         if late.tell && call.signature.is_some() && !call.shadow {
             let client = call.client.as_deref().or(gate.calls.handshake.client.as_deref());
-            let known = || client.and_then(clients::told_at);
+            let learned = || self.habits(gate, &HabitKey::of(gate, call)).told_at();
+            let known = || learned().or_else(|| client.and_then(clients::told_at));
             let known = late.before_is_default().then(known).flatten();
             let at = now + known.unwrap_or(late.before);
             self.plan_words(at, id);

@@ -1,0 +1,203 @@
+//! The habits of clients in the file of the durations, in a table of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
+use serde::{Deserialize, Serialize};
+
+use super::store::{FileFault, Store, StoreError, claim, is_claimed};
+use crate::progress::client_habits::{ClientHabits, Habit};
+
+/// Clients of all routes in the state file. Beyond the limit the client unused for longest is removed.
+const STORED_CLIENTS_MAX: u64 = 500;
+
+const CLIENTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("clients");
+
+/// The stored habits of one client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientRow {
+    /// The path of the route, or the label that a conversation without a route has instead.
+    pub route: String,
+    /// The client as it calls itself.
+    pub client: String,
+    /// What was learned of the client.
+    pub habits: ClientHabits,
+    /// The time at which something was learned last, in seconds since 1970.
+    pub seen: u64,
+}
+
+/// Events that are to be added, by route and client, oldest first.
+pub(super) type PendingHabits = BTreeMap<Arc<str>, BTreeMap<Box<str>, Vec<Habit>>>;
+
+/// The habits of one client, as they are written.
+#[derive(Serialize, Deserialize)]
+struct StoredClient {
+    clock: Option<u32>,
+    ages: [u32; 4],
+    outlived: u8,
+    told_in_vain: u8,
+    left_open: u8,
+    seen: u64,
+}
+
+impl StoredClient {
+    fn habits(&self) -> ClientHabits {
+        let Self { clock, ages, outlived, told_in_vain, left_open, .. } = *self;
+        ClientHabits { clock, ages, outlived, told_in_vain, left_open }
+    }
+
+    fn of(habits: &ClientHabits, seen: u64) -> Self {
+        let ClientHabits { clock, ages, outlived, told_in_vain, left_open } = *habits;
+        Self { clock, ages, outlived, told_in_vain, left_open, seen }
+    }
+}
+
+impl Store {
+    /// The habits of all clients, by route and client.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub fn read_clients(&mut self) -> Result<Vec<ClientRow>, StoreError> {
+        let rows = self.with(false, |database| {
+            let from = database.begin_read()?;
+            if !is_claimed(&from)? {
+                return Ok(Vec::new());
+            }
+            let clients = match from.open_table(CLIENTS) {
+                // The file is of an earlier version, or no client has taught anything yet.
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                opened => opened?,
+            };
+            let mut rows = Vec::new();
+            for entry in clients.iter()? {
+                let (key, value) = entry?;
+                let (route, client) = key.value();
+                // A client that cannot be read is left out: one bad row must not lose all others.
+                let Ok(kept) = serde_json::from_slice::<StoredClient>(value.value()) else {
+                    continue;
+                };
+                let (habits, seen) = (kept.habits(), kept.seen);
+                rows.push(ClientRow { route: route.into(), client: client.into(), habits, seen });
+            }
+            Ok(rows)
+        })?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    /// Adds events of clients, which happened `now`, in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Store::read`], and if the file cannot be created.
+    pub(super) fn add_habits(&mut self, added: &PendingHabits, now: u64) -> Result<(), StoreError> {
+        self.with(true, |database| {
+            let to = database.begin_write()?;
+            claim(&to)?;
+            {
+                let mut stored = to.open_table(CLIENTS)?;
+                for (route, clients) in added {
+                    for (client, events) in clients {
+                        let key = (&**route, &**client);
+                        let old = stored.get(key)?.and_then(|old| {
+                            serde_json::from_slice::<StoredClient>(old.value()).ok()
+                        });
+                        // The events, and not what this process knows: other processes learn from the same client.
+                        let mut habits = old.map(|old| old.habits()).unwrap_or_default();
+                        for event in events {
+                            habits.note(*event);
+                        }
+                        let text = serde_json::to_vec(&StoredClient::of(&habits, now));
+                        stored.insert(key, &text.unwrap_or_default()[..])?;
+                    }
+                }
+                while stored.len()? > STORED_CLIENTS_MAX {
+                    remove_oldest(&mut stored)?;
+                }
+            }
+            to.commit()?;
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Forgets the clients of a route, and returns their number.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be used.
+    pub fn forget_clients(&mut self, route: &str) -> Result<usize, StoreError> {
+        let gone = self.with(false, |database| {
+            let to = database.begin_write()?;
+            claim(&to)?;
+            let mut gone = 0;
+            to.open_table(CLIENTS)?.retain(|(on, _), _| {
+                gone += usize::from(on == route);
+                on != route
+            })?;
+            to.commit()?;
+            Ok(gone)
+        })?;
+        Ok(gone.unwrap_or_default())
+    }
+}
+
+fn remove_oldest(
+    stored: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
+) -> Result<(), FileFault> {
+    let mut oldest: Option<(u64, String, String)> = None;
+    for entry in stored.iter()? {
+        let (key, value) = entry?;
+        let seen =
+            serde_json::from_slice::<StoredClient>(value.value()).map_or(0, |kept| kept.seen);
+        if oldest.as_ref().is_none_or(|(least, ..)| seen < *least) {
+            let (route, client) = key.value();
+            oldest = Some((seen, route.to_owned(), client.to_owned()));
+        }
+    }
+    if let Some((_, route, client)) = oldest {
+        stored.remove((&*route, &*client))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn pending(client: &str, events: &[Habit]) -> PendingHabits {
+        let clients = BTreeMap::from([(client.into(), events.to_vec())]);
+        BTreeMap::from([(Arc::from("/a"), clients)])
+    }
+
+    #[test]
+    fn what_several_processes_learn_adds_up() {
+        let folder = TempDir::new().unwrap();
+        for seen in [7, 8] {
+            let mut store = Store::new(folder.path());
+            store.add_habits(&pending("mcp 0.1.0", &[Habit::GivenUp(5000)]), seen).unwrap();
+            store.add_habits(&pending("mcp 0.1.0", &[Habit::ToldInVain]), seen).unwrap();
+        }
+        let mut store = Store::new(folder.path());
+        let rows = store.read_clients().unwrap();
+        assert_eq!((rows.len(), rows[0].seen, rows[0].habits.clock), (1, 8, Some(5000)));
+        assert!(!rows[0].habits.is_told());
+        assert_eq!(store.read().unwrap(), []);
+        assert_eq!(store.forget_clients("/b").unwrap(), 0);
+        assert_eq!(store.forget_clients("/a").unwrap(), 1);
+        assert_eq!(store.read_clients().unwrap(), []);
+    }
+
+    #[test]
+    fn clients_are_bounded_and_the_oldest_goes() {
+        let folder = TempDir::new().unwrap();
+        let mut store = Store::new(folder.path());
+        let clients =
+            (0..STORED_CLIENTS_MAX).map(|n| (format!("c{n}").into(), vec![Habit::LeftOpen]));
+        store.add_habits(&BTreeMap::from([(Arc::from("/a"), clients.collect())]), 9).unwrap();
+        store.add_habits(&pending("c7", &[Habit::LeftOpen]), 1).unwrap();
+        store.add_habits(&pending("new", &[Habit::LeftOpen]), 10).unwrap();
+        let rows = store.read_clients().unwrap();
+        assert_eq!(rows.len() as u64, STORED_CLIENTS_MAX);
+        assert!(rows.iter().all(|row| row.client != "c7"));
+    }
+}
