@@ -59,7 +59,7 @@ impl Store {
     /// # Errors
     /// As [`Store::read`].
     pub fn read_clients(&mut self) -> Result<Vec<ClientRow>, StoreError> {
-        let rows = self.with(false, |database| {
+        let rows = self.with(MissingFile::Empty, |database| {
             let from = database.begin_read()?;
             if !is_claimed(&from)? {
                 return Ok(Vec::new());
@@ -90,7 +90,7 @@ impl Store {
     /// # Errors
     /// As [`Store::read`], and if the file cannot be created.
     pub(super) fn add_habits(&mut self, added: &PendingHabits, now: u64) -> Result<(), StoreError> {
-        self.with(true, |database| {
+        self.with(MissingFile::Create, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
             {
@@ -125,7 +125,7 @@ impl Store {
     /// # Errors
     /// If the file exists and cannot be used.
     pub fn forget_clients(&mut self, route: &str) -> Result<usize, StoreError> {
-        let gone = self.with(false, |database| {
+        let gone = self.with(MissingFile::Empty, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
             let mut gone = 0;
