@@ -230,7 +230,9 @@ impl Post {
                         continue;
                     }
                 }
-                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
+                // A block: `select!` would make the timer for each request, also where nothing waits for it.
+                () = async { sleep_until(patience.unwrap_or_else(Instant::now)).await },
+                    if patience.is_some() => {
                     exchange.write_elsewhere();
                     patience = None;
                     continue;

@@ -6,7 +6,7 @@
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
-    HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    HOST, SET_COOKIE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -209,10 +209,13 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
 
 /// Headers of one connection, which never pass, whatever `Connection` says.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
-        || matches!(name.as_str(), "keep-alive" | "http2-settings")
+    // Compared as text: a list of names would be made for each comparison.
+    match name.as_str() {
+        "connection" | "te" | "trailer" | "transfer-encoding" | "upgrade" => true,
+        "keep-alive" | "http2-settings" => true,
         // RFC 9110, 11.7: `Proxy-Authenticate` and its like are meant for the next client or server only.
-        || name.as_str().starts_with("proxy-")
+        name => name.starts_with("proxy-"),
+    }
 }
 
 /// Headers that are wrong when the body is another.
