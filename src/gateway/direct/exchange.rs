@@ -211,7 +211,7 @@ impl Exchange {
         self.answered |= is_ended_here && self.filter.open_calls() == 0;
         while let Some(payload) = self.filter.poll_to_server() {
             if let Some(control) = &self.control {
-                control(payload);
+                control.send(&payload);
             }
         }
     }
