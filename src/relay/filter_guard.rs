@@ -447,6 +447,11 @@ impl FilterGuard {
         self.is_unobserved() && self.filter.intake().has_nothing_due(now, stream)
     }
 
+    /// Whether the filter has nothing left to do ([`Filter::is_finished`]), and nobody observes its end.
+    pub fn is_finished(&self) -> bool {
+        self.is_unobserved() && self.filter.is_finished()
+    }
+
     /// Whether an event waits.
     pub fn has_events(&self) -> bool {
         !self.is_unobserved() || !self.filter.calls().events().is_empty()

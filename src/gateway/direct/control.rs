@@ -2,41 +2,67 @@
 //! POST, as each client request is.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
-use http::{Method, Request};
+use http::request::Parts;
+use http::{HeaderMap, Uri, Version};
 use tokio::time::timeout;
 
+use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;
 use crate::progress::{Payload, Policy};
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::headers;
 use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
-use crate::transport::mcp_http::target::ServerClient;
+use crate::transport::mcp_http::target::Target;
 
-/// Sends a message of Milepost's own to the server.
-pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
+/// Sends messages of the proxy's own to the server: cancellations, and `logging/setLevel`. They have the headers of a
+/// client's request, and the server's answers to them go to no client.
+///
+/// Nearly no request has such a message. So the client's headers are kept as they are, and those for the server are made
+/// once there is one.
+pub(crate) struct ControlSender(Box<ControlHead>);
 
-/// A sender for messages of the proxy's own to the server, where such messages can occur:
-/// cancellations, and `logging/setLevel`. The server's answers to them go to no client. `is_seen`: operators see
-/// the calls of the request, and may cancel them.
-pub(crate) fn control_sender(
-    policy: &Policy,
-    client: &ServerClient,
-    request: &Request<RequestBody>,
-    is_seen: bool,
-) -> Option<ControlSender> {
-    if !policy.has_timeout() && policy.log_level.is_none() && !is_seen {
-        return None;
+/// What is known of the head of such a message.
+struct ControlHead {
+    state: Arc<RouteState>,
+    server: ControlledServer,
+    uri: Uri,
+    /// Of the client's request.
+    version: Version,
+    headers: HeaderMap,
+    /// The `Authorization` among them was for the proxy.
+    proxy_auth: bool,
+}
+
+/// The endpoint of a route that gets the messages.
+pub(crate) type ControlledServer = fn(&RouteState) -> Option<&Target>;
+
+impl ControlSender {
+    /// Whether such messages can occur. `is_seen`: operators see the calls of the request, and may cancel them.
+    pub(crate) fn is_needed(policy: &Policy, is_seen: bool) -> bool {
+        policy.has_timeout() || policy.log_level.is_some() || is_seen
     }
-    let client = client.clone();
-    let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
-    headers::remove_body_headers(&mut headers);
-    Some(Box::new(move |payload| {
-        let mut request = Request::new(RequestBody::from(payload.to_bytes()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri.clone();
-        *request.headers_mut() = headers.clone();
-        let client = client.clone();
+
+    /// Sends them to `uri` of `server`, with the headers of the client's request `parts`.
+    pub(crate) fn new(
+        state: &Arc<RouteState>,
+        (server, uri): (ControlledServer, &Uri),
+        parts: Parts,
+        proxy_auth: bool,
+    ) -> Self {
+        let (state, uri) = (Arc::clone(state), uri.clone());
+        let Parts { version, headers, .. } = parts;
+        Self(Box::new(ControlHead { state, server, uri, version, headers, proxy_auth }))
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&self, payload: &Payload) {
+        let ControlHead { state, server, uri, version, headers, proxy_auth } = &*self.0;
+        let Some(target) = server(state) else { return };
+        let body = RequestBody::from(payload.to_bytes());
+        let (address, head) = ((&target.host, uri.clone()), (*version, headers));
+        let request = state.forwarder.own_request(address, head, body, *proxy_auth);
+        let client = target.client.clone();
         // Detached: no client waits for the answer.
         tokio::spawn(async move {
             match client.send(request).await {
@@ -47,7 +73,7 @@ pub(crate) fn control_sender(
                 ),
             }
         });
-    }))
+    }
 }
 
 /// Reads an answer to no client, because a server may cancel a response that is not read.

@@ -1,6 +1,7 @@
 //! One POST and its response, with a filter of its own: no other request waits for this filter, and
 //! the filter waits for no other.
 
+mod begin;
 mod elsewhere;
 pub(crate) mod long_json;
 mod server_messages;
@@ -19,16 +20,14 @@ use super::session::{Session, SessionStream};
 use crate::config::routes::Lifecycle;
 use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::event_stream::EventHandler;
-use crate::gateway::observers::Observers;
-use crate::observe::events::{FilterId, Scope};
+use crate::observe::events::FilterId;
 use crate::observe::log::Connection;
-use crate::progress::input::{FilterScope, Input};
+use crate::progress::input::Input;
 use crate::progress::{
-    ArrivedMessage, FastPath, Filter, FilterEvent, Origin, Outcome, Payload, Policy,
-    RequestMembers, RequestOrigin, StreamId, Transmit, Verdict, VerdictRun,
+    ArrivedMessage, FastPath, FilterEvent, Origin, Outcome, Policy, RequestMembers, StreamId,
+    Transmit, Verdict, VerdictRun,
 };
 use crate::protocol::jsonrpc::Message;
-use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
 use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
@@ -38,7 +37,6 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::mcp_http::event_ids::EventIds;
 use crate::transport::mcp_http::event_message::{divided, message_in};
-use crate::transport::mcp_http::request_body::cancels_apart;
 
 /// The only stream of an exchange's filter.
 const OWN: StreamId = StreamId(0);
@@ -79,62 +77,6 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// The exchange of the requests in `message`; `None` if they could not be read.
-    pub(crate) fn new(
-        policy: &Arc<Policy>,
-        session: Option<&Arc<Session>>,
-        message: Option<(&Message, &RequestMembers)>,
-        revision: Option<Revision>,
-        origin: RequestOrigin,
-        audience: &Observers,
-        scope: TokenScope,
-    ) -> Box<Self> {
-        let (filter, begins) = match session {
-            Some(_) => (Filter::of_request(Arc::clone(policy)), FilterScope::Request(revision)),
-            None => (Filter::of_lone_request(Arc::clone(policy)), FilterScope::Exchange(revision)),
-        };
-        let mut filter = FilterGuard::new(filter, Arc::clone(policy), OWN);
-        let beside = session.and_then(|session| session.filter_id);
-        filter.set_emitter(audience.emitter(beside, Scope::Exchange, policy));
-        filter.apply(now(), Input::Begin(begins));
-        filter.try_with(|filter| filter.calls_mut().streams_mut().set_origin(OWN, origin));
-        let member = session.map(|session| session.enter(message, policy));
-        if let Some(SessionStream { client: Some(client), .. }) = &member {
-            filter.apply(now(), Input::SetClient(Some(Arc::clone(client))));
-        }
-        let (opens, cancels) =
-            message.map(|(message, _)| cancels_apart(message)).unwrap_or_default();
-        for one in &opens {
-            filter.client_message_of(now(), OWN, one, RequestMembers::known(message, one));
-        }
-        if message.is_none() {
-            filter.apply(now(), Input::MarkIncomplete);
-        }
-        let lease = scope
-            .enter(filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default());
-        Box::new(Self {
-            filter,
-            member,
-            scope,
-            lease,
-            log: audience.log(),
-            observing: policy.observes(),
-            modern: revision >= Some(Revision::V2026_07_28),
-            event_ids: EventIds::default(),
-            resumable: false,
-            resumes_never: false,
-            ends_with_answer: false,
-            answered: false,
-            control: None,
-            open: None,
-            cancels,
-            last_read: now(),
-            detour: Detour::default(),
-            elsewhere: None,
-            is_heard: false,
-        })
-    }
-
     /// The server has taken the requests, and what stands beside them.
     pub(crate) fn accept(&mut self, policy: &Arc<Policy>) {
         for cancel in std::mem::take(&mut self.cancels) {
@@ -235,8 +177,6 @@ impl Exchange {
 
     /// Logs the events, and keeps the other fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
-        let revision =
-            self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
         let (mut gave_up, mut is_ended_here) = (false, false);
         loop {
             if self.event_ids.waits_for_none() {
@@ -251,6 +191,8 @@ impl Exchange {
             }
             if let FilterEvent::Message { number, verdict, .. } = record {
                 let withheld = matches!(verdict, Verdict::Withheld(_));
+                let revision =
+                    self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
                 self.event_ids.apply_verdict(number, withheld, revision, out.as_deref_mut());
             }
         }
@@ -267,10 +209,10 @@ impl Exchange {
         }
         // After Milepost has ended all calls, nothing that still comes is for this client.
         self.answered |= is_ended_here && self.filter.open_calls() == 0;
-        let to_server = std::iter::from_fn(|| self.filter.poll_to_server());
-        let to_server: Vec<Payload> = to_server.collect();
-        if let Some(control) = &self.control {
-            to_server.into_iter().for_each(control);
+        while let Some(payload) = self.filter.poll_to_server() {
+            if let Some(control) = &self.control {
+                control.send(&payload);
+            }
         }
     }
 }
@@ -487,9 +429,11 @@ impl Drop for Exchange {
             let lease = self.lease.take();
             member.leave(&mut self.filter, self.modern, lease, self.control.take());
         }
-        let at = now();
+        if self.filter.is_finished() {
+            return;
+        }
         let cancels = self.modern;
-        self.filter.apply(at, Input::CloseStream(OWN, cancels));
+        self.filter.apply(now(), Input::CloseStream(OWN, cancels));
         // Cancellations are not sent: the end of the connection has told the server already (2026-07-28).
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_event() {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::mailbox::Mailbox;
 use super::sse_streams::{DirectSseStream, SsePostTarget, SseStreamState};
 use super::{Direct, stream_body};
-use crate::gateway::direct::control::control_sender;
+use crate::gateway::direct::control::{ControlSender, ControlledServer};
 use crate::gateway::direct::event_stream::{EventHandler, EventStream, Silence};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{read_or_refuse, refuse_unread, text, unreachable};
@@ -219,8 +219,8 @@ impl EventHandler for SseServerHandler {
         }
         // Messages of the filter's own, such as cancellations, for which there is no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
-            if let Some(tell) = &state.control {
-                tell(payload);
+            if let Some(control) = &state.control {
+                control.send(&payload);
             }
         }
         state.count();
@@ -394,13 +394,18 @@ impl Direct {
         proxy_auth: bool,
     ) -> Response<Body> {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
-        let request = self.state.forwarder.request(address, parts, body, proxy_auth);
         let open = self.state.shared.calls.open();
         let is_seen = self.state.shared.observers.has_any();
-        let control = control_sender(&self.state.policy, &target.client, &request, is_seen);
-        if let Some(control) = control {
+        let request = if ControlSender::is_needed(&self.state.policy, is_seen) {
+            let request = self.state.forwarder.copied_request(address, &parts, body, proxy_auth);
+            let server: ControlledServer = |state| state.sse.as_ref();
+            let control =
+                ControlSender::new(&self.state, (server, request.uri()), parts, proxy_auth);
             endpoint.stream.lock().control = Some(control);
-        }
+            request
+        } else {
+            self.state.forwarder.request(address, parts, body, proxy_auth)
+        };
         match target.client.send(request).await {
             Ok(response) => self.state.forwarder.piped(response, Some(open)),
             Err(error) => unreachable(&self.state, &error, None),

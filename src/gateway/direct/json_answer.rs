@@ -48,7 +48,9 @@ impl Post {
         let announced = body.size().lower();
         if usize::try_from(announced).is_ok_and(|size| !long(size)) {
             loop {
-                let has_all = held.last().is_some_and(|last| last.trim_ascii().ends_with(b"}"))
+                // Only a body whose end is not known is looked through for the end of its message.
+                let has_all = !body.is_end()
+                    && held.last().is_some_and(|last| last.trim_ascii().ends_with(b"}"))
                     && is_whole(&held.concat());
                 let next = async {
                     let next = std::future::poll_fn(|cx| body.poll_data(cx));

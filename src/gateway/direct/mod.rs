@@ -11,6 +11,7 @@ use crate::transport::http::cors::CorsOrigins;
 pub(crate) mod accepted_callers;
 pub(crate) mod claim;
 pub(crate) mod control;
+mod controlled_request;
 pub(crate) mod event_stream;
 pub(crate) mod exchange;
 pub(crate) mod forward;

@@ -17,7 +17,7 @@ use super::session::Session;
 use super::{Direct, stream_body};
 use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
-use crate::gateway::direct::control::control_sender;
+use crate::gateway::direct::control::ControlSender;
 use crate::gateway::direct::event_stream::{EventStream, Silence};
 use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer, says_nothing};
 use crate::gateway::fleet::session::FleetSession;
@@ -166,11 +166,12 @@ impl Post {
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
-            let request = state.forwarder.request(address, parts, body, proxy_auth);
-            return Box::pin(self.ask(client, request, origin));
+            let is_seen = state.shared.observers.has_any();
+            let (request, control) = self.request((address, parts, body), proxy_auth, is_seen);
+            return Box::pin(self.ask(client, request, origin, control));
         }
-        let request = state.forwarder.request(address, parts, body, proxy_auth);
-        Box::pin(self.notify(client, request))
+        let (request, control) = self.request((address, parts, body), proxy_auth, false);
+        Box::pin(self.notify(client, request, control))
     }
 
     async fn ask(
@@ -178,6 +179,7 @@ impl Post {
         client: ServerClient,
         request: Request<RequestBody>,
         origin: RequestOrigin,
+        control: Option<ControlSender>,
     ) -> Response<Body> {
         let permit = match self.direct.state.permit(self.client.as_ref()) {
             Ok(permit) => permit,
@@ -186,8 +188,6 @@ impl Post {
                 return no_room(&self.direct.state, &none, id.as_deref());
             }
         };
-        let is_seen = self.direct.state.shared.observers.has_any();
-        let cancel = control_sender(&self.policy, &client, &request, is_seen);
         let mut sending: Sending = async move { client.send(request).await }.boxed();
         let revision = self.revision();
         let mut exchange = Exchange::new(
@@ -201,7 +201,7 @@ impl Post {
         );
         let method = self.message.as_ref().and_then(Message::method);
         let listens = method.as_deref() == Some(mcp::LISTEN);
-        exchange.begins((!listens).then(|| self.direct.state.shared.calls.open()), cancel);
+        exchange.begins((!listens).then(|| self.direct.state.shared.calls.open()), control);
         if let Some(lifecycle) = self.direct.state.route.lifecycle() {
             exchange.only_answers(lifecycle);
         }
@@ -230,7 +230,9 @@ impl Post {
                         continue;
                     }
                 }
-                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
+                // A block: `select!` would make the timer for each request, also where nothing waits for it.
+                () = async { sleep_until(patience.unwrap_or_else(Instant::now)).await },
+                    if patience.is_some() => {
                     exchange.write_elsewhere();
                     patience = None;
                     continue;
@@ -256,9 +258,9 @@ impl Post {
         self: Box<Self>,
         client: ServerClient,
         request: Request<RequestBody>,
+        control: Option<ControlSender>,
     ) -> Response<Body> {
-        let begins = self.begins();
-        let control = control_sender(&self.policy, &client, &request, false).filter(|_| begins);
+        let control = control.filter(|_| self.begins());
         let open = self.direct.state.shared.calls.open();
         let announced = self.session.as_ref().zip(self.message.as_ref());
         let _notices = announced.map(|(session, message)| session.announce(message));
@@ -273,7 +275,7 @@ impl Post {
                 {
                     let own = session.receive_one_way(message, &self.policy);
                     if let Some(control) = control {
-                        own.into_iter().for_each(control);
+                        own.iter().for_each(|payload| control.send(payload));
                     }
                 }
                 self.direct.state.forwarder.piped(response, Some(open))

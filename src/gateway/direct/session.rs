@@ -215,6 +215,10 @@ impl Session {
         let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
         shared.filter.apply(now(), opens);
         match message {
+            // What nearly all clients send is not copied.
+            Some((one, members)) if one.kind() != Kind::Batch => {
+                shared.filter.client_message_of(now(), stream, one, Some(members));
+            }
             Some((whole, _)) => cancels_apart(whole).0.iter().for_each(|one| {
                 let members = RequestMembers::known(message, one);
                 shared.filter.client_message_of(now(), stream, one, members);

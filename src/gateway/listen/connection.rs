@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::idle::{IdleRule, LastingBody, OpenAnswers};
+use super::lazy_poll::LazyPoll;
 use crate::observe::metrics::{MeteredIo, Traffic};
 use crate::transport::http::io::Io;
 use crate::transport::http::outliving::{Outlives, Outliving};
@@ -195,9 +196,11 @@ impl Http {
         let io = Impatient::new(self.traffic.over(io), write_state, answers.clone());
         let io = TokioIo::new(io);
         let mut connection = pin!(self.builder.serve_connection(io, service));
+        let idle = pin!(answers.idle_by(&self.idle));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = answers.idle_by(&self.idle) => {
+            // Neither of these two has anything to do with a request, and both would be polled several times for each.
+            () = LazyPoll::new(idle) => {
                 self.idle.ended.inc();
                 // A client of HTTP/2 gets a GOAWAY (RFC 9113, 6.8), and sends no further request here.
                 connection.as_mut().graceful_shutdown();
@@ -211,7 +214,7 @@ impl Http {
                     |()| ConnectionEnd::Idle,
                 );
             }
-            waits = stop => {
+            waits = LazyPoll::new(stop) => {
                 if waits {
                     tokio::select! {
                         _ = connection.as_mut() => return ConnectionEnd::Closed,

@@ -19,6 +19,10 @@ pub(super) fn foreign_headers(
     route: Option<&Route>,
     headers: &HeaderMap,
 ) -> Vec<HeaderName> {
+    // Most listeners have no setting that decides about a header.
+    if !decides(server, route) {
+        return Vec::new();
+    }
     let is_foreign = |name: &&HeaderName| {
         let text = name.as_str();
         let is_other_form = match server.front_header {
@@ -31,14 +35,27 @@ pub(super) fn foreign_headers(
     headers.keys().filter(is_foreign).cloned().collect()
 }
 
+/// Whether a setting decides about any header.
+fn decides(server: &Server, route: Option<&Route>) -> bool {
+    server.principal.is_some()
+        || decides_on_fronts(server, route)
+        || route.is_some_and(|route| {
+            !route.request_headers.set.is_empty() || !route.request_headers.remove.is_empty()
+        })
+}
+
+/// Whether a setting decides about the headers of fronts.
+fn decides_on_fronts(server: &Server, route: Option<&Route>) -> bool {
+    server.front_header != FrontHeader::Either
+        || route.is_some_and(|route| route.forwarded != ForwardedRule::Pass)
+}
+
 /// Whether a setting decides about a header that some servers read under the same name.
 fn is_decided(server: &Server, route: Option<&Route>, text: &str) -> bool {
     let is_same = |name: &HeaderName| name.as_str() != text && is_alike(text, name.as_str());
-    let decides_on_fronts = server.front_header != FrontHeader::Either
-        || route.is_some_and(|route| route.forwarded != ForwardedRule::Pass);
     let rules = route.map(|route| &route.request_headers);
     server.principal.as_ref().is_some_and(is_same)
-        || decides_on_fronts && has_sign(text) && begins_alike(text, X_FORWARDED)
+        || decides_on_fronts(server, route) && has_sign(text) && begins_alike(text, X_FORWARDED)
         || rules.is_some_and(|rules| {
             rules.set.iter().any(|(name, _)| is_same(name)) || rules.remove.iter().any(is_same)
         })

@@ -13,6 +13,7 @@ mod foreign_headers;
 mod handler;
 mod idle;
 mod last_use;
+mod lazy_poll;
 mod listener;
 mod listeners;
 mod local;

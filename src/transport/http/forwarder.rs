@@ -1,13 +1,19 @@
 //! Requests and responses as they are passed on: with the rules of their route for headers, and `Via`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, response};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    response,
+};
 
 use super::body::Body;
 use super::client::{RouteCredential, UpstreamBody};
-use super::headers::{Onward, Passage, move_cookies, request_headers, response_headers};
+use super::headers::{
+    Onward, Passage, move_cookies, onward_headers, remove_body_headers, response_headers,
+};
 use super::in_flight::InFlightGuard;
 use super::public_metadata;
 use super::request_body::RequestBody;
@@ -35,15 +41,55 @@ impl Forwarder {
     /// The request for the server. `proxy_auth`: its `Authorization` was for the proxy.
     pub(crate) fn request(
         &self,
-        (host, uri): (&HeaderValue, Uri),
+        address: (&HeaderValue, Uri),
         parts: Parts,
+        body: RequestBody,
+        proxy_auth: bool,
+    ) -> Request<RequestBody> {
+        let head = (parts.method, parts.version);
+        self.marked(self.onward(address, head, Cow::Owned(parts.headers), body, proxy_auth))
+    }
+
+    /// [`Forwarder::request`] of a client's request whose headers are needed again.
+    pub(crate) fn copied_request(
+        &self,
+        address: (&HeaderValue, Uri),
+        parts: &Parts,
+        body: RequestBody,
+        proxy_auth: bool,
+    ) -> Request<RequestBody> {
+        let head = (parts.method.clone(), parts.version);
+        self.marked(self.onward(address, head, Cow::Borrowed(&parts.headers), body, proxy_auth))
+    }
+
+    /// A POST of Milepost's own, with the headers of a client's request in this version of HTTP. `proxy_auth`: as for
+    /// [`Forwarder::request`].
+    pub(crate) fn own_request(
+        &self,
+        address: (&HeaderValue, Uri),
+        (version, headers): (Version, &HeaderMap),
+        body: RequestBody,
+        proxy_auth: bool,
+    ) -> Request<RequestBody> {
+        let head = (Method::POST, version);
+        let mut request = self.onward(address, head, Cow::Borrowed(headers), body, proxy_auth);
+        // They are about the body of the client.
+        remove_body_headers(request.headers_mut());
+        request
+    }
+
+    fn onward(
+        &self,
+        (host, uri): (&HeaderValue, Uri),
+        (method, version): (Method, Version),
+        headers: Cow<'_, HeaderMap>,
         body: RequestBody,
         proxy_auth: bool,
     ) -> Request<RequestBody> {
         let passage = Passage {
             via: &self.via,
             rules: &self.route.request_headers,
-            received: parts.version,
+            received: version,
             // No body is sent, so the headers about the client's body must not be sent either.
             body_changes: matches!(body, RequestBody::Whole(None)),
             traffic: Some(&self.traffic),
@@ -54,9 +100,13 @@ impl Forwarder {
             authorization_was_ours: proxy_auth,
         };
         let mut request = Request::new(body);
-        *request.method_mut() = parts.method;
+        *request.method_mut() = method;
         *request.uri_mut() = uri;
-        *request.headers_mut() = request_headers(parts.headers, &passage, &onward);
+        *request.headers_mut() = onward_headers(headers, &passage, &onward);
+        request
+    }
+
+    fn marked(&self, mut request: Request<RequestBody>) -> Request<RequestBody> {
         // On an opaque route a 401 reaches the client unchanged, whoever has set the credential.
         if !self.route.opaque {
             RouteCredential::mark(&mut request, &self.route.request_headers);

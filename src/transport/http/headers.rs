@@ -4,9 +4,11 @@
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in their order and
 //! number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says (`forwarded.rs`).
 
+use std::borrow::Cow;
+
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
-    HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    HOST, SET_COOKIE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -48,6 +50,15 @@ pub struct Onward<'a> {
 /// `Authorization` and cookies are among them. The caller must send them only to the upstream of
 /// the route.
 pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
+    onward_headers(Cow::Owned(headers), passage, to)
+}
+
+/// [`request_headers`] of headers that are needed again.
+pub(crate) fn onward_headers(
+    headers: Cow<'_, HeaderMap>,
+    passage: &Passage<'_>,
+    to: &Onward<'_>,
+) -> HeaderMap {
     let ours = |name: &HeaderName| {
         *name == HOST
             // `Expect` has been answered here: the listener sends `100 Continue`.
@@ -82,7 +93,7 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
     let stays = |name: &HeaderName| is_hop_by_hop(name) || stays_here(name, passage, ours);
     let mut passed = if headers.keys().any(stays) {
         let mut passed = HeaderMap::with_capacity(headers.len() + 2);
-        forward(headers, passage, ours, &mut passed);
+        forward(Cow::Owned(headers), passage, ours, &mut passed);
         passed
     } else {
         // Without `Connection` no other header is named as one of the connection: all of them pass.
@@ -149,12 +160,12 @@ pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
         return headers;
     }
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
-    keep(headers, |name| *name == EXPECT, &mut passed);
+    keep(Cow::Owned(headers), |name| *name == EXPECT, &mut passed);
     passed
 }
 
 fn forward(
-    headers: HeaderMap,
+    headers: Cow<'_, HeaderMap>,
     passage: &Passage<'_>,
     ours: impl Fn(&HeaderName) -> bool,
     passed: &mut HeaderMap,
@@ -174,9 +185,18 @@ fn stays_here(
 }
 
 /// Adds the headers that neither belong to one connection nor stay for another reason.
-fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
+fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
     let named = named_by_connection(&headers);
     let stays = |name: &HeaderName| is_hop_by_hop(name) || named.contains(name) || stays(name);
+    let headers = match headers {
+        Cow::Owned(headers) => headers,
+        Cow::Borrowed(headers) => {
+            for (name, value) in headers.iter().filter(|(name, _)| !stays(name)) {
+                passed.append(name.clone(), value.clone());
+            }
+            return;
+        }
+    };
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
@@ -209,10 +229,13 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
 
 /// Headers of one connection, which never pass, whatever `Connection` says.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
-        || matches!(name.as_str(), "keep-alive" | "http2-settings")
+    // Compared as text: a list of names would be made for each comparison.
+    match name.as_str() {
+        "connection" | "te" | "trailer" | "transfer-encoding" | "upgrade" => true,
+        "keep-alive" | "http2-settings" => true,
         // RFC 9110, 11.7: `Proxy-Authenticate` and its like are meant for the next client or server only.
-        || name.as_str().starts_with("proxy-")
+        name => name.starts_with("proxy-"),
+    }
 }
 
 /// Headers that are wrong when the body is another.

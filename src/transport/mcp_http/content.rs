@@ -30,8 +30,13 @@ impl Content {
 
     /// The kind of the body after decompression.
     pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
-        let kind = media_type(headers);
-        match kind {
+        // Nearly all servers write one of these two, which are not taken apart.
+        match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
+            Some(kind) if kind == JSON.as_bytes() => return Self::Json,
+            Some(kind) if kind == EVENTS.as_bytes() => return Self::Events,
+            _ => {}
+        }
+        match media_type(headers) {
             kind if kind.eq_ignore_ascii_case(EVENTS) => Self::Events,
             kind if kind.eq_ignore_ascii_case(JSON) || is_kind_of_json(kind) => Self::Json,
             _ => Self::Other,
@@ -57,7 +62,8 @@ impl Content {
             Self::Json => JSON,
             Self::Other => return,
         };
-        if !media_type(headers).eq_ignore_ascii_case(known) {
+        let is_known = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == known);
+        if !is_known && !media_type(headers).eq_ignore_ascii_case(known) {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(known));
         }
     }

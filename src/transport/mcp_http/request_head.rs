@@ -37,9 +37,7 @@ impl RequestHead {
     pub(crate) fn of(caller: u64, parts: &Parts) -> Self {
         let headers = &parts.headers;
         let date = headers.get(REVISION);
-        let events: &[&str] = &["text/event-stream"];
-        let [reads_events, reads_json] =
-            accepts(headers, [events, &["application/json", "application/*", "*/*"]]);
+        let [reads_events, reads_json] = reads(headers);
         Self {
             method: parts.method.clone(),
             session: headers.get(SESSION_ID).cloned(),
@@ -76,6 +74,19 @@ fn limits_events(headers: &HeaderMap) -> bool {
 pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
     let types: &[&str] = &["text/event-stream", "text/*", "*/*"];
     !headers.contains_key(header::ACCEPT) || accepts(headers, [types]) == [true]
+}
+
+/// Whether the client of a POST reads events, and whether it reads JSON.
+fn reads(headers: &HeaderMap) -> [bool; 2] {
+    let mut lines = headers.get_all(header::ACCEPT).iter();
+    // Nearly all clients write just this, which is not taken apart.
+    if let (Some(line), None) = (lines.next(), lines.next())
+        && line == "application/json, text/event-stream"
+    {
+        return [true; 2];
+    }
+    let events: &[&str] = &["text/event-stream"];
+    accepts(headers, [events, &["application/json", "application/*", "*/*"]])
 }
 
 /// Whether the client takes any type of each of these sets.

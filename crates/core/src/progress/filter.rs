@@ -260,6 +260,19 @@ impl Filter {
             && self.intake.gate.calls.streams.is_drained()
     }
 
+    /// Whether every call has ended and nothing waits, for clients, for the server or to be told: the end of its streams
+    /// would change nothing.
+    pub fn is_finished(&self) -> bool {
+        let Intake { gate, detached, large_messages, .. } = &self.intake;
+        gate.calls.open.is_empty()
+            && gate.calls.events.is_empty()
+            && gate.orphans.is_none()
+            && large_messages.is_empty()
+            && detached.tasks.is_none()
+            && detached.late.is_none()
+            && self.has_answered_all()
+    }
+
     /// After a panic inside: every message that was under way to a client, so that nothing but
     /// progress is lost. The filter is not to be used again.
     pub(crate) fn salvage(&mut self) -> Salvaged {

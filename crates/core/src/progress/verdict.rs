@@ -238,7 +238,13 @@ impl Repairs {
 
     /// The repairs in the set.
     pub fn iter(self) -> impl Iterator<Item = Repair> {
-        Repair::ALL.into_iter().filter(move |repair| self.bits & (1 << *repair as u16) != 0)
+        // Each turn takes the lowest bit: nearly all sets are empty, and are over at once.
+        let mut left = self.bits;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            Repair::ALL.get(place).copied()
+        })
     }
 }
 

@@ -316,7 +316,13 @@ pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>
     let mut found = [const { None }; N];
     for member in Members::new(text) {
         let key = &text[member.key];
-        if let Some(place) = names.iter().position(|name| key_is(key, name)) {
+        // Escapes are looked for only in a key that is no name as it stands.
+        let plain = key.get(1..key.len().saturating_sub(1)).unwrap_or_default();
+        let mut place = names.iter().position(|name| name.as_bytes() == plain);
+        if place.is_none() && plain.contains(&b'\\') {
+            place = names.iter().position(|name| key_is(key, name));
+        }
+        if let Some(place) = place {
             found[place] = Some(member.value);
         }
     }

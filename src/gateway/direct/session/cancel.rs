@@ -24,8 +24,8 @@ impl Session {
         shared.filter.cancel_calls();
         shared.note();
         while let Some(payload) = shared.filter.poll_to_server() {
-            if let Some(tell) = &shared.control {
-                tell(payload);
+            if let Some(control) = &shared.control {
+                control.send(&payload);
             }
         }
         // The error for the client goes out on the stream on which it has come back, if there is one.

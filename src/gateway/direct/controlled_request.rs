@@ -1,0 +1,28 @@
+//! A client's POST on its way to the server, and the sender of messages of Milepost's own about it.
+
+use http::request::Parts;
+use http::{HeaderValue, Request, Uri};
+
+use super::control::{ControlSender, ControlledServer};
+use super::post::Post;
+use crate::transport::http::request_body::RequestBody;
+
+impl Post {
+    /// The request for the server, and the sender of messages of the proxy's own about it. `is_seen`: operators see its
+    /// calls.
+    pub(crate) fn request(
+        &self,
+        (address, parts, body): ((&HeaderValue, Uri), Parts, RequestBody),
+        proxy_auth: bool,
+        is_seen: bool,
+    ) -> (Request<RequestBody>, Option<ControlSender>) {
+        let state = &self.direct.state;
+        if !ControlSender::is_needed(self.policy(), is_seen) {
+            return (state.forwarder.request(address, parts, body, proxy_auth), None);
+        }
+        let request = state.forwarder.copied_request(address, &parts, body, proxy_auth);
+        let server: ControlledServer = |state| state.endpoint.as_ref();
+        let control = ControlSender::new(state, (server, request.uri()), parts, proxy_auth);
+        (request, Some(control))
+    }
+}
