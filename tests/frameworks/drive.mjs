@@ -61,7 +61,8 @@ const CLIENTS = {
     },
     async 'mcp-use-js'(server, patience) {
         // The package's main entry needs LangChain.
-        const { MCPClient } = await load('mcp-use/client');
+        const entry = await load('mcp-use/client');
+        const { MCPClient } = entry.default ?? entry;
         const [command, ...args] = server.command ?? [];
         const client = new MCPClient({ mcpServers: { reports: server.url ? { url: server.url } : { command, args } } });
         const session = await client.createSession('reports');
