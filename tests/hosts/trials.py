@@ -25,7 +25,7 @@ NO_TOOL_MAX = 60
 
 RANKS = {"tool": "pagerank", "arguments": {"repository": "shop", "branch": "main"}}
 FIGURES = re.compile(r"iteration \d+/20")
-RANKED = re.compile(r'"iterationsCompleted": 20')
+RANKED = re.compile(r'iterationsCompleted\W+20')
 BEAT = re.compile(r"running \d+ ?s")
 
 
