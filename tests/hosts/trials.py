@@ -107,7 +107,7 @@ def of_progress(host, shows):
 
 
 def of_junk(host, shows):
-    """The same server, before a host that ends the connection at the first line that is not a message."""
+    """The same server, before a host that drops the server without Milepost."""
     for wrap in (None, []):
         trial = Trial(host, kuzumem(), **RANKS, wrap=wrap)
         if wrap is None:
