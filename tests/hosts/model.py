@@ -1,7 +1,7 @@
 """A stand-in for the model's service of a host, on loopback.
 
-The stand-in speaks Anthropic Messages, OpenAI Responses and OpenAI Chat Completions, each as a stream of events. A
-model of three rules answers: it calls the tool; it calls the tool again where the result asks for that, or is the
+The stand-in speaks Anthropic Messages, OpenAI Responses, OpenAI Chat Completions and Gemini, each as a stream of events.
+A model of three rules answers: it calls the tool; it calls the tool again where the result asks for that, or is the
 host's time-out; then it says what the tool answered, and ends. It writes down each tool result that the host shows it.
 """
 
@@ -106,6 +106,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer_responses(body)
         elif path.endswith("/chat/completions"):
             self.answer_completions(body)
+        elif path.endswith((":generateContent", ":streamGenerateContent")):
+            self.answer_gemini(body, path.endswith(":streamGenerateContent"))
+        elif path.endswith(":countTokens"):
+            self.json({"totalTokens": 100})
         else:
             self.model.unknown.append(f"POST {self.path}")
             self.refuse(404)
@@ -227,3 +231,15 @@ class Handler(BaseHTTPRequestHandler):
             choices = [{"index": 0, "message": delta, "finish_reason": reason}]
             return self.json({**base, "object": "chat.completion", "choices": choices, "usage": usage})
         return self.events([chunk(delta, None), chunk({}, reason, usage), "[DONE]"], named=False)
+
+    def answer_gemini(self, body, is_stream):
+        """Gemini."""
+        parts = [part for content in body.get("contents", []) for part in content.get("parts", [])]
+        results = [json.dumps(part["functionResponse"].get("response")) for part in parts if "functionResponse" in part]
+        names = [tool["name"] for tools in body.get("tools") or [] for tool in tools.get("functionDeclarations", [])]
+        turn = self.model.turn(names, results)
+        part = {"text": turn} if isinstance(turn, str) else {"functionCall": {"name": turn[0], "args": turn[1]}}
+        usage = {"promptTokenCount": 100, "candidatesTokenCount": 10, "totalTokenCount": 110}
+        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+        answer = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "stand-in"}
+        return self.events([answer], named=False) if is_stream else self.json(answer)

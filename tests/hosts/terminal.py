@@ -13,11 +13,23 @@ import time
 import pyte
 
 
+class Screen(pyte.Screen):
+    """A screen that ignores two private sequences of newer terminals; pyte fails on them."""
+
+    def report_device_status(self, mode=0, private=False):
+        if not private:
+            super().report_device_status(mode)
+
+    def select_graphic_rendition(self, *attributes, private=False):
+        if not private:
+            super().select_graphic_rendition(*attributes)
+
+
 class Terminal:
     """A program on a pseudo-terminal. `screens` has each screen that was seen, with its time in seconds."""
 
     def __init__(self, command, environment, folder, columns=100, rows=30):
-        self.screen = pyte.Screen(columns, rows)
+        self.screen = Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.began = time.monotonic()
         self.screens = []

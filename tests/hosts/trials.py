@@ -14,15 +14,18 @@ import time
 from pathlib import Path
 
 import picture
-from hosts import ASK, HOSTS, ClaudeCode, Codex, OpenCode
+from hosts import ASK, HOSTS, ClaudeCode, Cline, Codex, Continue, Copilot, GeminiCli, OpenCode, QwenCode
 from model import Model
 
 TRIAL_MAX = 180
 """Seconds for one trial, with the start of its host, on a busy machine."""
 
+NO_TOOL_MAX = 60
+"""Seconds for one trial of a host that loses its connection to the server and never knows the tool."""
+
 RANKS = {"tool": "pagerank", "arguments": {"repository": "shop", "branch": "main"}}
 FIGURES = re.compile(r"iteration \d+/20")
-RANKED = re.compile(r'"iterationsCompleted": 20')
+RANKED = re.compile(r'iterationsCompleted\W+20')
 BEAT = re.compile(r"running \d+ ?s")
 
 
@@ -35,6 +38,7 @@ class Trial:
         # What the model is told after its answer, where the host goes on with the work by itself.
         self.shows, self.later, self.told_later = shows, later, False
         self.answered = self.showed = False
+        self.longest = TRIAL_MAX
         self.results, self.outside, self.works, self.seconds, self.screens = [], set(), 0, 0.0, []
         self.pictured = None
 
@@ -55,6 +59,7 @@ class Trial:
                 self.follow(host, terminal, asked, model)
             finally:
                 terminal.close()
+                host.end()
                 model.close()
             self.results, self.outside, self.screens = model.results, model.outside, terminal.screens
             self.works = count(asked, '"tools/call"')
@@ -77,7 +82,7 @@ class Trial:
             if begun and re.search(r"iteration 1[45]/20", text) or begun and self.wrap is None and time.monotonic() - begun > 7:
                 self.pictured = self.pictured or picture.lines(terminal.screen)
 
-        self.answered = terminal.until(lambda text: "has answered" in text, TRIAL_MAX, seen)
+        self.answered = terminal.until(lambda text: "has answered" in text, self.longest, seen)
         if self.answered and self.later:
             self.told_later = terminal.until(lambda _: self.later.search(json.dumps(model.seen)), TRIAL_MAX, seen)
         self.seconds = time.monotonic() - (begun or terminal.began)
@@ -99,6 +104,26 @@ def of_progress(host, shows):
             "the answer is right": t.answered and len(t.results) == 1 and RANKED.search(t.results[0]),
             f"the screen shows {'the' if e else 'no'} progress": t.showed == e,
         }
+
+
+def of_junk(host, shows):
+    """The same server, before a host that drops the server without Milepost."""
+    for wrap in (None, []):
+        trial = Trial(host, kuzumem(), **RANKS, wrap=wrap)
+        if wrap is None:
+            trial.longest = NO_TOOL_MAX
+        yield "progress", trial, lambda t, e=wrap is not None: {
+            "the answer is right" if e else "the host has no such tool": t.answered == e and (not e or bool(RANKED.search(t.results[0]))),
+            f"the screen shows {'the' if e and shows else 'no'} progress": t.showed == (e and shows),
+        }
+
+
+def of_long(host, answered):
+    """A silent server that works for 90 s, before a host with its own settings."""
+    trial = Trial(host, ["silent"], "sleep", {"seconds": 90}, wrap=[], shows=BEAT)
+    yield "a tool of 90 s", trial, lambda t: {
+        f"the host {'gets the answer' if answered else 'gives up'}": t.answered and ("slept for 90s" in "".join(t.results)) == answered,
+    }
 
 
 def of_glue(host):
@@ -149,6 +174,11 @@ TRIALS = [
     *of_progress(ClaudeCode, shows=True),
     *of_progress(OpenCode, shows=False),
     *of_progress(Codex, shows=False),
+    *of_progress(Copilot, shows=True),
+    *of_progress(Continue, shows=False),
+    *of_junk(GeminiCli, shows=True),
+    *of_junk(QwenCode, shows=True),
+    *of_junk(Cline, shows=False),
     *(trial for host in HOSTS for trial in of_glue(host)),
     # Claude Code looks at its clock every 30 s.
     *of_silence(ClaudeCode, 45),
@@ -156,6 +186,11 @@ TRIALS = [
     *of_clock(ClaudeCode),
     *of_clock(Codex),
     *of_task(ClaudeCode),
+    *of_long(GeminiCli, True),
+    *of_long(QwenCode, True),
+    *of_long(Copilot, True),
+    *of_long(Cline, False),
+    *of_long(Continue, False),
 ]
 
 

@@ -2,7 +2,7 @@
 //
 //   npm install --no-package-lock --prefix examples/agents/mcp-use-js
 //   node examples/agents/mcp-use-js/agent.mjs
-import { MCPClient } from '@mcp-use/client';
+import { MCPClient } from 'mcp-use/client';
 
 const args = ['wrap', '--', 'python3', 'examples/agents/server.py'];
 const client = new MCPClient({ mcpServers: { reports: { command: 'milepost', args } } });

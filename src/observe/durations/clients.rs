@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
+use super::file::MissingFile;
 use super::store::{FileFault, Store, StoreError, claim, is_claimed};
 use crate::progress::client_habits::{ClientHabits, Habit};
 
