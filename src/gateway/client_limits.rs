@@ -1,8 +1,9 @@
 //! Limits for each client, so that one client cannot take what all may use.
 //!
-//! A client is the name in a verified certificate, else the name that a trusted front gives, else the address
-//! that its connection or a trusted front names. A request with an `Authorization` of its own counts for that
-//! too, because clients over loopback and behind a silent front have no address here.
+//! A client is the name in a verified certificate, else the name that a trusted front gives, else the address of its
+//! connection, or the address that a trusted front names. A request with an `Authorization` header also counts for the
+//! value of that header, because clients over loopback, and clients behind a front that names none, have no address
+//! here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::transport::http::forwarded;
 pub(crate) mod fair_share;
 mod start_rate;
 
-/// The time after which a client may try again what it has too much of.
+/// The time after which a client may repeat a request that exceeded its limit.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Bits of an address of IPv6 that belong to one client: a house or a machine has all addresses that begin
@@ -56,7 +57,7 @@ impl CountedClient {
         let is_front = is_front(remote, fronts);
         // A name is verified, and so goes before an address.
         match name {
-            // The certificate of a front names the front, which is no client.
+            // The certificate of a front identifies the front, which is not a client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
             _ if is_front => Self::of_address(forwarded::client_named(headers, fronts)?),
             _ => Self::of_address(remote),
@@ -227,7 +228,7 @@ impl ClientLimits {
         })
     }
 
-    /// Sets the limits. What is open stays.
+    /// Sets the limits. Open requests, streams and connections stay.
     pub(crate) fn set_maxima(&self, maxima: &ClientMaxima) {
         self.maxima.store(Arc::new(maxima.clone()));
     }
@@ -326,7 +327,7 @@ impl ClientLimits {
     }
 }
 
-/// Those for whom a thing counts: the client, and the credentials that it presents besides.
+/// The clients for whom a request or stream counts: the client itself, and the credentials that it presents.
 type Counted = [Option<CountedClient>; 2];
 
 /// One of the things that a client may have so many of, until the permit is dropped.
@@ -350,7 +351,7 @@ impl Drop for ClientPermit {
     }
 }
 
-/// The client of a request, to whom limits apply. It is an extension of the request.
+/// The client of a request, to which limits apply. It is an extension of the request.
 #[derive(Clone)]
 pub(crate) struct LimitedClient {
     pub(crate) client: CountedClient,
@@ -360,12 +361,13 @@ pub(crate) struct LimitedClient {
 }
 
 impl LimitedClient {
-    /// A number that no other client has, but by a chance that nobody can bring about.
+    /// Returns a number of the client. Two clients have the same number only by chance, and no client can cause that:
+    /// the hash is keyed.
     pub(crate) fn number(&self) -> u64 {
         self.limits.hasher.hash_one(&self.client)
     }
 
-    /// Counts one more of what has this limit; `spare` more are allowed.
+    /// Counts one more use of this limit; `spare` uses more than the limit are allowed.
     fn take(&self, limit: ClientLimit, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.limits.take([Some(self.client.clone()), self.besides.clone()], limit, spare)
     }

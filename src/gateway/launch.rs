@@ -52,7 +52,7 @@ pub(crate) struct Launch<'a> {
 /// The reason why a server does not start.
 pub(crate) struct FailedLaunch {
     pub(crate) why: String,
-    /// Whether the machine has no descriptor or memory left, so that a later start may succeed.
+    /// Whether the machine has run out of descriptors or memory, so that a later start may succeed.
     pub(crate) is_local: bool,
 }
 
@@ -103,7 +103,7 @@ impl Launch<'_> {
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
                 let server = ServerSide::new(server, face);
-                // Nothing is started: there is neither a pid nor a standard error.
+                // No process is started: there is neither a pid nor a standard error.
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);

@@ -32,7 +32,8 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
-/// Previous servers of a route that are remembered while they have open calls. Clients cannot answer older ones.
+/// Maximum number of previous servers of a route that are kept while they have open calls. Clients can no longer answer
+/// the questions of older servers.
 const PREVIOUS_MAX: usize = 8;
 
 /// Time between two looks at whether a retired route is still held.
@@ -102,8 +103,8 @@ pub struct Prepared {
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
 impl Retired {
-    /// Retires the servers, which get no new requests. Sessions of the bridge end with their last
-    /// call, and streams on which clients only listen end with the route's last call.
+    /// Retires the servers, which get no new requests. A session of the bridge ends with its last call. A stream on
+    /// which a client only listens ends with the last call of its route.
     pub fn retire(self) {
         for live in self.0 {
             let shared = Arc::clone(&live.state.shared);
@@ -114,9 +115,9 @@ impl Retired {
                 shared.over.end();
                 let route = &live.state.route.path;
                 tracing::debug!(route, "the last call to the previous server has ended");
-                // The route's newer value must find this one for the answers and cancellations of calls
-                // that are open. A request whose body was still being read is counted late, so the task
-                // holds the route as long as a request, a response or a session does.
+                // The new value of the route must find this old value for the answers and cancellations of open calls.
+                // A request whose body is still being read is counted late, so the task holds the route as long as a
+                // request, a response or a session does.
                 while live.is_held() {
                     sleep(HELD_LOOK).await;
                 }
@@ -136,7 +137,7 @@ pub(crate) struct Retiring {
 #[derive(Default)]
 pub(crate) struct LiveRoutes {
     now: Vec<Arc<LiveRoute>>,
-    /// Routes that the file has no more, as long as calls to them are open.
+    /// Routes that the file no longer has, as long as calls to them are open.
     removed: Vec<Weak<LiveRoute>>,
     retiring: Vec<Retiring>,
     /// The file that is served.
@@ -157,11 +158,10 @@ impl Proxy {
         now.chain(removed.map(|live| ServedRoute { live, removed: true })).collect()
     }
 
-    /// Prepares these routes, without any effect yet and without connections. `memory` holds their
-    /// learned durations.
+    /// Prepares these routes, without any effect yet and without connections. `memory` holds their learned durations.
     ///
     /// # Errors
-    /// If a route's certificates cannot be used or its address is none.
+    /// If a route's certificates cannot be used or its address is not valid.
     pub fn prepare(
         &self,
         routes: &Routes,
@@ -238,7 +238,7 @@ impl Proxy {
         (changes, Retired(retired))
     }
 
-    /// The route as it is now, for a request that has no session yet.
+    /// Returns the current value of the route, for a request that has no session yet.
     pub(crate) fn current_for(&self, live: &Arc<LiveRoute>) -> Option<Arc<LiveRoute>> {
         if !live.state.shared.is_retired() {
             return Some(Arc::clone(live));

@@ -123,8 +123,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { from, buffer: BytesMut::new(), lines: Lines::new(INSPECT_MAX) }
     }
 
-    /// The next line with its ending, or `None` at the end. What is too long to be held is skipped.
-    /// Cancel-safe.
+    /// Returns the next line with its ending, or `None` at the end. A line that is too long to keep in memory is
+    /// skipped. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             while let Some(frame) = self.lines.decode(&mut self.buffer) {

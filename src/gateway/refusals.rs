@@ -18,10 +18,10 @@ use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
 use crate::transport::http::request_body::{BodyLimits, RequestBodyError};
 use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 
-/// The seconds after which a client may try again what there is no room for now.
+/// The number of seconds after which a client may repeat a request that exceeded a limit.
 const RETRY_AFTER: &str = "1";
 
-/// The response where there is no route.
+/// Returns the response to a request whose path has no route.
 pub(crate) fn no_route() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "there is no such route")
 }
@@ -45,7 +45,8 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
-/// The response to a stream for which there is no room: an error for the request `id`, if there is one.
+/// Returns the response to a request whose stream would exceed a limit: an error for the request `id`, if the request
+/// has an id.
 pub(crate) fn no_room(state: &RouteState, no_room: &NoRoom, id: Option<&[u8]>) -> Response<Body> {
     let why = no_room.to_string();
     let answer = |status| error_or_text(status, &why, id);
@@ -114,14 +115,14 @@ fn not_taken(
 ) -> Response<Body> {
     tell_of_body(state, unread, client);
     let response = error_or_text(unread.status(), &unread.to_string(), id);
-    // Only these two pass by themselves: room becomes free.
+    // Only these two statuses are temporary: they end when other requests end.
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
     }
 }
 
-/// The response to a request whose body nobody needs.
+/// Returns a response without reading the rest of the request's body.
 pub(crate) fn refuse_unread(
     state: &RouteState,
     parts: &Parts,
@@ -166,7 +167,8 @@ pub(crate) fn read_or_refuse(
 /// Counts a body that may wait in memory for its server, until it is dropped.
 ///
 /// # Errors
-/// The refusal, if there is no room for the body. The body has come whole, so that the error names its request.
+/// The refusal, if the body would exceed the limit. The whole body has arrived, so that the error can name the id of
+/// the request.
 pub(crate) fn keep_or_refuse(
     state: &RouteState,
     parts: &Parts,
@@ -188,7 +190,8 @@ pub(crate) fn keep_or_refuse(
     Err(Box::new(not_taken(state, &unread, client, id.as_deref())))
 }
 
-/// The response when the server cannot be reached: an error for the request's id, if there is one.
+/// Returns the response when the server cannot be reached: an error for the id of the request, if the request has an
+/// id.
 pub(crate) fn unreachable(
     state: &RouteState,
     error: &UpstreamError,
@@ -215,7 +218,7 @@ pub(crate) fn unreachable(
     if may_try_again(error) { retry_later(response) } else { response }
 }
 
-/// Whether the same request may succeed soon, because the server has not seen it and has not failed.
+/// Whether the same request may succeed soon: the server has not received the request, and has not failed.
 fn may_try_again(error: &UpstreamError) -> bool {
     matches!(error, UpstreamError::StreamsFull(_) | UpstreamError::Moved) || error.is_local()
 }

@@ -63,8 +63,8 @@ pub(crate) struct RouteShared {
     pub(crate) calls: Arc<InFlight>,
     /// The end of the whole proxy.
     pub(crate) shutdown: Arc<Shutdown>,
-    /// The end of the last call to a server that the route has no more: streams on which clients only
-    /// listen end then.
+    /// Signals the end of the last call to a server that the route no longer has. Streams on which clients only listen
+    /// end then.
     pub(crate) over: Shutdown,
     hasher: RandomState,
     streams: AtomicUsize,
@@ -113,7 +113,7 @@ impl RouteShared {
         }
     }
 
-    /// Whether the route has another server now, so that this server gets no new requests.
+    /// Whether the route now has another server, so that this server gets no new requests.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
@@ -213,7 +213,7 @@ impl RouteState {
     pub(crate) fn publish(self: &Arc<Self>) {
         let shared = &self.shared;
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
-        // After the state: whoever sees the new generation finds the state.
+        // Written after the state (release order): a reader of the new generation must find the new state.
         shared.generation.store(self.generation, Ordering::Release);
     }
 
@@ -240,7 +240,7 @@ impl RouteState {
         client: Option<&LimitedClient>,
     ) -> Result<StreamPermit, NoRoom> {
         let client = client.map_or(Ok(None), LimitedClient::stream)?;
-        // Counted before the comparison: of two streams at the same time only one gets the last place.
+        // Counted before the comparison, so that only one of two concurrent streams gets the last place.
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit { state: Arc::clone(self), _client: client, share: None };
         if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }

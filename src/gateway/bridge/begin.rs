@@ -75,7 +75,7 @@ impl Bridge {
 
     /// The part of the client of a session in the bytes that wait in memory.
     fn kept_of(&self, request: &SessionRequest<'_>) -> ByteShare {
-        // What a server keeps for clients without credentials counts for none of them.
+        // Memory that a shared server uses for clients without credentials counts for none of these clients.
         let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
         self.state.shared.kept_share(request.client.filter(|_| is_own))
     }
@@ -223,7 +223,8 @@ impl Bridge {
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         let mut caller = caller(parts, is_over_http).into_vec();
         if self.state.translates_eras {
-            // An old server learns the capabilities of its client once: only clients with the same ones share it.
+            // A server older than 2026-07-28 learns the capabilities of its client only once, so only clients with the
+            // same capabilities share it.
             caller.extend([&[2], &capabilities_in(message)[..]].concat());
         }
         self.shared.session_of(caller.into(), restarts, dead, start).await

@@ -46,7 +46,7 @@ pub(crate) struct SessionLeg {
     /// Client messages that the relay has not received yet.
     inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
-    /// Streams that have ended for the filter, and whose requests have no answer yet.
+    /// Streams that have ended for the filter, although their requests are unanswered.
     unanswered: BTreeSet<StreamId>,
     /// Streams whose client has waiting messages, and the time since when.
     writing: BTreeMap<StreamId, Instant>,
@@ -155,7 +155,7 @@ impl SessionLeg {
         self.inputs.pop_front()
     }
 
-    /// Waits for no client to take what it was given.
+    /// Forgets the messages that were given to clients, and no longer waits until the clients have read them.
     pub(crate) fn forget_writing(&mut self) {
         self.writing.clear();
     }
@@ -192,7 +192,7 @@ impl SessionLeg {
         }
     }
 
-    /// Answers requests of the server that nobody reads and that are kept no more.
+    /// Answers requests of the server that no client has read and that are no longer kept.
     pub(crate) fn refuse_unread(&mut self, stream: StreamId) {
         let Some(buffer) = self.open.get(&stream) else { return };
         for id in buffer.take_refused() {
@@ -296,7 +296,7 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(inputs);
             }
         }
-        // Only after all messages that had arrived.
+        // The session ends only after all messages that had arrived are handled.
         if self.is_route_retired() {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
@@ -361,7 +361,7 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                // Progress and notifications are no requests: nothing has to be refused for them.
+                // Progress and notifications need no response, so the server need not be told.
                 if !matches!(kind, TransmitKind::Progress | TransmitKind::Other) {
                     self.refuse_unread(to);
                 }
@@ -403,7 +403,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_behind(&self) -> bool {
-        // What waits for streams stays in the filter, which reports that itself.
+        // Messages that wait for streams stay in the filter, which reports them itself.
         false
     }
 

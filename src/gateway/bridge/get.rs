@@ -34,7 +34,8 @@ impl Bridge {
         };
         let (buffer, from) = requested_stream(&session, &parts.headers);
         if from.is_some_and(|from| !buffer.has_more(from)) {
-            // Nothing more comes. An empty stream would make the client reconnect again and again; 405 does not.
+            // The stream would carry no messages. An empty stream would make the client reconnect again and again; 405
+            // does not.
             return no_method();
         }
         // The stream of an open call counts already, also while its client is away.

@@ -1,5 +1,6 @@
 //! Streams of HTTP+SSE that a reload meets before their clients have said anything. A client opens its stream and then
-//! posts its first request for it. If the route gets another server between the two, the stream goes on with that one.
+//! posts its first request for it. If the route gets another server between these two steps, the stream continues with
+//! the new server.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ impl SessionLeg {
 }
 
 impl Bridge {
-    /// Finds the bridge of the same route, which has another server now, for the sessions of this one.
+    /// Finds the bridge of the same route with its new server, for the sessions of this bridge.
     pub(crate) fn find_heir<'a>(&self, mut bridges: impl Iterator<Item = &'a Arc<Self>>) {
         let path = &self.state.route.path;
         if let Some(heir) = bridges.find(|next| next.state.route.path == *path) {

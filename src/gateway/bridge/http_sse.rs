@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
-//! and an endpoint to post to (rules L).
+//! HTTP+SSE of 2024-11-05 before a server with another transport: a session is a single stream for all messages, and an
+//! endpoint to which the client posts (rules L).
 
 use bytes::Bytes;
 use http::request::Parts;

@@ -59,7 +59,7 @@ impl SessionLeg {
         }
     }
 
-    /// Whether a request has no answer yet, or a task is known.
+    /// Whether a request is unanswered, or a task is known.
     pub(crate) fn has_work(&self) -> bool {
         self.waiting > 0 || self.tasks > 0
     }

@@ -57,8 +57,8 @@ pub(crate) mod upload;
 /// The error for a session that does not exist.
 pub(crate) const NO_SESSION: &str = "there is no such session; initialize a new one";
 
-/// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value
-/// shares the tables of this one, if the server is the same.
+/// The bridge of a route, from clients over HTTP to the relays of their sessions. After a reload the new bridge shares
+/// the tables of the old one, if the server is the same.
 pub(crate) struct Bridge {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<BridgeSessions>,

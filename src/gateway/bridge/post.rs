@@ -1,5 +1,5 @@
-//! A POST to a session of the bridge: the message goes to the server; the response is one JSON
-//! answer if no other message comes before it, else a stream.
+//! A POST to a session of the bridge: the message goes to the server; the response is one JSON answer if no other
+//! message comes before the answer, else a stream.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -233,7 +233,7 @@ fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
 
-/// The body of a request has no end.
+/// Returns the response to a request whose body ended too early.
 pub(crate) fn broken_off() -> Response<Body> {
     let why = "the body of this request broke off";
     refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
@@ -261,7 +261,7 @@ impl PendingPost {
         if !complete {
             return Err(Box::new(self.gone()));
         }
-        // Counted only now: nobody would end the stream of a message that did not reach the relay.
+        // Counted only now: if the message did not reach the relay, nothing would end its stream.
         buffer.count(&self.permit);
         Ok(subscription)
     }
@@ -354,7 +354,7 @@ impl PendingPost {
         refusal(StatusCode::BAD_GATEWAY, why, self.ids.first().map(|id| &id[..]))
     }
 
-    /// The time after which the client gets a stream although there is no message yet; `None`: never.
+    /// Returns the time after which the client gets a stream although no message has arrived; `None`: never.
     fn upgrades(&self) -> Option<Duration> {
         let may = self.reads_events && !self.needs_status;
         let after = self.bridge.state.route.upgrade_after.filter(|_| may)?;

@@ -33,7 +33,7 @@ pub(crate) enum MessageClass {
     Answer,
     /// A request of the server.
     Request,
-    /// Anything else.
+    /// Any other message.
     Other,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct BufferedMessage {
     /// The number of the message in its stream, from 1 on.
     pub(crate) number: u64,
     pub(crate) class: MessageClass,
-    /// The request that the message answers, if there is one.
+    /// The id of the request that the message answers, if the message is a response.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
     /// Pieces ahead of these that are not kept any more.
@@ -75,20 +75,20 @@ pub(crate) struct BufferState {
     kept: [usize; 3],
     /// The numbers of whole requests of the server, in order.
     requests: VecDeque<u64>,
-    /// The ids of requests of the server that are kept no more, and were not read.
+    /// The ids of the server's requests that no client has read and that are no longer kept.
     refused: Vec<Bytes>,
     /// Bytes that count for the total of the session.
     counted: usize,
     /// Bytes that were handed over and not yet received.
     pub(crate) unread: usize,
-    /// The number of the newest reader; only this one reads.
+    /// The number of the newest reader. Older readers get nothing more.
     pub(crate) reader: u64,
     pub(crate) attached: bool,
     /// The relay waits until the client has received everything.
     pub(crate) relay_waits: bool,
     /// Requests without an answer: how they are compared, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
-    /// Those of them that a cancellation means, unless it means a request of another stream with the same id.
+    /// The open requests that a cancellation means, unless it means a request of another stream with the same id.
     perhaps_cancelled: Vec<Key>,
     /// The relay has received the requests of the stream.
     pub(crate) known_to_relay: bool,
@@ -123,7 +123,7 @@ pub(crate) enum FirstResponse {
     Answers,
     /// A large answer, of which the rest is to come.
     Large,
-    /// Something else: only a stream can carry it.
+    /// Messages that only a stream can carry.
     Events,
 }
 
@@ -169,7 +169,7 @@ impl ReplayBuffer {
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
         let reader = state.reader;
-        // The lock is released first: whoever is woken takes it.
+        // The lock is released first, because the task that is woken takes it.
         drop(state);
         self.client.wake();
         Subscription::new(self, reader)
@@ -235,13 +235,13 @@ impl ReplayBuffer {
         (number, attached)
     }
 
-    /// Takes the ids of requests that the server has made and that nobody has read: there are too many.
+    /// Takes the ids of the server's requests that were dropped unread, because too many messages were kept.
     pub(crate) fn take_refused(&self) -> Vec<Bytes> {
         std::mem::take(&mut self.lock().refused)
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
-        // Without a client nobody takes the bytes, and the relay must not wait.
+        // Without a client the bytes are not read, and the relay must not wait for that.
         state.relay_waits = state.attached;
         state.unread += bytes;
         state.refuse_requests();
@@ -251,7 +251,7 @@ impl ReplayBuffer {
         self.client.wake();
     }
 
-    /// Counts what the stream keeps, and drops what there is no room for.
+    /// Counts the bytes that the stream keeps, and drops messages beyond the limit.
     pub(crate) fn fit(&self, state: &mut BufferState) {
         if state.has_counted() {
             state.fit(&mut self.signals.kept());
@@ -398,7 +398,7 @@ impl ReplayBuffer {
         state.resumable && state.messages.iter().any(is_left)
     }
 
-    /// Whether messages behind this one are kept or can still come.
+    /// Whether messages from number `from` on are kept or can still arrive.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
         // An open request may still get its answer, even if the stream itself is over.

@@ -76,9 +76,9 @@ struct StreamTable {
 pub(crate) enum SessionKind {
     /// One client's of Streamable HTTP.
     Own,
-    /// One client's of HTTP+SSE, which has one stream for everything.
+    /// A session of one HTTP+SSE client, which has a single stream for all messages.
     HttpSse,
-    /// Shared by clients of 2026-07-28, which know of no session.
+    /// A session shared by clients of 2026-07-28, which do not know sessions.
     Shared,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct BridgeSession {
     heard: AtomicBool,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
-    /// The stream for messages of no request, which wait for a GET.
+    /// The stream for messages of no request. They wait there until the client opens a GET.
     pub(crate) session_buffer: Arc<ReplayBuffer>,
     /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
@@ -219,10 +219,10 @@ impl BridgeSession {
         self.table().agreed.clone()
     }
 
-    /// A stream for the answers to a POST. `requests`: what its event ids name besides.
+    /// Opens a stream for the answers to a POST. `requests`: the requests that the event ids of the stream name.
     pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
-        // Here, because only a new stream needs the room.
+        // Old streams are forgotten here, because only a new stream needs their memory.
         table.forget();
         table.last += 1;
         let number = table.last;
@@ -284,7 +284,7 @@ impl StreamTable {
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
-        // From the newest on, so that the oldest ones are beyond the limits.
+        // Newest first, so that the oldest streams are the ones beyond the limits.
         for (number, buffer) in self.buffers.iter().rev().filter(|(_, buffer)| buffer.is_over()) {
             let resumable = buffer.resumable();
             count += usize::from(resumable.is_some());
@@ -303,7 +303,7 @@ impl StreamTable {
 pub(crate) trait SessionHeir: Send + Sync {
     /// Whether a session of the previous server, in which nothing was said, can go on here.
     fn adopts(&self, session: &BridgeSession) -> bool;
-    /// Goes on with such a session; false if there is no room for its server, or the server does not start.
+    /// Continues such a session; false if the limit on servers is reached, or the server does not start.
     fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
     -> bool;
     /// Answers a POST for a stream that was handed over while the request was on its way.
@@ -374,14 +374,14 @@ impl BridgeSessions {
         max: usize,
         running: &Arc<InFlight>,
     ) -> Option<ServerPermit> {
-        // Counted before the comparison: of two requests at the same time only one gets the last place.
+        // Counted before the comparison, so that only one of two concurrent requests gets the last place.
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = ServerPermit {
             sessions: Arc::clone(self),
             _running: running.open(),
             client: [None, None],
         };
-        // Dropped where there is no place, which takes it back from the count.
+        // Beyond the limit `counted` is dropped, which subtracts it from the count again.
         (before < max).then_some(counted)
     }
 
@@ -421,7 +421,7 @@ impl BridgeSessions {
         self.lock().is_empty()
     }
 
-    /// The server of these sessions was replaced: those of `heir` have the other one.
+    /// The server of these sessions was replaced: the sessions of `heir` use the new server.
     pub(crate) fn set_heir(&self, heir: &Arc<impl SessionHeir + 'static>) {
         let heir = Arc::downgrade(heir);
         let _ = self.heir.set(heir);
@@ -432,7 +432,7 @@ impl BridgeSessions {
         self.heir.get()?.upgrade()
     }
 
-    /// Something else holds for their route: each is to look.
+    /// Wakes all sessions, because the state of their route has changed.
     pub(crate) fn wake_all(&self) {
         self.lock().values().for_each(|session| session.signals.wake());
     }

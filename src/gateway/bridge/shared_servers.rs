@@ -23,20 +23,20 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The interval of checks whether an ending server has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A server that has lived for so long is no longer one that dies at once.
+/// A server that has run for this time is healthy: its end does not count as a repeated failure at start.
 const LIVED: Duration = Duration::from_secs(60);
 
 /// Callers whose servers have died and whose restart pause is remembered.
 const DEAD_MAX: usize = 1000;
 
-/// The name of the certificate and the values of `Authorization`, one after the other. They are compared
-/// whole: a hash might be another's.
+/// The name of the certificate and the values of `Authorization`, concatenated. They are compared in full: a hash could
+/// equal the hash of another caller.
 type Caller = Box<[u8]>;
 
 struct SharedServer {
     session: Arc<BridgeSession>,
     began: Instant,
-    /// The number of the server's recent deaths, and the time of the last one.
+    /// The number of the server's recent failures, and the time of the last one.
     deaths: u32,
     died: Option<Instant>,
 }
@@ -132,14 +132,14 @@ impl SharedServers {
         // A server that has lived for long did not die at its start: the pause begins anew.
         entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
         entry.died = Some(Instant::now());
-        // Only the servers that are over go: a running one must be found by its callers.
+        // Only servers that have ended are removed: a running server must stay available to its callers.
         if known.len() > DEAD_MAX {
             known.retain(|_, entry| !entry.session.is_over());
         }
     }
 }
 
-/// Signals the end of the server of a session, whatever the cause.
+/// Signals the end of the server of a session, for any cause.
 pub(crate) struct EndNotice {
     pub(crate) servers: Arc<SharedServers>,
     pub(crate) session: Arc<BridgeSession>,

@@ -28,7 +28,7 @@ pub(crate) struct SessionSignals {
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
-    /// Whether the client has closed the stream for messages of no request, and was not heard since.
+    /// Whether the client has closed the stream for messages of no request, and has sent nothing since.
     has_left: AtomicBool,
     /// Room for the messages that the streams keep, where these are more than a little.
     kept: Mutex<ByteRoom>,
@@ -114,7 +114,7 @@ impl SessionSignals {
         used.map_or(Duration::ZERO, |used| used.elapsed())
     }
 
-    /// The client has closed the stream for messages of no request.
+    /// Notes that the client has closed the stream for messages of no request.
     pub(crate) fn mark_left(&self) {
         self.has_left.store(true, Ordering::Relaxed);
         self.relay.wake();
@@ -126,7 +126,7 @@ impl SessionSignals {
         self.touch();
     }
 
-    /// Whether the client has closed the stream for messages of no request, and made no request since.
+    /// Whether the client has closed the stream for messages of no request, and has sent no request since.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ use crate::protocol::jsonrpc::own_error;
 use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;
 
-/// A client that reads a stream. It has left when this is dropped.
+/// A client that reads a stream. The client counts as gone when this value is dropped.
 pub(crate) struct Subscription {
     pub(crate) buffer: Arc<ReplayBuffer>,
     reader: u64,
@@ -51,7 +51,7 @@ impl Subscription {
         }
     }
 
-    /// Ready when nothing more comes. What there is can then be looked at.
+    /// Ready when no more messages will arrive; all messages of the stream can then be examined.
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
@@ -70,14 +70,14 @@ impl Subscription {
         }
     }
 
-    /// The messages of an ended stream: its answers, and errors for requests without one. The
-    /// client has still to receive them.
+    /// Returns the messages of an ended stream, which the client has not received yet: its answers, and errors for
+    /// unanswered requests.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.buffer.lock();
         let messages = state
             .messages
             .iter()
-            // What broke off is answered below, with the error of its request.
+            // A message that broke off gets the error of its request below.
             .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
@@ -186,7 +186,7 @@ impl Subscription {
         state.received = state.position.number;
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
-        // Only if all pieces have been given: otherwise more can be written without the relay.
+        // Only if the client has taken all pieces: otherwise the relay can write more without being woken.
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
@@ -228,7 +228,7 @@ impl Drop for Subscription {
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();
         }
-        // The relay does not know the stream yet: nobody else would end it.
+        // The relay does not know the stream yet, so nothing else would end it.
         if !state.known_to_relay {
             state.over = true;
         }

@@ -38,7 +38,7 @@ const INDEXING: [(&str, &str); 10] = [
     ("8", "Scanning docs"),
     ("null", "Compacting"),
     ("12", "Indexed 12 folders"),
-    // This one is late: it comes behind the answer.
+    // This report is late: it comes after the answer.
     ("12", "Index written"),
 ];
 

@@ -135,7 +135,7 @@ impl Exchange {
         })
     }
 
-    /// The server has taken the requests, and what stands beside them.
+    /// Notes that the server has accepted the requests and the other messages of the POST.
     pub(crate) fn accept(&mut self, policy: &Arc<Policy>) {
         for cancel in std::mem::take(&mut self.cancels) {
             match &self.member {
@@ -162,9 +162,8 @@ impl Exchange {
     /// The server can only answer requests (`upstream.lifecycle`).
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
-        // Only where the route says so does a stream end with its last answer: a server may send
-        // messages, progress of a task or an event id after the answer; and to cut the stream is to
-        // close a connection that could be used again.
+        // By default the stream does not end with its last answer: the server may send messages, progress of a task or
+        // an event id after it, and ending the stream closes a connection that could be reused.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
@@ -207,7 +206,7 @@ impl Exchange {
         })
     }
 
-    /// The response has ended: an answer that fits no request may be the one that is missing.
+    /// Notes that the response has ended: an answer that matches no request may be the missing answer.
     fn end_response(&mut self) {
         if self.filter.try_with(|filter| filter.gate().holds_answer(OWN)) == Some(true) {
             self.filter.apply(now(), Input::EndResponse(OWN));

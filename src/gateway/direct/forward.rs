@@ -55,7 +55,7 @@ impl Direct {
                 self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
             }
             Ok(response) => {
-                // Only if the server has accepted the end of the session.
+                // Only if the server has accepted the end of the session do the waits of its requests end.
                 if let Some(id) = ended.flatten().filter(|_| response.status().is_success()) {
                     self.sessions.end_waits(id.as_bytes());
                 }

@@ -30,11 +30,11 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Bytes of messages kept for a client that has no stream open to receive them. Beyond the limit
-/// the oldest message is dropped.
+/// Bytes of messages kept for a client that has no open stream to receive them. Beyond the limit the oldest message is
+/// dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-/// This limit in words for operators.
+/// The limit as text for operators.
 const QUEUE_LIMIT: &str = "256 KiB for a session whose client has no GET stream open";
 
 type HeldEventStream = EventStream<Listening, PlainBody>;
@@ -108,7 +108,7 @@ impl Direct {
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
         *get.headers_mut() = headers;
-        // They belong to the POST whose headers these are.
+        // These headers describe the body of the POST; the GET has no body.
         get.headers_mut().remove(header::CONTENT_TYPE);
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -143,7 +143,7 @@ impl Direct {
         let body = take_events(&mut head, body, coding);
         head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
-        // Nobody reads the stream yet: comments would only fill the queue.
+        // No client reads the stream yet: comments would only fill the queue.
         quiet.keep_alive = None;
         let stream =
             EventStream::new(listening(self, &request_head), body, quiet, WriteState::default());
@@ -206,7 +206,7 @@ impl Handover {
     /// Writes a message of the session to an open response, or keeps the message. A message in
     /// pieces is kept, because another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
-        // Both are asked: a piece may begin or end within an event.
+        // Both states are needed: a piece may begin or end within an event.
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
         if !midway && !self.midway && session.offer(self.stream.handler.stream(), &event) {
             return;

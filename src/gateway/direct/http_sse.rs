@@ -58,7 +58,7 @@ impl SseServerHandler {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
-            // Only the origin is logged: the path and the query may hold a secret.
+            // Log only the origin: the path and the query may contain a secret.
             let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.direct.state.route.path,
@@ -68,7 +68,7 @@ impl SseServerHandler {
             return self.refuse(Some(out));
         };
         let target = SsePostTarget { stream: Arc::clone(&self.stream), on_server };
-        // A stream keeps its key: however often a server names endpoints, there is one entry.
+        // A stream keeps its key, so that a server that names many endpoints adds only one entry.
         let key = match self.key.take() {
             Some(key) => {
                 self.direct.sse_streams.lock().insert(key.clone(), target);
@@ -100,8 +100,8 @@ impl SseServerHandler {
         }
     }
 
-    /// Ends the stream if this piece of a large event names the event an endpoint. Nobody reads the
-    /// address of such an endpoint, so nobody can say that its origin is the server's.
+    /// Ends the stream if this piece of a large event names the event `endpoint`. The address of such an endpoint is
+    /// not read, so its origin cannot be checked.
     fn refuse_large_endpoint(&mut self, piece: &Piece) -> bool {
         if self.large_name.read(&piece.raw) {
             tracing::error!(
@@ -217,7 +217,7 @@ impl EventHandler for SseServerHandler {
         if ended {
             state.renew_tokens();
         }
-        // Messages of the filter's own, such as cancellations, for which there is no POST of a client.
+        // Messages of the filter itself, such as cancellations, which belong to no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(tell) = &state.control {
                 tell(payload);
@@ -349,7 +349,7 @@ impl Direct {
         };
         let policy = endpoint.stream.policy();
         let (message, body) = request_body::for_server(read, &policy, &mut parts.headers);
-        // The stream of a retired route goes on for its open calls, and takes no new ones.
+        // The stream of a retired route stays open for its open calls, but accepts no new calls.
         if self.state.shared.is_retired() && asks(message.as_ref()) {
             return text(
                 StatusCode::NOT_FOUND,

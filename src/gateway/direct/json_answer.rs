@@ -60,7 +60,7 @@ impl Post {
                     }
                 };
                 let next = tokio::select! {
-                    // Progress comes first: what came before the answer is written before the answer.
+                    // Progress first: a report that came before the answer is written before the answer.
                     biased;
                     cancelled = exchange.next_progress() => {
                         if let Some(answers) = cancelled {
@@ -123,8 +123,8 @@ impl Post {
         mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
-            // A short wait only: a server that pauses behind the head must not hold the head back. The response has no
-            // length then.
+            // Wait only briefly: if the server pauses after the head, the head must not be delayed. The response then
+            // has no `Content-Length`.
             let first = std::future::poll_fn(|cx| body.poll_data(cx));
             match timeout(FIRST_WAIT, first).await {
                 Ok(Some(Ok(chunk))) => held.push(chunk),
@@ -140,7 +140,7 @@ impl Post {
             let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
             return self.direct.state.forwarder.response(parts, true, body);
         }
-        // Nothing can follow this answer, and it ends its requests: its text need not be read.
+        // The answer is the whole response and ends its requests, so its text need not be parsed.
         let open = exchange.release();
         let body = Body::piped((!head.is_empty()).then_some(head), body, open);
         self.direct.state.forwarder.response(parts, false, body)

@@ -15,8 +15,8 @@ use crate::transport::sync::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, Mu
 /// Messages waiting in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
-/// Messages waiting in one mailbox with the news that end a response. Only a response that nobody reads any more
-/// has so many, and further ones are dropped too.
+/// Maximum number of messages that wait in one mailbox, including the news that end a response. Only a response that is
+/// no longer read reaches it. Further messages are dropped.
 const NEWS_MAX: usize = 2 * MAIL_MAX;
 
 /// Bytes of messages waiting in one mailbox. Further progress is dropped.
@@ -52,12 +52,12 @@ pub(crate) enum Mail {
     TasksOver,
     /// The client has come back on another stream.
     Replaced,
-    /// Something for the client that has no stream of its own to go on.
+    /// An event for a client whose own stream has ended or is not open.
     Event(Bytes),
 }
 
 impl Mail {
-    /// Whether a client that does not hear of it misses nothing but a report or a log.
+    /// Whether a client that does not get this mail misses only a report or a log message.
     fn may_be_missed(&self) -> bool {
         matches!(self, Self::Progress(..) | Self::Log(..) | Self::Question(_) | Self::Event(_))
     }
@@ -89,7 +89,7 @@ pub(crate) struct Mailbox {
     queue: Mutex<MailQueue>,
     /// Whether the mailbox may hold a message, so that a look costs nothing.
     filled: AtomicBool,
-    /// Whether a reader has looked: a response that is not a stream needs no mail.
+    /// Whether a reader has taken mail: a response that is not a stream needs none.
     read: AtomicBool,
     /// The value that the client has been told last, in bits.
     sent_value: AtomicU64,
@@ -106,7 +106,7 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        // What a client may miss is dropped first, so that the end of a response still finds room.
+        // Reports and logs are dropped first, so that the end of a response still has a place.
         let (most, most_bytes) = match mail.may_be_missed() {
             true => (MAIL_MAX, MAIL_BYTES_MAX),
             false => (NEWS_MAX, NEWS_BYTES_MAX),
@@ -118,8 +118,8 @@ impl Mailbox {
         queue.bytes = bytes;
         queue.mail.push_back(mail);
         drop(queue);
-        // Set behind the message: whoever sees the mark finds the message. A faster reader leaves a mark without a
-        // message, which costs one look.
+        // The flag is set after the message: a reader that sees the flag must find the message. A faster reader may
+        // leave the flag set without a message, which costs one needless read.
         self.filled.store(true, Ordering::Release);
         self.waker.wake();
         true
@@ -136,7 +136,7 @@ impl Mailbox {
         self.waker.register(cx.waker());
     }
 
-    /// Completes when there is progress, for a response that is no stream yet.
+    /// Completes when progress arrives, for a response that is not a stream yet.
     pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
         let is_progress = |queue: &MailQueue| {

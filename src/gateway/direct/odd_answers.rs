@@ -1,5 +1,5 @@
-//! Responses to POSTs that are successes without saying clearly where the answer is: nothing at all, or a body without
-//! a type.
+//! Responses to POSTs that have a success status, but do not say clearly where the answer is: an empty response, or a
+//! body without a content type.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -20,8 +20,7 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 
-/// The time for which the head of a response without a type waits for the first bytes of its body, which say what
-/// the body is.
+/// The time that a response without a content type waits for the first bytes of its body, which show the type.
 const TYPE_WAIT: Duration = Duration::from_secs(5);
 
 impl Post {
@@ -118,7 +117,7 @@ impl Post {
         self.direct.state.forwarder.response(parts, true, Body::from(body))
     }
 
-    /// A body that is no message, or cannot be read.
+    /// Handles a body that is not a message, or cannot be read.
     pub(crate) fn unread(
         &self,
         parts: Parts,
@@ -129,7 +128,7 @@ impl Post {
         self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }
 
-    /// A body without a type, or with one that says nothing: its first bytes decide.
+    /// Handles a body with a missing or meaningless content type: the first bytes decide.
     pub(crate) async fn untyped(
         self: Box<Self>,
         parts: Parts,

@@ -45,8 +45,8 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// The longest time that progress from another stream waits for the head of the response, where the client gets no
-/// stream before. Then the progress is written on that other stream.
+/// The longest time that progress from another stream waits for the head of the response, if the client gets no stream
+/// before the head. After it the progress is written on the other stream.
 const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 
 /// One POST.
@@ -95,7 +95,7 @@ impl Direct {
         }
     }
 
-    /// What is known of a POST when its body has been read, and the body for the server.
+    /// Returns the data of a POST whose body has been read, and the body for the server.
     fn begin_post(
         self: &Arc<Self>,
         read: ReadBody,
@@ -110,7 +110,8 @@ impl Direct {
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
             if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
-                // The headers decided which way the request took. Without them it may be on a wrong one.
+                // The path of the request was chosen by its headers. If they do not match the body, the path may be
+                // wrong.
                 header_mirror::require(&parts.headers, message)?;
             }
         }
@@ -162,7 +163,7 @@ impl Post {
         let client = target.client.clone();
         let address = target.address(parts.uri.query());
         if asks(self.message.as_ref()) {
-            // Before 2026-07-28 a disconnect is no cancellation: the request still has to reach the server.
+            // Before 2026-07-28 a disconnect is not a cancellation, so the request still has to reach the server.
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
@@ -218,7 +219,7 @@ impl Post {
         let mut patience: Option<Instant> = None;
         let head = loop {
             tokio::select! {
-                // The head comes first: with it the client needs no early stream.
+                // The head has priority: once it is there, the client needs no early stream.
                 biased;
                 head = sending.as_mut() => break head,
                 cancelled = exchange.next_progress(), if patience.is_none() => {

@@ -177,7 +177,7 @@ impl Session {
         shared.proven.is_some() && shared.refused != Some(caller)
     }
 
-    /// Whether the caller that the server has served last is another one.
+    /// Whether the last caller that the server has served is another caller.
     pub(crate) fn has_served_another(&self, caller: u64) -> bool {
         self.lock().proven.is_some_and(|proven| proven != caller)
     }
@@ -240,8 +240,8 @@ impl Session {
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }
 
-    /// A message of the client is on its way to the server: if it is a cancellation, the end of the response that
-    /// it means waits for what the server says to it.
+    /// Notes that a message of the client is on its way to the server. If the message is a cancellation, the response
+    /// of the cancelled request stays open until the server has reacted.
     pub(crate) fn announce(&self, message: &Message) -> Vec<CancelNotice> {
         let cancels = cancels_in(message).into_iter();
         let meant = cancels.filter_map(|cancel| self.lock().cancelled_by(&cancel));
@@ -297,7 +297,8 @@ impl Session {
         }
         let is_repeated = |filter: &mut Filter| filter.calls().open().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
-            // The client resumes the stream to get what it has missed, whatever was written for it before.
+            // The client resumes the stream to get the messages that it has missed, so they are forwarded even if they
+            // were written for it before.
             return ListenDelivery::Passes;
         }
         if message.kind() == Kind::Response
@@ -358,8 +359,8 @@ impl Session {
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
-    /// The time of the last use; `None` while the session is used. A stream that is held for a client that has
-    /// not come is no use.
+    /// Returns the time of the last use; `None` while the session is in use. A stream that Milepost holds for an absent
+    /// client does not count as use.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let is_used = shared.streams.len() > usize::from(shared.held.is_some())
@@ -398,7 +399,7 @@ impl SessionState {
             mailbox.wake();
             return Delivery::Moved;
         }
-        // The client may read no other stream than that of its request, if Milepost holds this one for it.
+        // If Milepost holds this stream for the client, the client may read no other stream than that of its request.
         let is_held = || self.held.is_some() && self.listening.contains(&on);
         if message.kind() == Kind::Response
             && (mailbox.takes_answers() || is_held())
@@ -407,7 +408,7 @@ impl SessionState {
             return Delivery::Moved;
         }
         if message.kind() == Kind::Response {
-            // The answer stays on the stream on which it came: its client finds the request by the id.
+            // The answer stays on the stream on which it came: the client finds the request by the id.
             self.post(mailbox, Mail::Settled(message.clone()));
             // On a stream that the client has left, the answer may not reach it.
             let is_left = self.listening.contains(&stream) && !self.streams.contains_key(&on);

@@ -6,9 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::progress::{StreamId, StreamKind};
 
-/// Event ids of a session that are remembered: the newest of each stream. A client that comes back with an older
-/// one counts as a client of another process. Past the bound the stream with the most ids forgets its oldest, so
-/// that a loud stream does not push out the ids of a quiet one.
+/// Maximum number of event ids of a session that are remembered: the newest of each stream. A client that resumes with
+/// an older id counts as a client of another process. Beyond it the stream with the most ids forgets its oldest id, so
+/// that a loud stream does not displace the ids of a quiet stream.
 const IDS_MAX: usize = 1024;
 
 struct WrittenId {
@@ -19,7 +19,7 @@ struct WrittenId {
 
 /// The newest event ids of a stream, oldest first.
 struct StreamIds {
-    /// Of a stream that goes on with another one, the kind of that.
+    /// The kind of the stream; for a stream that continues another stream, the kind of that stream.
     kind: StreamKind,
     ids: VecDeque<WrittenId>,
 }
@@ -46,7 +46,7 @@ impl WrittenIds {
         if id.is_empty() {
             return;
         }
-        // Only a hash is kept: ids may be long, and the client brings the id back.
+        // Only a hash is kept: ids may be long, and the client sends the id again.
         let hash = self.hasher.hash_one(id);
         self.of(stream, kind).ids.push_back(WrittenId { hash, before });
         self.count += 1;
@@ -107,8 +107,8 @@ impl WrittenIds {
         }
     }
 
-    /// The value that the client of `stream` had been told when the next id came after this one; `None` if none
-    /// has come.
+    /// Returns the last value that the client of `stream` had received when the event after this id was written; `None`
+    /// if no event followed.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
         // From the newest on: a server may give an id twice, and the last one is meant.

@@ -11,9 +11,10 @@ pub enum Course {
     Here,
     /// The session is that of the replica at this address.
     Elsewhere(SocketAddr),
-    /// The process that the session belonged to is no more, or cannot be reached.
+    /// The process that owned the session has ended, or cannot be reached.
     Gone,
-    /// Another replica passed the request on, and the session is not here: nobody passes it on again.
+    /// Another replica passed the request on, but the session is not here either. The request must not be passed on
+    /// again.
     Loop,
 }
 

@@ -71,7 +71,8 @@ impl FleetMember {
         let FailedRequest { error, unsent } = failed;
         let unsent = unsent.and_then(|request| {
             let (mut parts, body) = request.into_parts();
-            // The replica that serves the request instead must not see the header that was for another one.
+            // The replica that serves the request instead must not see the header, which was signed for another
+            // replica.
             parts.headers.remove(FORWARDED);
             Some(Box::new(Request::from_parts(parts, body.into_unread()?)))
         });
@@ -130,7 +131,7 @@ pub(super) fn unreachable_now() -> Response<Body> {
 
 /// The kind of a response that is passed on.
 enum HopBody {
-    /// It may be a stream on which the client only listens.
+    /// A stream on which the client may only be listening.
     Stream,
     /// A call, for whose end the shutdown waits.
     Call(InFlightGuard),

@@ -1,7 +1,8 @@
-//! Who serves a session whose owner is gone: settled in a store that all replicas reach, if there is one.
+//! Decides which replica serves a session whose owner has ended: in a store that all replicas can reach, if the
+//! settings name one.
 //!
-//! Without a store each replica that gets a request of such a session serves it, without heartbeats. With a store
-//! one of them is the heir, the others pass requests on to it, and it serves the session as an owner does.
+//! Without a store each replica that gets a request of such a session serves it, without heartbeats. With a store one
+//! of them is the heir, the others pass requests on to it, and it serves the session as an owner does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,7 +21,7 @@ const HEIRS_MAX: usize = 1 << 16;
 /// The longest time that a request waits for the store.
 const SETTLE_MAX: Duration = Duration::from_millis(50);
 
-/// The time for which the store is not asked after it did not answer.
+/// After a failure of the store, the time for which the store is not used.
 const STORE_DOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The time for which the heir of a session is remembered where that is another replica.
@@ -29,13 +30,14 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 /// The time after its last request for which a replica stays the heir of a session.
 const HEIR_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The interval in which a replica renews what it has inherited. It is a third of [`OWNED_FOR`].
+/// The interval at which a replica renews the sessions that it has inherited: a third of [`OWNED_FOR`], so that two
+/// failed renewals do not lose a session.
 const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 /// The time for which an entry of the store lives without being renewed.
 pub const OWNED_FOR: Duration = Duration::from_secs(60);
 
-/// The name of a session in the store: a digest, from which nobody learns the id of the session.
+/// The name of a session in the store: a digest, so that the store does not reveal the id of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey([u8; 16]);
 
@@ -67,22 +69,22 @@ pub struct HeirClaim {
 
 /// A store that all replicas reach, in which one claim to a session wins.
 pub trait OwnerStore: Send + Sync + 'static {
-    /// Settles a claim: the replica that serves the session from now on, the claimant if nobody else does. `None` if
-    /// the store does not answer.
+    /// Settles a claim: returns the replica that serves the session from now on, which is the claimant if no other
+    /// replica has it. `None` if the store does not answer.
     fn settle(&self, claim: HeirClaim) -> BoxFuture<'static, Option<Owner>>;
 
-    /// Renews what a replica owns, as far as the entries are still its own. Nobody waits for that.
+    /// Renews the sessions of a replica, as far as the entries still belong to it. The result is not awaited.
     fn renew(&self, owner: Owner, sessions: Vec<SessionKey>);
 }
 
 /// The replica that serves a session whose owner is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heir {
-    /// This one, as an owner does.
+    /// This replica, which serves the session as its owner does.
     Me,
-    /// Another one.
+    /// Another replica.
     Other(Owner),
-    /// It is not settled: this one serves the request, and others may do so at the same time.
+    /// Not settled: this replica serves the request, and others may do so at the same time.
     Unknown,
 }
 
@@ -153,7 +155,7 @@ impl Heirs {
     fn remember(&self, session: SessionKey, heir: KnownHeir) {
         let mut known = lock(&self.known);
         if known.len() >= HEIRS_MAX {
-            // What this replica has inherited is never forgotten here: it must be renewed.
+            // Sessions that this replica has inherited stay in the table: they must be renewed.
             known.retain(|_, known| known.owner == self.me);
         }
         if known.len() < HEIRS_MAX {
@@ -162,7 +164,7 @@ impl Heirs {
     }
 }
 
-/// Renews what a replica has inherited as long as it is used, and forgets the rest.
+/// Renews the inherited sessions that are still used, and forgets the others.
 async fn renew(me: Owner, known: Weak<KnownHeirs>, store: Arc<dyn OwnerStore>) {
     let mut ticks = interval(RENEW_EVERY);
     loop {

@@ -64,13 +64,15 @@ pub struct FleetMember {
     /// The address where other replicas pass requests on.
     pub(crate) listen: SocketAddr,
     seal: Arc<FleetSeal>,
-    /// What a call of a session of this replica says of its way: one that came here, and one that was passed on.
+    /// How a call of a session of this replica arrived, for its log and trace: directly, or passed on by another
+    /// replica.
     hops: [Arc<ReplicaHop>; 2],
     office: PassportOffice,
-    /// The nonce of the next passport. All are counted from a random number, so that no two replicas use the same one.
+    /// The nonce of the next passport. Nonces count up from a random number, so that no two replicas use the same
+    /// nonce.
     nonces: AtomicU64,
     peers: Peers,
-    /// Who serves sessions whose owners are gone, if there is a store for that.
+    /// Decides who serves sessions whose owners have ended, if a store is configured.
     heirs: Option<Heirs>,
     counts: FleetCounts,
     calls: Arc<InFlight>,
@@ -128,7 +130,8 @@ impl FleetMember {
         format!("listen {listen}, advertise {advertise}, keys {}, seal {seal}", to_hex(&numbers))
     }
 
-    /// Takes a request that another replica passes on: removes what that one says of its client, and returns it.
+    /// Takes a request that another replica passes on: removes the facts about its client that the other replica has
+    /// signed, and returns them.
     ///
     /// # Errors
     /// If no replica with the same key has just passed it on.
@@ -200,7 +203,7 @@ impl FleetMember {
         Some((heirs, SessionKey::of(&route.path, id)))
     }
 
-    /// Finds the replica that serves a request: passes the request on, or returns it where this one serves it. The
+    /// Finds the replica that serves a request: passes the request on, or returns it if this replica serves it. The
     /// error is the response.
     async fn find_server(
         self: &Arc<Self>,
@@ -274,7 +277,7 @@ impl FleetMember {
         let last = request.headers().get(LAST_EVENT_ID).filter(|_| request.method() == Method::GET);
         let lost = last.map_or_else(Vec::new, |id| event_id::requests_in(id.as_bytes()));
         if lost.is_empty() {
-            // The route itself answers that there is no such session.
+            // The route itself answers that the session does not exist.
             return Ok(());
         }
         // No other replica can ever answer these requests.
@@ -311,7 +314,7 @@ fn has_address(route: &Route, part: &EndpointKind) -> bool {
         && *part == EndpointKind::Endpoint
 }
 
-/// The response where a client names a session that nobody has.
+/// Returns the response to a client that names an unknown session.
 fn no_session(kind: IdKind) -> Response<Body> {
     match kind {
         IdKind::Session => refusal(StatusCode::NOT_FOUND, NO_SESSION, None),

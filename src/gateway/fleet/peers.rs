@@ -20,10 +20,11 @@ use crate::transport::http::io::Io;
 /// The longest time of connecting to another replica.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The time for which a replica that could not be reached is not tried again.
+/// The time for which an unreachable replica is not tried again.
 const DOWN_FOR: Duration = Duration::from_secs(5);
 
-/// Other replicas that are remembered. Beyond it all are forgotten, and connections to them are made anew.
+/// Maximum number of other replicas that are remembered. Beyond it all are forgotten, and connections to them are made
+/// anew.
 const PEERS_MAX: usize = 4096;
 
 /// Replicas that are known to be leaving. Beyond it all are forgotten, and the next response of each tells again.

@@ -33,7 +33,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
 // In one script, so that two replicas cannot both read nothing and both write.
-/// Claims a session: the owner that is there stays, unless it is the one that is gone.
+/// Claims a session: the entry's owner stays, unless it is the owner that has ended.
 const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
      if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
      return now";
@@ -56,11 +56,12 @@ pub(crate) struct Valkey {
 }
 
 impl Valkey {
-    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first
-    /// use. `errors` counts failures.
+    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first use.
+    /// `errors` counts failures.
     ///
     /// # Errors
-    /// If the address is none of Valkey or Redis. The error does not hold the address.
+    /// If the address is not one of Valkey or Redis. The error does not contain the address, which may contain a
+    /// password.
     pub(crate) fn open(address: &Secret, errors: Counter) -> Result<Self, RedisError> {
         let client = Client::open(address.reveal())?;
         let config = ConnectionManagerConfig::new()
@@ -136,19 +137,19 @@ async fn speak(
     }
 }
 
-/// Whether the store does its work, from the outcome of each command. Claims and renewals are told apart: a store
-/// that is full takes renewals of its entries and refuses claims, which are new ones.
+/// Whether the store works, judged by the result of each command. Claims and renewals are judged separately: a full
+/// store accepts renewals of its entries but refuses claims, which are new entries.
 #[derive(Debug, Default)]
 struct StoreHealth {
     failing: [bool; 2],
 }
 
-/// What an operator is told, once for each change.
+/// A message for operators, given once for each change.
 #[derive(Debug, PartialEq, Eq)]
 enum StoreChange {
     /// The first command that fails after a time without failures.
     Fails,
-    /// Both kinds of commands succeed, after a time in which one of them failed.
+    /// Both kinds of commands succeed again after a failure.
     AnswersAgain,
 }
 
@@ -236,7 +237,7 @@ mod tests {
     }
 
     impl RedisServer {
-        /// `None` where this machine has no Redis.
+        /// Starts Redis; `None` if this machine does not have it.
         fn start() -> Option<Self> {
             let folder = tempfile::tempdir().unwrap();
             let mut server = Command::new("redis-server");
@@ -291,7 +292,7 @@ mod tests {
         cmd("FLUSHALL").exec_async(&mut store).await.unwrap();
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(second, None).await.unwrap(), Some(first));
-        // Who inherits from the first one keeps the session, whatever the first one renews.
+        // A replica that inherits from the first one keeps the session, even if the first one renews it.
         assert_eq!(settled(second, Some(first)).await.unwrap(), Some(second));
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(third, None).await.unwrap(), Some(second));

@@ -78,10 +78,10 @@ pub(super) struct AdminApi<H> {
     clients: Option<(SocketAddr, bool)>,
 }
 
-/// What the live page says about the listener for clients.
+/// Data about the listener for clients, for the live page.
 #[derive(Serialize)]
 struct AboutClients {
-    /// The URL that the paths of routes follow; `null` where there is no listener for clients.
+    /// The URL to which the paths of routes are appended; `null` without a listener for clients.
     address: Option<String>,
     version: &'static str,
 }

@@ -121,7 +121,8 @@ impl ConnectionEnd {
     }
 }
 
-/// The answer to a request while it is made. Boxed: the connection keeps room for one, also while there is none.
+/// The future of the answer to a request. Boxed, because every connection reserves memory for one future, even while it
+/// is idle.
 pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
 
 /// Answers the requests of a connection.
@@ -141,7 +142,7 @@ impl Http {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
-            // Without a timer hyper applies no time limit, and does not report that.
+            // Without a timer hyper silently applies no time limit.
             .timer(TokioTimer::new())
             // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
             .header_read_timeout(None)
@@ -203,7 +204,8 @@ impl Http {
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    // A client that does not close is not waited for, but a request that came meanwhile is.
+                    // The connection does not wait for a client that does not close, but a request that has arrived
+                    // meanwhile is served.
                     () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
                 };
                 return ended.map_or_else(
@@ -270,7 +272,7 @@ enum Http2End {
     /// The client speaks HTTP/1.1, or has not shown its version yet.
     NotHttp2,
     Open,
-    /// The client takes no bytes any more: what is written is dropped, and the rest of its own bytes is read.
+    /// The client no longer reads: written bytes are dropped, and the rest of the client's own bytes is read.
     ReadOnly,
     /// The bytes have ended, perhaps with an error, and `h2` learns of it after [`END_AFTER`].
     Waits(Pin<Box<Sleep>>, Option<io::Error>),
@@ -305,14 +307,14 @@ impl Impatient {
         let mut read = Pin::new(&mut self.io).poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.head = self.answers.next_head();
-            // The bytes that were held back are there, so that the read is not pending, whatever the socket says.
+            // Bytes that were held back are available, so the read must not be pending, whatever the socket says.
             if read.is_pending() {
                 read = Poll::Ready(Ok(()));
             }
         }
         if read.is_pending()
             && let Some(head) = self.head
-            // Only if the head that has begun is still awaited: otherwise it has come whole.
+            // Only if this head is still incomplete: otherwise it has arrived meanwhile.
             && self.answers.next_head() == Some(head)
         {
             let (of, limit) = self.head_limit.get_or_insert_with(|| (head, Box::pin(sleep(HEAD))));
@@ -386,7 +388,8 @@ impl AsyncRead for Impatient {
                 let new = &buffer.filled()[before..];
                 let (count, preface) = (new.len(), &PREFACE[*seen..]);
                 let is_http1 = !preface.starts_with(new);
-                // Only if nothing of a preface has come: bytes that were taken for one have been handed on already.
+                // Only if no byte of an HTTP/2 preface has arrived: bytes taken for a preface have already been passed
+                // on.
                 if is_http1 && *seen == 0 {
                     this.first = new.to_vec();
                     buffer.set_filled(before);

@@ -68,7 +68,7 @@ pub(super) struct StopTimes {
     pub(super) drain: Duration,
 }
 
-/// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
+/// The settings for new requests. They are replaced as a whole, so that a request never sees a mixture of two versions.
 pub(super) struct ServingConfig {
     server: Server,
     trusted_proxies: Arc<[IpNet]>,
@@ -140,7 +140,7 @@ impl<H: Handler> Dispatcher<H> {
         self.handler.linger();
     }
 
-    /// From now on only what is open continues; other replicas may still ask for that.
+    /// From now on only open requests continue. Other replicas may still ask for their sessions.
     pub(super) fn drain(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.drain();
@@ -151,7 +151,7 @@ impl<H: Handler> Dispatcher<H> {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Answers one request. What can be decided at once is: the future holds no more than the rest needs.
+    /// Answers one request. Decisions that need no waiting are made here, so that the future only has to hold the rest.
     pub(super) fn answer(
         self: Arc<Self>,
         client: Peer,
@@ -197,7 +197,7 @@ impl<H: Handler> Dispatcher<H> {
         })
     }
 
-    /// Answers one request that another replica passes on. It is admitted as if its client had sent it here.
+    /// Answers a request that another replica passes on. It is admitted as if its client had sent it to this replica.
     pub(super) async fn answer_passed_on(
         self: Arc<Self>,
         peer: Peer,
@@ -208,7 +208,7 @@ impl<H: Handler> Dispatcher<H> {
             Ok(client) => {
                 let front = Arc::clone(&self);
                 let mut response = self.answer(client, Request::from_parts(parts, body)).await;
-                // Only a replica may set this header, not a server behind it.
+                // Only a replica may set this header, so a server's own header of this name is removed.
                 response.headers_mut().remove(LEAVING);
                 if front.is_lingering.load(Ordering::Relaxed) {
                     response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
@@ -273,7 +273,8 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// The answer of the handler. Its state is dropped with it: nobody sees what a panic has left half done.
+/// Returns the answer of the handler. The handler's state is dropped with it, so that no later request sees the
+/// incomplete state after a panic.
 fn handled<H: Handler>(
     handler: &Arc<H>,
     request: Request<Incoming>,

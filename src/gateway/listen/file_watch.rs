@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use crate::platform::files;
 
-// The file is polled, not subscribed to: every way of replacing a file ends in another device,
-// inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
-// system.
+// Poll the file instead of subscribing to changes: every way to replace a file changes the device, inode, time or
+// length behind the path, and a check every 2 s needs neither a crate nor a watch of the system.
 /// The interval of the examinations. A change counts when two examinations have found the same state:
 /// no write of a file takes that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ pub struct Peer {
     pub local: SocketAddr,
     /// Whether the connection uses TLS.
     pub secure: bool,
-    /// The name in the client's certificate, if the listener asks for one; of an admitted request, that of its
+    /// The name in the client's certificate, if the listener requests one; for an admitted request, the name of its
     /// principal.
     pub name: Option<ClientName>,
     /// Whether the client takes written bytes.
@@ -78,8 +78,8 @@ pub struct Admitted {
     pub client: Peer,
     /// Fronts whose headers about their clients are believed.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// Headers that are left out: that of `principal` from another than these fronts, and headers that some servers
-    /// would read as one that a setting decides about.
+    /// Headers that are removed: the `principal` header of clients other than these fronts, and headers that some
+    /// servers would read as a header that a setting determines.
     pub foreign_headers: Vec<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
@@ -113,7 +113,7 @@ impl Routed {
             request.extensions_mut().insert(client);
         }
         let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
-        // A call of a server of Streamable HTTP needs no mark, which would cost an allocation.
+        // A call to a Streamable HTTP server needs no marker, which would cost an allocation.
         let has_own_sessions =
             matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
         let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
@@ -177,7 +177,7 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        // Neither the server nor another replica, which may trust other fronts, may read these headers.
+        // Neither the server nor another replica (which may trust other fronts) may read these headers.
         for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
@@ -304,7 +304,7 @@ pub trait Handler: Send + Sync + 'static {
     /// The listener will close soon, and says so.
     fn linger(&self) {}
 
-    /// The listener has closed, and only what is open continues.
+    /// Notes that the listener has closed, and only open requests continue.
     fn drain(&self) {}
 
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,

@@ -68,7 +68,7 @@ impl OpenAnswers {
 
     /// The client has shown its version of HTTP.
     pub(super) fn set_version(&self, is_http2: bool) {
-        // The first call counts, and there is no second one.
+        // Ignore the error: only the first call sets the value, and no second call occurs.
         let _ = self.0.is_http2.set(is_http2);
     }
 
@@ -125,7 +125,8 @@ impl Drop for OpenAnswer {
         let since = self.0.begun.elapsed().as_millis();
         // Rounded up: the connection ends rather later than earlier.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
-        // Before the count goes down: whoever sees no open request also sees when the last one ended.
+        // The time is stored before the count is decremented: a reader that sees no open request must also see when the
+        // last request ended.
         self.0.last_end.fetch_max(since, Ordering::Relaxed);
         self.0.open.fetch_sub(1, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Connections in the order of their last use, so that a full listener can close a silent one.
+//! Connections ordered by last use, so that a full listener can close an idle one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

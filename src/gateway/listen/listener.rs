@@ -74,8 +74,8 @@ pub(super) async fn wait_for_phase(phases: &mut watch::Receiver<ListenPhase>, ph
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
 
-/// Waits for the phase in which only what is open continues. Returns whether the listener has lingered before: then
-/// its clients were told to go, and those that came nevertheless are served.
+/// Waits for the phase in which only open requests continue. Returns whether the listener was in the lingering phase
+/// before: its clients were asked to leave then, and clients that connected nevertheless are served.
 async fn wait_for_drain(phases: &mut watch::Receiver<ListenPhase>) -> bool {
     let now = phases.wait_for(|now| *now >= ListenPhase::Lingering).await;
     let lingers = now.is_ok_and(|now| *now == ListenPhase::Lingering);
@@ -166,8 +166,8 @@ impl HttpListener {
         }
     }
 
-    /// The same, but where one more connection comes than it serves, it closes the one that was silent for
-    /// longest. `count` is called for each of these.
+    /// Returns the listener changed so that, when it is full and another connection arrives, it closes the connection
+    /// that was idle for longest. `count` is called for each closed connection.
     pub(super) fn closing_silent(self, count: impl Fn() + Send + Sync + 'static) -> Self {
         Self { silent: Some(SilentConnections::new(count)), ..self }
     }
@@ -335,7 +335,7 @@ impl HttpListener {
     }
 }
 
-/// What the connections of a listener share.
+/// The state that the connections of a listener share.
 struct ConnectionServer<A> {
     answer: A,
     stop: watch::Receiver<ListenPhase>,
@@ -457,7 +457,7 @@ fn tune(stream: &TcpStream) {
     limit_waiting(stream);
 }
 
-/// Tells a client that there is no room for it.
+/// Answers a client that the listener cannot serve because it is full.
 async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePermit) {
     let (status, text) = why.answer();
     let text = format!("milepost: {text}\n");

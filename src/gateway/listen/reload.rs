@@ -184,8 +184,8 @@ impl Reloading {
         mark.finish()
     }
 
-    /// Reads the file and takes its settings, if they can be used; `asked`: somebody waits for the
-    /// outcome. False if the file changed while it was read: then nothing is taken.
+    /// Reads the file and applies its settings, if they are valid. `asked`: a client waits for the result. False if the
+    /// file changed while it was read: then nothing is applied.
     fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
         // Read twice: a file that changes in between may be half written.
@@ -226,7 +226,7 @@ impl Reloading {
         true
     }
 
-    /// Does all that can fail, without an effect on what is served.
+    /// Does everything that can fail, without an effect on running connections.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?
             .with_strict_files(self.strict_files)?
@@ -236,7 +236,7 @@ impl Reloading {
         Ok((routes, ready, prepared))
     }
 
-    /// Applies what was prepared. Nothing of this can fail, so that no reload is applied in part.
+    /// Applies the prepared settings. No step can fail, so that a reload is never applied in part.
     fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;

@@ -66,7 +66,7 @@ pub async fn serve(
     adopt_orphans();
     // Servers start later, and by a starter that needs the orphans adopted.
     descriptors::prepare(routes.server());
-    // The table of calls is read through the admin address only: without one it would cost for nothing.
+    // The table of calls is only read through the admin address. Without that address its cost would be wasted.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
     let watch =
@@ -113,7 +113,7 @@ pub async fn serve(
     Ok(code)
 }
 
-/// The store in which replicas settle who inherits sessions, if the settings name one.
+/// Returns the store in which replicas settle who inherits sessions, if the settings name one.
 #[cfg(feature = "fleet-valkey")]
 fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
     let open = |address| Valkey::open(address, proxy.metrics().fleet_store_errors().clone());
@@ -121,7 +121,7 @@ fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerSt
     Ok(store.map(|store| Arc::new(store) as Arc<dyn OwnerStore>))
 }
 
-/// This program has no store: a route file that names one is refused.
+/// Returns an error if the route file names a store: this build does not include the stores.
 #[cfg(not(feature = "fleet-valkey"))]
 #[expect(clippy::unnecessary_wraps, reason = "the store may be refused where there is one")]
 fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {

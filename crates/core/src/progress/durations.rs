@@ -112,8 +112,8 @@ impl Durations {
         self.samples.iter().copied()
     }
 
-    /// The longest time of the fastest `share` of the calls (0 to 1), in milliseconds; nothing without
-    /// calls.
+    /// Returns the smallest duration, in milliseconds, that at least the fraction `share` (0 to 1) of the calls did not
+    /// exceed; `None` without calls.
     pub fn quantile(&self, share: f64) -> Option<u32> {
         let sorted = self.sorted();
         let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil();
@@ -135,7 +135,7 @@ impl Durations {
 
     /// The usual duration, for a silent call.
     fn usual(&self) -> Option<Usual> {
-        // A tool whose server reports values needs no estimate.
+        // Values that the server reports are better than an estimate, so their tools get none.
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual(self.sorted().into()))
     }
@@ -165,9 +165,9 @@ impl Expected {
 }
 
 impl Usual {
-    /// The time that a call is expected to take which has been running for `running`: the middle one of
-    /// the durations that are longer (of two middles the longer one: a bar that waits at its end is worse
-    /// than one that is early).
+    /// The time that a call is expected to take which has been running for `running`: the median of the known durations
+    /// that are longer. With two middle values it is the longer one, because a bar that ends too early is worse than a
+    /// bar that waits at its end.
     pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
         let passed = self.0.partition_point(|took| u128::from(*took) < millis);

@@ -46,10 +46,10 @@ impl FailedFilter {
         failed
     }
 
-    /// Whether nothing can be forwarded without the filter.
+    /// Whether messages cannot be forwarded without the filter.
     fn is_lost(&self) -> bool {
-        // With mapped ids only the filter knew whose message it is, and a message of uncertain
-        // owner goes to nobody.
+        // With mapped ids, only the filter knew which client a message belongs to. Invariant: a message whose owner is
+        // uncertain is withheld.
         self.policy.id_mapping
     }
 
@@ -95,7 +95,7 @@ impl FailedFilter {
         if !progress && !lost {
             self.push(stream, None, Transmit::of(message));
         }
-        // Only the progress of an array is withheld. The other elements go out alone.
+        // Only the progress in an array is withheld. The other elements are forwarded as single messages.
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, None, Transmit::of(element));

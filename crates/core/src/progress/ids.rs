@@ -19,7 +19,7 @@ impl StreamId {
 pub(crate) enum Principal {
     /// The shell has given this number to a principal.
     Known(u64),
-    /// Nothing is known: the stream counts as a client of its own.
+    /// The client is not known: the stream counts as a client of its own.
     Stream(StreamId),
 }
 

@@ -22,7 +22,7 @@ pub enum Form {
 /// Bytes to be written: pieces of the received bytes and of Milepost's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
-    // Beside the others, so that a payload of one piece, the usual one, needs no vector.
+    // A field of its own, so that a payload of one piece (the usual case) needs no vector.
     first: Bytes,
     rest: Vec<Bytes>,
     form: Form,
@@ -67,8 +67,8 @@ impl Payload {
         self
     }
 
-    /// The payload without the member of an object that has `value`, a slice of the bytes that arrived; all other
-    /// bytes stay. `None` if the payload has no such member.
+    /// Returns the payload without the object member whose value is `value`, a slice of the bytes that arrived. All
+    /// other bytes stay. `None` if the payload has no such member.
     pub(crate) fn without_member(&self, value: &Bytes) -> Option<Self> {
         let mut pieces = Vec::with_capacity(self.rest.len() + 2);
         let mut is_found = false;
@@ -158,7 +158,7 @@ pub enum TransmitKind {
     Progress,
     /// An array. The requests that its elements answer, and whether it holds nothing but answers.
     Batch(Vec<Key>, bool),
-    /// Another message, or a piece of one.
+    /// Any other message, or a piece of a message.
     Other,
 }
 
@@ -189,7 +189,7 @@ impl TransmitKind {
     }
 }
 
-/// Something to be written on a client stream now.
+/// A message, or a piece of a message, that is to be written on a client stream now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
     /// The kind of the message.

@@ -1,7 +1,7 @@
 //! The streams on both sides of a filter, and the meaning of an upstream stream for its messages.
 
-/// The streams of one filter. A stream of the upstream tells more or less about the request that a
-/// message belongs to; each variant is one case that occurs.
+/// The streams of one filter. The variants differ in how much an upstream stream says about the request that a message
+/// belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One client stream carries everything. `paired`: upstream streams pair with requests.

@@ -32,7 +32,8 @@ impl TransmitQueue {
     pub(crate) fn pop(&mut self) -> Option<Transmit> {
         let place = match self.midway {
             None => 0,
-            // The next piece may not have arrived yet. Nothing else may stand between the pieces.
+            // While a message is written in pieces, nothing else may be written on its stream, even if the next piece
+            // has not arrived yet.
             midway => self.items.iter().position(|(of, _)| *of == midway)?,
         };
         let (of, transmit) = self.items.remove(place)?;

@@ -65,7 +65,7 @@ pub enum Reason {
     SecondAnswer,
     /// An answer to a request that the client has cancelled or that has timed out.
     CancelledAnswer,
-    /// A result without id, or an error without one that no request of the client can be meant by.
+    /// A result without an id, or an error without an id that cannot belong to a request of the client.
     MissingId,
     /// The answer to a request of the proxy's own.
     OwnRequest,
@@ -134,13 +134,13 @@ pub enum Repair {
     Dialect,
     /// A foreign token was replaced by the client's own token.
     Token,
-    /// A number was found or made, because there was no usable one.
+    /// The number was missing or unusable, and was computed from the message or from the last value.
     Number,
     /// A value that repeated or fell was lifted.
     Lift,
     /// The value of a new phase was added to the last value.
     Rebase,
-    /// A `total` that is no number, is zero or less, or is below the value was left out.
+    /// A `total` was removed because it is not a number, is not above zero, or is below the value.
     Total,
     /// A message was made readable, or added.
     Message,
@@ -151,7 +151,7 @@ pub enum Repair {
     /// An error got the `code` and `message` it lacked, an answer with neither result nor error became an error, or
     /// members that were null were left out (`error-shape`).
     ErrorShape,
-    /// A bare tool result was wrapped as content, or a result that was no object became one (`bare-result`).
+    /// `bare-result`: a bare tool result was wrapped as content, or a result that was not an object was put into one.
     BareResult,
     /// An answer that `ping` is unknown became an empty result (`ping`).
     Ping,
@@ -161,8 +161,7 @@ pub enum Repair {
     EventName,
     /// The message tells its client of a task of Milepost's own.
     Task,
-    /// Bytes that are no UTF-8, and lone surrogates, became U+FFFD, or control characters in strings became escapes
-    /// (`unicode`).
+    /// `unicode`: invalid UTF-8 and lone surrogates became U+FFFD, or control characters in strings became escapes.
     Unicode,
     /// The message stood on one line with other messages, or with text behind it (`split-line`).
     SplitLine,
@@ -219,7 +218,7 @@ impl Repair {
 pub struct Repairs(u32);
 
 impl Repairs {
-    /// Adds one.
+    /// Adds a repair to the set.
     pub fn add(&mut self, repair: Repair) {
         self.0 |= 1 << repair as u16;
     }

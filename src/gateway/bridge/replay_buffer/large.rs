@@ -44,8 +44,8 @@ impl ReplayBuffer {
         attached
     }
 
-    /// The rest of the large message of this number does not come. Says whether a client is there that has to take
-    /// what follows.
+    /// Notes that the rest of the large message with this number will not arrive. Returns whether a connected client
+    /// has to take the following messages.
     pub(crate) fn break_off_message(&self, number: u64) -> bool {
         let mut state = self.lock();
         let found = state.messages.binary_search_by_key(&number, |one| one.number);

@@ -25,7 +25,7 @@ pub(super) const SESSION_MAX: usize = 16 << 20;
 /// A stream that keeps no more bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
 const UNCOUNTED_MAX: usize = 16 << 10;
 
-/// The ids of the requests in a message: one, or those of an array.
+/// Returns the ids of the requests in a message: of one request, or of all requests in an array.
 pub(super) fn requests(message: Bytes) -> impl Iterator<Item = Bytes> {
     let message = Message::parse(message);
     let all = message.elements().filter(|one| one.kind() == Kind::Request);
@@ -135,9 +135,9 @@ impl BufferState {
         self.counted > 0 || self.bytes > UNCOUNTED_MAX
     }
 
-    /// Counts the bytes of the stream, and drops those for which there is no room: messages that the client has taken,
-    /// the oldest first, then what nobody is there to take. A client that is there is sent each message all the same.
-    /// What other streams keep stays. `room` counts for all streams of the session.
+    /// Counts the bytes of the stream, and drops messages beyond the limit: first the messages that the client has
+    /// read, oldest first, then messages for which no client is connected. A connected client gets each message in any
+    /// case. Messages of other streams stay. `room` counts for all streams of the session.
     pub(super) fn fit(&mut self, room: &mut ByteRoom) {
         let others = room.held().saturating_sub(self.counted);
         let received = self.received;
@@ -167,8 +167,9 @@ impl BufferState {
         if self.bytes > UNCOUNTED_MAX { self.bytes } else { 0 }
     }
 
-    /// Drops one message that nobody is there to take: the oldest notification, or else the newest message. In place of
-    /// an answer its client finds an error, and the server gets one for its request. False if there is none.
+    /// Drops one message for which no client is connected: the oldest notification, or else the newest message. The
+    /// client gets an error in the place of a dropped answer, and the server gets an error for a dropped request. False
+    /// if there is none to drop.
     fn drop_unread(&mut self) -> bool {
         let is_notice = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
         if self.kept[MessageClass::Other as usize] > 0

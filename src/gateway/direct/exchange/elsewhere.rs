@@ -29,7 +29,7 @@ const NO_STREAM: &str = "the server took the request, said nothing in its respon
 const TOO_LARGE: &str =
     "the server's answer came on the GET stream, and is too large to be moved to the response";
 
-/// The wait of a response for what comes on another stream.
+/// The state of a response that waits for messages on another stream.
 pub(super) struct Elsewhere {
     /// The last time at which the session had a GET stream.
     seen: Instant,
@@ -61,7 +61,7 @@ impl Exchange {
             && self.filter.open_calls() > 0
     }
 
-    /// The answers come on the GET stream from now on, and belong into this response, which ends with the last one.
+    /// From now on the answers come on the GET stream. They belong to this response, which ends with the last answer.
     pub(crate) fn wait_elsewhere(&mut self) {
         let Some(member) = &self.member else { return };
         member.mailbox.take_answers();
@@ -76,8 +76,8 @@ impl Exchange {
         self.open.take()
     }
 
-    /// The session has no open request of this response. An answer to one that is open here was too large to be
-    /// moved, and has passed on the GET stream where it came.
+    /// The session has no open request of this response. If an answer is still missing here, it was too large to move
+    /// and was forwarded on the GET stream.
     pub(super) fn settle_own(&mut self) {
         if self.filter.open_calls() == 0 {
             return;
@@ -107,8 +107,8 @@ impl Exchange {
         }
     }
 
-    /// Takes what has come on other streams, for a client that gets one JSON body: answers into `answers`, progress to
-    /// the stream where it came. True if no answer is missing any more.
+    /// Takes messages that came on other streams, for a client that gets a single JSON body: answers go to `answers`,
+    /// progress to the stream on which it came. True if all answers have arrived.
     pub(crate) fn take_answers(&mut self, answers: &mut Vec<Bytes>) -> bool {
         let mut out = Batch::default();
         self.drain_mailbox(&mut out);

@@ -25,7 +25,7 @@ pub(super) enum Handled {
 }
 
 impl Exchange {
-    /// Takes a message that needs no place among others.
+    /// Takes a message that need not wait for others.
     pub(super) fn judge_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
         self.is_heard = true;
         let (scope, own) = (&self.scope, self.lease.as_ref());
@@ -73,7 +73,7 @@ impl Exchange {
             self.forward(message, None, out);
         }
         if self.ends_with_answer {
-            // Such a server never ends its response: no other answer is to be expected.
+            // Such a server never ends its response, so no other answer can be expected.
             self.end_response();
         }
         if let Some(member) = self.member.as_ref().filter(|_| message.kind() == Kind::Request) {

@@ -1,4 +1,4 @@
-//! An exchange whose client has no stream: progress from other streams, and the whole body of an answer.
+//! An exchange whose client has no stream: progress that must use another stream, and an answer in a single body.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -20,7 +20,7 @@ use crate::transport::http::body::Batch;
 /// order of the server.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
-/// The way of progress for a client that has no stream of the requests.
+/// The path of progress for a client that has no stream of the requests.
 #[derive(Default)]
 pub(super) struct Detour {
     /// The stream on which progress came last.
@@ -30,8 +30,8 @@ pub(super) struct Detour {
 }
 
 impl Exchange {
-    /// Completes when progress of the requests has come on another stream, for a client that has no stream of
-    /// the requests, or when such progress is due. With the answers, if operators have cancelled the requests.
+    /// Completes when progress of the requests has come on another stream, for a client that has no stream of the
+    /// requests, or when such progress is due. Returns the answers if an operator has cancelled the requests.
     pub(crate) async fn next_progress(&mut self) -> Option<Vec<Bytes>> {
         loop {
             let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
@@ -77,7 +77,7 @@ impl Exchange {
         self.filter.try_with(|filter| !filter.calls().open().tokens().is_empty()) == Some(true)
     }
 
-    /// Takes progress that came on another stream and writes it there: the client has no stream of the
+    /// Takes progress that came on another stream and writes it there, because the client has no stream of the
     /// requests.
     pub(crate) fn write_elsewhere(&mut self) {
         let mut out = Batch::default();
@@ -101,8 +101,7 @@ impl Exchange {
         Some(self.detour.written? + PROGRESS_AHEAD)
     }
 
-    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
-    /// body.
+    /// Returns the body of a JSON answer as the client gets it; `None` if the server's body is used unchanged.
     pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
         self.last_read = now();

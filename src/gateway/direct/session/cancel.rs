@@ -28,7 +28,7 @@ impl Session {
                 tell(payload);
             }
         }
-        // The error for the client goes out on the stream on which it has come back, if there is one.
+        // The error for the client is sent on the stream to which the client has reconnected, if any.
         shared.streams.values().for_each(|mailbox| mailbox.wake());
     }
 }

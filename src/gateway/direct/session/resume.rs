@@ -1,4 +1,4 @@
-//! Streams on which the client listens, and what they take over from the stream that the client has left.
+//! Streams on which the client listens, and the state that they take over from a stream that the client has left.
 
 use std::sync::{Arc, PoisonError};
 
@@ -71,16 +71,16 @@ impl SessionStream {
 }
 
 impl SessionState {
-    /// Whether a stream repeats what the server has kept for this very session, whose requests are not all known
-    /// here: a token there means one of them, although a call of another session may have an equal one. Clients
-    /// count their tokens from small numbers.
+    /// Whether a stream repeats messages that the server has kept for this session, whose requests are not all known
+    /// here. A token there means a request of this session, even if a call of another session has an equal token:
+    /// clients count their tokens from small numbers.
     pub(super) fn repeats_unseen(&self, on: StreamId) -> bool {
         self.began_elsewhere && self.resumed.contains_key(&on)
     }
 
-    /// The client of the stream `old` has come back on the stream `new`, and has had its value `behind` the last
-    /// event that it knows; `None` if no event followed. Nothing goes to `old` any more, whether or not the
-    /// client has been seen to leave.
+    /// The client of the stream `old` has reconnected on the stream `new`. `behind` is the value that the client had
+    /// received after the last event that it knows; `None` if no event followed. Nothing more is written to `old`, even
+    /// if its disconnect has not been noticed.
     fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);

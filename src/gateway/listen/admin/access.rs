@@ -21,15 +21,15 @@ pub const TOKEN_FILE: HeaderName = HeaderName::from_static("milepost-token-file"
 
 /// The settings of the listener, and its tokens.
 pub(super) struct Access {
-    /// The settings of the listener for clients, which say who is admitted.
+    /// The settings of the listener for clients, which determine who is admitted.
     pub(super) server: Server,
     bearer: Option<Secret>,
     made: Option<AdminToken>,
 }
 
 impl Access {
-    /// With a token in this state folder where the settings want one. Where no token can be made, the log
-    /// says so.
+    /// Returns the access rules, with a token in this state directory if the settings require a token. If no token can
+    /// be written, the log says so.
     pub(super) fn new(server: &Server, admin: &Admin, state: Option<&Path>) -> Self {
         let is_wanted = admin.make_token && admin.bearer.is_none() && admin.listen.is_some();
         let made = is_wanted.then(|| make(state)).flatten();

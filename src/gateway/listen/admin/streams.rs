@@ -121,7 +121,7 @@ impl AdminStreams {
     }
 }
 
-/// Reads the filter of an observer; the error says what would be right.
+/// Reads the filter of an observer; the error says which values are valid.
 fn filter(query: &str) -> Result<TapFilter, String> {
     let mut filter = TapFilter::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

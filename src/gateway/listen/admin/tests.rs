@@ -180,7 +180,7 @@ async fn a_page_of_another_origin_changes_nothing() {
     }
     check(&admin_api, HERE, true, "POST /log-level milepost-admin=1", 405);
     check(&admin_api, HERE, true, "OPTIONS /log-level", 405);
-    // These would be changes; but the body is empty.
+    // These requests would be changes, but their body is empty.
     check(&admin_api, HERE, true, "PUT /log-level milepost-admin=1", 400);
     let own = "PUT /log-level host=localhost:7333 milepost-admin=1 origin=http://localhost:7333";
     check(&admin_api, HERE, true, own, 400);
@@ -211,7 +211,7 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
         for path in ["/calls", "/calls/1", "/tap"] {
             check(&admin_api, here, true, &format!("GET {path}"), 401);
             let with = format!("GET {path} authorization=Bearer_{token}");
-            // There is no table of calls here.
+            // This listener has no table of calls.
             check(&admin_api, here, true, &with, 404);
             let foreign = format!("{with} origin=http://evil.example");
             check(&admin_api, here, true, &foreign, 403);

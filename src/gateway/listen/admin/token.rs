@@ -36,8 +36,8 @@ impl AdminToken {
         folder.join(FILE)
     }
 
-    /// The token of a state folder. Processes that share a folder share the token. A file that others may
-    /// read or have written, and a link, are replaced by a new file.
+    /// The token of a state folder. Processes that share a folder share the token. A file that other users may read or
+    /// have written, and a symbolic link, are replaced by a new file.
     ///
     /// # Errors
     /// If the folder or the file cannot be made, or the system has no random bytes.
@@ -76,7 +76,7 @@ impl AdminToken {
     /// Reads the token that a running proxy made. The administrator may read those of all users.
     ///
     /// # Errors
-    /// If the file is no such file, or this user may not read it.
+    /// If the file does not contain a token, or this user may not read it.
     pub fn read(path: &Path) -> io::Result<Self> {
         if path.file_name().is_none_or(|name| name != FILE) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -175,7 +175,7 @@ mod tests {
         symlink(folder.path().join("nothing"), &path).unwrap();
         expect_new("a link to nothing");
         assert!(!folder.path().join("nothing").exists());
-        // A name of another file is not read, whatever the file holds.
+        // A file with another name is not read, whatever it contains.
         assert!(AdminToken::read(&elsewhere).is_err());
     }
 

@@ -77,7 +77,7 @@ pub enum Support {
     No,
     /// The client does so under a condition, in words that complete "it does".
     If(&'static str),
-    /// Nobody has examined the client.
+    /// The client has not been examined.
     Unknown,
 }
 
@@ -110,8 +110,8 @@ pub struct Row {
     pub resets: Support,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
-    /// Whether the client reads a notification and the answer behind it in the order in which they came, and
-    /// so needs no pacing. Measured by writing both at once, a few hundred times.
+    /// Whether the client handles a notification and a response that follows at once in the order in which they arrive,
+    /// so that Milepost needs no pause between them. Measured by writing both at once, a few hundred times.
     pub orderly: bool,
     /// Whether the client fails on a `message` in progress of 2024-11-05, where `message` is an unknown member.
     /// Most clients ignore members that they do not know.
@@ -142,7 +142,7 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
                 Some(only) => known == own && only == version,
                 None => own.contains(&*known),
             };
-            // The longer of two names that fit is the more exact one.
+            // If two known names are prefixes of the name, the longer name is more exact.
             if fits && best.is_none_or(|(length, _)| known.len() > length) {
                 best = Some((known.len(), row));
             }
@@ -151,8 +151,8 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     best.map(|(_, row)| row)
 }
 
-/// The row of the client that people call so: the row of this title, in any spelling, or the only one
-/// whose title has all words of the name.
+/// Returns the row of the client that people call by this name: the row with this title, in any spelling, or the only
+/// row whose title has all words of the name.
 pub fn titled(name: &str) -> Option<&'static Row> {
     let name = plain_text(name);
     if name.trim().is_empty() {
@@ -167,14 +167,14 @@ pub fn titled(name: &str) -> Option<&'static Row> {
     fitting.next().is_none().then_some(first)
 }
 
-/// Whether a client gets no answer of a task that has failed, because the client does not ask for the answer
-/// then: VS Code (October 2026).
+/// Whether the client never gets the error of a failed task, because it does not request `tasks/result` for failed
+/// tasks: VS Code (October 2026).
 pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
     find(client.name(), client.version()).is_some_and(|row| row.client == "VS Code")
 }
 
-/// Whether a client gets no `message` in progress of 2024-11-05 that Milepost writes
-/// ([`Row::fails_on_words`]). A relay that appends its own name passes the `message` on to the client.
+/// Whether the client loses progress of 2024-11-05 that has a `message` ([`Row::fails_on_words`]). A relay that appends
+/// its own name passes the `message` on to such a client.
 pub(crate) fn fails_on_words(client: &Client) -> bool {
     // The names are compared only if there is such a client: each report that needs a repair asks.
     CLIENTS.iter().any(|row| row.fails_on_words)

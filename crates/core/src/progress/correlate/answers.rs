@@ -30,15 +30,14 @@ impl Correlator {
             !settings.answers.orphan_answer || settings.observes()
         };
         let is_let = self.open.ledger.passes_answers(key).unwrap_or_else(of_the_rest);
-        // After an overflow the answer may belong to a request that has no entry. Withholding the
-        // answer would leave that request without one.
+        // After an overflow the answer may belong to a request that has no entry here. If it were withheld, that
+        // request would never be answered.
         let passes = is_let || self.open.is_incomplete();
         // Where clients share the server, the answer could be for another client.
         if passes && !self.streams.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        // Only the exact id: in another spelling, the client may have given the id to a new
-        // request.
+        // Compare the exact id only: the client may have used another spelling of it for a new request.
         if self.open.ledger.was_id(key) == Some(Tombstone::Ended)
             && !self.streams.topology.has_strangers()
         {
@@ -76,7 +75,7 @@ impl Correlator {
         settings.answers.event_name && !settings.observes()
     }
 
-    /// Whether an event whose data is no message is withheld.
+    /// Whether an event whose data is not a message is withheld.
     pub fn withholds_noise(&self, origin: Origin) -> bool {
         let settings = self.settings_of_orphan(origin);
         settings.answers.noise && !settings.observes()
@@ -165,11 +164,11 @@ impl Correlator {
         is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
     }
 
-    /// A message with the characters and the envelope that every client reads, if the message has others. It need not
-    /// be the answer to an open request.
+    /// Returns the message in a form that every client can parse, if its characters or envelope need a repair. The
+    /// message need not be the answer to an open request.
     pub fn legible(&self, message: &Message) -> Option<Message> {
-        // An HTTP response needs a body. So the answer to a cancelled request goes out as well, and
-        // has to be readable for the client.
+        // An HTTP response needs a body, so the answer to a cancelled request is sent too, and the client must be able
+        // to parse it.
         let mut done = Repairs::default();
         let readable = self.readable(Origin::Shared, message, &mut done);
         let text = readable.as_ref().unwrap_or(message);

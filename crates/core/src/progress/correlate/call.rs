@@ -81,8 +81,7 @@ impl TaskNotes {
     }
 }
 
-/// The shortest time between notifications for a client that reads too slowly, whatever the setting
-/// of the route.
+/// The shortest time between notifications for a client that reads too slowly, even if the route sets a shorter time.
 const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The progress that was sent last, to recognise an exact duplicate.
@@ -234,9 +233,8 @@ pub(crate) enum Resumption {
     None,
     /// The client has left this stream of another filter.
     Left(StreamId),
-    /// The answer has been written to a stream that the client has left. The client may have read
-    /// it, or may wait for the server to repeat it: what the server repeats is still forwarded, and
-    /// Milepost sends no heartbeat.
+    /// The answer has been written to a stream that the client has left. The client may have read the answer, or may
+    /// wait for the server to repeat it. Milepost still forwards what the server repeats, but sends no heartbeat.
     AnsweredThere,
 }
 

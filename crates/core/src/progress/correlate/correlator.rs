@@ -25,8 +25,8 @@ use crate::progress::policy::{Mode, Policy};
 use crate::progress::streams::ClientStreams;
 use crate::protocol::mcp;
 
-/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
-/// calls use the newest remembered policy until an older one is no longer needed.
+/// Maximum number of policies that are kept for open calls, besides the policy for new calls. Beyond it new calls use
+/// the newest policy that is kept, until the calls of an older policy have ended.
 const OLDER_MAX: usize = 64;
 
 /// The part of a filter that knows which requests are open and which of them a message is about. Its parts know one
@@ -71,7 +71,7 @@ impl Correlator {
         &self.open
     }
 
-    /// What is known of the client and the server.
+    /// Returns what is known about the client and the server.
     pub fn handshake(&self) -> &Handshake {
         &self.handshake
     }
@@ -81,17 +81,17 @@ impl Correlator {
         &self.streams
     }
 
-    /// The streams of the clients, to tell them what the shell knows of them.
+    /// Returns the client streams, so that the caller can report their state (full, read, closed).
     pub fn streams_mut(&mut self) -> &mut ClientStreams {
         &mut self.streams
     }
 
-    /// The events that nobody has taken yet.
+    /// Returns the events that the caller has not taken yet.
     pub fn events(&self) -> &EventQueue {
         &self.events
     }
 
-    /// The events that nobody has taken yet, to take several at once.
+    /// Returns the events that the caller has not taken yet, so that it can take several at once.
     pub fn events_mut(&mut self) -> &mut EventQueue {
         &mut self.events
     }
@@ -210,8 +210,8 @@ impl Correlator {
         }
         policies.forget(needed_in(&self.open));
         let is_full = policies.older.len() >= OLDER_MAX;
-        // Observe mode keeps its messages in another queue than repair mode. The mode changes only
-        // while nothing is open and nothing waits, or the order of messages would change.
+        // Observe mode and repair mode keep their messages in different queues. If the mode changed while a request is
+        // open or a message waits, the order of messages would change.
         let observes = policies.now.observes();
         let keeps_mode = observes != policy.observes() && (is_reading || !self.is_idle());
         if is_full || is_wanted && keeps_mode {

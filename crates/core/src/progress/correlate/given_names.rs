@@ -11,10 +11,12 @@ use crate::protocol::jsonrpc::Key;
 /// The largest name: servers in Java and C# may read 32 bits with a sign.
 const NAME_MAX: u64 = (1 << 31) - 1;
 
-/// The rounds of the permutation; four are enough for one that cannot be told from a random one.
+/// Number of rounds of the Feistel permutation. Four make it indistinguishable from a random permutation; eight leave a
+/// margin.
 const ROUNDS: u32 = 8;
 
-/// The secret of the names that one server is given: 128 random bits. The core has no randomness.
+/// The key from which the names for one server are derived: 128 random bits. The caller supplies them, because the core
+/// has no randomness.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameKey(u128);
 
@@ -93,7 +95,7 @@ impl NameKey {
     }
 }
 
-/// Nothing but a recording shows the key.
+/// Hides the key. Only a recording contains it.
 impl fmt::Debug for NameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NameKey")

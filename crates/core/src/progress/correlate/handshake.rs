@@ -84,7 +84,7 @@ impl Handshake {
     pub(crate) fn learn_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
-        // Only the first answer decides: a later `initialize` must not start the request again.
+        // Only the first answer counts: a second `initialize` must not start the request for log messages again.
         if logs && self.log_request == LogRequest::Unknown {
             self.log_request = LogRequest::Possible;
         }

@@ -75,7 +75,7 @@ fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };
-    // Only names of this call are replaced. Any other text in these places is the server's own.
+    // Only names of this call are replaced. Any other text in these members is the server's own.
     let token = call.token.as_ref().filter(is_meant);
     let token = about.token_text.as_ref().zip(token);
     let id = Some(&call.id).filter(|id| about.request.as_ref() == Some(&id.server));

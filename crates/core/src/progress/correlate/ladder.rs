@@ -26,20 +26,21 @@ use crate::protocol::mcp::Revision;
 // and 8 allocations of a small request (docs/performance.md). But then floods of several requests
 // would share the session's lock, and a panic would end the progress of the whole session.
 impl Correlator {
-    /// Finds the one call that a report can be about. Each rung holds only if exactly one call
-    /// results; a wrong guess would move the progress bar of another call.
+    /// Finds the only call that a report can be about. Each rung holds only if exactly one call results, because a
+    /// wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
         &mut self,
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
-        // The stream of one POST goes first: two clients, or a careless one, may use the same token
-        // at the same time, but on this stream only one request can be meant.
+        // The stream of a single POST is decisive: two clients, or a careless client, may use the same token at the
+        // same time, but on this stream only one request can be meant.
         if let Some(token) = &about.token {
             if let Some(found) = self.names.own_on(origin, token, &self.open, &self.streams) {
                 return Ok(found);
             }
-            // A name of another session's call means none here, whatever it looks like.
+            // The token belongs to a call of another session, so it cannot name a call here, even if a call here has an
+            // equal token.
             if self.names.elsewhere.contains(token) {
                 return Err(Reason::Unknown);
             }
@@ -60,8 +61,8 @@ impl Correlator {
             let given = || self.given.was_given(token, &self.streams).then_some(Tombstone::Token);
             self.open.ledger.was_token(token).or_else(given)
         });
-        // Whatever token stands on the stream of a single request, the report is about that
-        // request, unless the token belongs to a call that is over.
+        // On the stream of a single request, a report is about that request whatever its token is, unless the token
+        // belongs to an ended call.
         if dead != Some(Tombstone::Token)
             && let Some(call) = self.open.sole_call_on(origin, &self.streams)
         {
@@ -110,7 +111,7 @@ impl Correlator {
             self.names.note_stray(about, &self.open);
             return Err(Reason::Late);
         }
-        // The loosest rung: no name has helped, but only one open call may be left.
+        // The loosest rung: the names did not help, but perhaps only one call is open.
         let guessed = self.guess(about, origin);
         // No call is open. A call that opens later must not get the reports under this name.
         if guessed == Err(Reason::Unknown) {
@@ -132,7 +133,8 @@ impl Correlator {
         self.unless_over(call)
     }
 
-    /// The call that a message without its name can only be about, unless it may be about one that is over.
+    /// Returns the call that a message without a name must be about, or an error if the message may be about an ended
+    /// call.
     pub(crate) fn unless_over(&self, id: CallId) -> Result<CallId, Reason> {
         let call = self.open.get(id).ok_or(Reason::Unknown)?;
         if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }

@@ -145,7 +145,8 @@ impl Ledger {
         if self.mapped {
             return self.by_client_id.get(&(stream, key.clone())).cloned().unwrap_or_default();
         }
-        // A name of Milepost's own is no client's, although the server knows a request by it.
+        // A name that Milepost gave to the server never equals a client's name, so it is not looked up among the names
+        // of clients.
         let mut calls: CallIds = self.by_id.get(key).iter().copied().filter(is_own).collect();
         if !self.by_client_id.is_empty() {
             let renamed = self.by_client_id.get(&(ANY_STREAM, key.clone()));
@@ -238,7 +239,7 @@ impl Ledger {
         (!was_named).then_some(found)
     }
 
-    /// Whether exactly `key` was the id of an ended request and is the id of no open one.
+    /// Whether exactly `key` was the id of an ended request and is not the id of an open request.
     fn was_id_only(&self, key: &Key) -> bool {
         self.was_id(key).is_some() && self.by_id(key).is_none()
     }

@@ -91,8 +91,8 @@ impl Meter {
         self.lifted().is_ok()
     }
 
-    /// Notes where the server's next value comes from. A declared value has its own scale: it is no
-    /// phase on top of values in words.
+    /// Notes where the server's next value comes from. If the server sends a number after values that were read from
+    /// text, the number has its own scale: it is not added to them.
     pub(crate) fn note_source(&mut self, in_words: bool) {
         if std::mem::replace(&mut self.in_words, in_words) && !in_words {
             (self.claimed, self.highest, self.total, self.base) = (None, None, None, 0.0);
@@ -138,8 +138,7 @@ impl Meter {
         Ok(self.emit(value, Repair::Lift))
     }
 
-    /// Takes a value that rises and needs no repair. Any other value returns false and changes
-    /// nothing.
+    /// Accepts a value that rises and needs no repair. Returns false and changes nothing for any other value.
     pub(crate) fn rise(&mut self, value: f64, total: Option<NumberView<'_>>) -> bool {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
@@ -160,18 +159,17 @@ impl Meter {
         Ok(self.emit(value.unwrap_or(lifted), Repair::Number))
     }
 
-    /// The value of a heartbeat that has no words: the seconds of the call, as long as they rise. Only for a
-    /// call without values from its server, of a tool whose earlier calls had none either. If the server
-    /// reports a value after all, it is a phase on top of the seconds, and keeps its scale.
+    /// Returns the value of a heartbeat without a text: the elapsed seconds of the call, as long as they rise. Only for
+    /// a call whose server has sent no value, of a tool whose earlier calls had none either. If the server sends a
+    /// value later, the value is added to the seconds and keeps its scale.
     pub(crate) fn count_seconds(&mut self, seconds: f64) -> Result<EmittedProgress, Reason> {
         let emitted = self.heartbeat(Some(seconds))?;
         self.in_seconds = true;
         Ok(emitted)
     }
 
-    /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
-    /// one step if `part` is no more than the last value. Only for a call without values from its
-    /// server.
+    /// Returns the value of a heartbeat with an estimate: `part`, the elapsed part of the usual duration, or the
+    /// smallest step if `part` is not above the last value. Only for a call whose server has sent no value.
     pub(crate) fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
@@ -239,10 +237,10 @@ impl Meter {
         EmittedProgress { value, total, repair: Some(repair) }
     }
 
-    /// The next value above the last one.
+    /// Returns the smallest value above the last one (a lift).
     fn lifted(&self) -> Result<f64, Reason> {
         let emitted = self.emitted.unwrap_or(0.0);
-        // While values are parts of one, a whole step would pass the total at once.
+        // While the values are fractions of 1, a step of 1 would exceed the total.
         let parts_of_one =
             !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
         let step = if parts_of_one {

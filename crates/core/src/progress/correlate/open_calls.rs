@@ -40,7 +40,8 @@ pub struct OpenCalls {
     /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
     by_stream: FewMap<StreamId, CallIds>,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether some request may have no entry: answers cannot be distinguished from orphans.
+    /// Whether requests may be open that have no entry. Then an answer without an entry may still be expected, and is
+    /// not an orphan.
     overflowed: bool,
     /// A call may run as a task of Milepost's own.
     has_own_tasks: bool,
@@ -106,7 +107,7 @@ impl OpenCalls {
         self.calls.get_mut(&id).map(|call| &mut **call)
     }
 
-    /// The only open call, if there is just one.
+    /// Returns the only open call; `None` if several or none are open.
     pub(crate) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
         let mut calls = self.calls.iter_mut();
         let (id, call) = calls.next()?;
@@ -128,7 +129,7 @@ impl OpenCalls {
         self.get(id).is_some_and(Call::is_observed)
     }
 
-    /// Whether no request, and no task that a request has become, is open.
+    /// Whether no request is open, and no task that a request became.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -204,8 +205,8 @@ impl OpenCalls {
         self.ledger.all_by_id(id).iter().copied().find(is_here)
     }
 
-    /// Whether a client's cancellation of `id` may mean requests of several streams: the client does not
-    /// say which, and the cancellation of another conversation's request would leave that one unanswered.
+    /// Whether a client's cancellation of `id` may mean requests of several streams. The client does not say which
+    /// stream it means, and cancelling the request of another conversation would leave that request unanswered.
     pub(crate) fn may_mean_several(&self, stream: StreamId, id: &Key) -> bool {
         let calls = self.by_client_id(stream, id);
         let streams = calls.iter().filter_map(|call| Some(self.get(*call)?.stream));
@@ -214,7 +215,7 @@ impl OpenCalls {
         others.next().is_some()
     }
 
-    /// The stream of the client's open request of this id, if only one stream has such a request.
+    /// Returns the stream of the client's open request with this id, if only one stream has such a request.
     pub fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
         let calls = self.ledger.all_by_id(id).iter();
         let mut streams = calls.filter_map(|call| Some(self.get(*call)?.stream));
@@ -359,7 +360,7 @@ impl OpenCalls {
         self.on_stream(stream).iter().any(is_task)
     }
 
-    /// Whether a request of a client stream has no answer yet.
+    /// Whether a request of a client stream is still unanswered.
     pub(crate) fn has_unanswered_on(&self, stream: StreamId) -> bool {
         let is_open = |id: &CallId| self.get(*id).is_some_and(|call| call.task.is_none());
         self.on_stream(stream).iter().any(is_open)
@@ -394,7 +395,7 @@ impl OpenCalls {
     }
 }
 
-/// The only element of an iterator, if there is exactly one.
+/// Returns the element of an iterator that has exactly one.
 pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     let first = calls.next()?;
     calls.next().is_none().then_some(first)

@@ -49,18 +49,18 @@ pub(crate) struct Pending {
     pub(crate) report: Report,
     /// The length of its message in bytes.
     pub(crate) bytes: usize,
-    /// The repairs of its frame, whatever becomes of the message.
+    /// The repairs of the message's frame. They count even if the message is withheld.
     pub(crate) done: Repairs,
 }
 
 impl Pending {
-    /// Whether newer progress takes the place of this one.
+    /// Whether newer progress replaces this progress.
     fn gives_way(&self) -> bool {
         self.thinning == Thinning::Rest
     }
 
-    /// Replaces older progress of the call. Progress that is thinned takes over what the older one says besides;
-    /// other progress goes out as the server wrote it.
+    /// Replaces older progress of the call. Thinned progress takes the value, total and text of the older progress if it
+    /// has none of its own; other progress is sent as the server wrote it.
     pub(crate) fn take_over(&mut self, old: &Self) {
         let stays = self.thinning == Thinning::No && self.raw.is_some();
         if !stays && self.report.take_over(&old.report) {
@@ -217,7 +217,7 @@ impl PendingQueue {
         self.items.iter().take(give_way + 1).map(|pending| pending.due).min()
     }
 
-    /// Puts off the first one.
+    /// Postpones the first report in the queue.
     pub(crate) fn delay_first(&mut self, due: Instant) {
         if let Some(first) = self.items.front_mut() {
             first.due = due;
@@ -229,7 +229,7 @@ impl PendingQueue {
         self.items.iter_mut().for_each(|pending| pending.order = u64::MAX);
     }
 
-    /// Everything that waits.
+    /// Removes and returns all waiting reports.
     pub(crate) fn take(&mut self) -> VecDeque<Pending> {
         self.bytes = 0;
         std::mem::take(&mut self.items)

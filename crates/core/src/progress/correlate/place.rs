@@ -112,8 +112,8 @@ impl OpenCalls {
         call.stream != on && !is_left && streams.is_exchange(call.stream)
     }
 
-    /// Whether a call waits for its answer on a stream on which its client has come back, and which is not `on`. There
-    /// the server repeats what the client may not have had.
+    /// Whether a call waits for its answer on a stream to which its client has reconnected, and which is not `on`. On
+    /// that stream the server repeats messages that the client may have missed.
     pub(crate) fn has_come_back_elsewhere(
         &self,
         call: CallId,

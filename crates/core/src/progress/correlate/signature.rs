@@ -30,7 +30,7 @@ impl Signature {
         // A number that readers round, or a member twice, may mean different work in equal texts.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
-        // What is left of `_meta` counts: two calls that differ there may ask for different work.
+        // Members of `_meta` other than the token count: two calls that differ in them may ask for different work.
         remove_empty_meta(&mut params);
         // A call without `arguments` asks for the same work as a call with `{}`.
         let members = params.as_object_mut()?;

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::protocol::jsonrpc::Key;
 
-/// The longest time for which the clocks of one call stand still, all questions together. A client that never answers
-/// must not keep a call open for ever.
+/// The longest total time for which the time limits of one call are paused while the client answers questions of the
+/// server. A client that never answers must not keep a call open for ever.
 pub(crate) const CLOCKS_STILL_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Open questions of a server that are known of one call. Beyond the limit the oldest counts as answered.

@@ -29,7 +29,7 @@ const NAMING_WORDS: [&str; 9] =
 /// The names of one connection that belong to no call.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// Nothing has an allocation before there is a name: most filters see one request.
+    /// Allocated with the first name: most filters see one request and no such name.
     known: Option<Box<StrayNames>>,
     /// No call comes after those that are open now, and no name is remembered.
     is_last_call: bool,
@@ -46,8 +46,8 @@ struct StrayNames {
 }
 
 impl Strays {
-    /// Notes that no call follows the open ones, so that no name can be mistaken for the name of a
-    /// later call.
+    /// Notes that no call opens after those that are open now, so that no name can be mistaken for the name of a later
+    /// call.
     pub(crate) fn expect_no_call(&mut self) {
         self.is_last_call = true;
     }
@@ -164,7 +164,7 @@ fn is_quoted_value(before: &[u8], after: &[u8]) -> bool {
     before.ends_with(b"\"") && !rest.trim_ascii_start().starts_with(b":")
 }
 
-/// Whether the text ends with a word that names what follows.
+/// Whether the text ends with a word that introduces a name, such as `job` or `id`.
 fn is_behind_naming_word(before: &[u8]) -> bool {
     let between = |byte: &u8| b" \"'\\:=#".contains(byte);
     let end = before.iter().rposition(|byte| !between(byte)).map_or(0, |last| last + 1);

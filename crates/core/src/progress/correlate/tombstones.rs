@@ -74,7 +74,7 @@ impl Tombstones {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
         };
-        // The name was used again: the call that ended last decides what a late message means.
+        // The name was used again: the call that ended last decides the meaning of a late message.
         if let Some(known) = known {
             (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
             return;
@@ -150,7 +150,7 @@ type ClassName = (bool, u64, u64, Key);
 impl ManyTombstones {
     /// The names of a class, oldest first.
     fn of_class(&self, is_token: bool, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
-        // No key is less than this one, so the range has all numbers of the class.
+        // `i64::MIN` is the least key, so the range contains all numbers of the class.
         let bound = |number| (is_token, class, number, Key::Integer(i64::MIN));
         self.classes.range(bound(0)..bound(u64::MAX))
     }

@@ -11,15 +11,15 @@ use crate::protocol::mcp::Revision;
 pub(crate) enum Wording {
     /// The server's words, or words of Milepost's own.
     Any,
-    /// Only the server's words (`words_in_2024 = false`).
+    /// Only texts of the server (`words_in_2024 = false`).
     Server,
     /// No words: the client fails on them.
     None,
 }
 
 impl Wording {
-    /// The words that a notification of Milepost may have for `call`, which has this policy. Only progress of 2024-11-05
-    /// has no `message`: an unknown member there, which clients ignore that do not know it.
+    /// Returns which texts a notification of Milepost may contain for `call`, which has this policy. Only progress of
+    /// 2024-11-05 has no `message`: there it is an unknown member, which most clients ignore.
     pub(crate) fn of(call: Option<&Call>, handshake: &Handshake, policy: &Policy) -> Self {
         let own = call.and_then(|call| call.revision);
         if own.or(handshake.revision) != Some(Revision::V2024_11_05) {

@@ -176,15 +176,15 @@ impl DetachedWork {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
-        // One response has one answer, so only the newest candidate waits.
+        // A response contains one answer, so only the newest candidate is kept.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
             release_orphan(gate, origin, &before);
         }
         true
     }
 
-    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
-    /// the answer to the request of the POST, if that request has no other answer.
+    /// Notes that the response to a POST has ended. An answer on it that matches no open request then counts as the
+    /// answer to the request of the POST, if that request has no other answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) else {

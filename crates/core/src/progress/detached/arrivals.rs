@@ -30,7 +30,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         mut draft: CallDraft,
     ) -> Payload {
-        // First, because a call that asks for a task becomes one, and joins no other work.
+        // This comes first: a call that asks for a task becomes a task, and does not join other work.
         let is_own = self.offered_tasks().is_some() && !self.in_batch;
         let tasks = self.tasks.as_mut().filter(|_| is_own && is_for_tasks(method, message));
         if let Some(tasks) = tasks {
@@ -114,9 +114,8 @@ impl DetachedWork {
         spliced(message, splices).to_bytes().into()
     }
 
-    /// Whether the server may still answer another request under the id of this one, or report on another
-    /// request under its token. Some hosted clients hold several conversations in one session and give every
-    /// request the same id.
+    /// Whether the server may still answer another request with the id of this request, or report on another request
+    /// with its token. Some hosted clients run several conversations in one session and give every request the same id.
     pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
         let id = &draft.id.server;
         // The client has an answer to these requests, or needs none. The server still works on them.
@@ -222,8 +221,8 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
-        // In this order, because an answer to work without a client fits no open request, and would
-        // be judged as an orphan.
+        // The order matters: an answer to work whose client has disconnected matches no open request, and would
+        // otherwise be judged as an orphan.
         let room = &mut self.kept_room;
         self.late.as_mut().is_some_and(|late| late.take_answer(gate, now, message, number, room))
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))

@@ -9,8 +9,8 @@ use crate::progress::event::summary::Outcome;
 use crate::progress::gate::state::Gate;
 use crate::protocol::mcp;
 
-/// Ends a call as a time limit does. What the server still says about the call is withheld. `tasks`: the tasks of
-/// Milepost's own, if calls may run as tasks.
+/// Ends a call as a time limit does. Later messages of the server about the call are withheld. `tasks`: Milepost's own
+/// tasks, if calls may run as tasks.
 pub(crate) fn cancel_by_operator(
     gate: &mut Gate,
     tasks: Option<&mut TaskTable>,

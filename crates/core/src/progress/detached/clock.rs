@@ -102,8 +102,9 @@ impl DetachedWork {
         [streams, self.next_expiry(gate)].into_iter().flatten().min()
     }
 
-    /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
-    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
+    /// Whether only events wait: no message for the server, and no message or timer of this stream that is due now.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit),
+    /// [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
         // Asked once for each event that comes alone: if nothing is due, all other polls are saved.
         gate.calls.to_server.is_empty()

@@ -30,7 +30,7 @@ pub struct DetachedWork {
     /// The server has listed its tools while late answers were off, so that their annotations were
     /// not read.
     tools_unread: bool,
-    /// The message that is read now is a part of a batch, in which no call waits and no task begins.
+    /// The message that is read now is a part of a batch. No call of a batch is held back or begins a task.
     pub(crate) in_batch: bool,
     pub(crate) kept_room: KeptRoom,
 }

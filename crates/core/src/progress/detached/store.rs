@@ -39,16 +39,16 @@ enum WorkState<A> {
     Fetched(A),
 }
 
-/// Some work of a server, with what one kind of client needs to know of it.
+/// Work of a server, and what one kind of client needs to know about it.
 #[derive(Debug)]
 pub struct Work<D, A> {
     /// The id by which the server knows the call.
     pub server_id: Key,
     /// The time when the work began.
     pub began: Instant,
-    /// The time at which the work is forgotten: nobody gets the answer any more.
+    /// The time at which the work is forgotten. Its answer can no longer be fetched then.
     pub until: Instant,
-    /// What else is known of the work.
+    /// Further data about the work.
     pub details: D,
     state: WorkState<A>,
 }
@@ -136,7 +136,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
     /// the oldest first. False if there is no room.
     pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
         while self.bytes() + bytes > most {
-            // Only answers that a client has got make room. Any other answer would be lost.
+            // Only answers that their client has fetched are forgotten. Any other answer would be lost.
             if !self.forget_fetched() {
                 return false;
             }
@@ -196,7 +196,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
 
     /// Takes all work for which `is_meant` is true.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
-        // The usual case at each poll: nothing is due, and nothing is allocated.
+        // The usual case at each poll: nothing is due. Return early, so that nothing is allocated.
         if !self.works.iter().any(&is_meant) {
             return Vec::new();
         }
@@ -221,7 +221,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.iter().filter_map(Work::answer).map(KeptBytes::kept_bytes).sum()
     }
 
-    /// Whether there is no work.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()
     }

@@ -21,7 +21,7 @@ use crate::protocol::jsonrpc::Key;
 pub enum Count {
     /// Hundredths: `total` is 100.
     Percent,
-    /// Parts of one: `total` is 1.
+    /// Fractions of 1: `total` is 1.
     Unit,
     /// Not known from the dialect: `total`, or the route's `scale`, gives the whole.
     #[default]
@@ -87,7 +87,7 @@ impl CustomDialect {
         Some(report)
     }
 
-    /// What each pointer of the dialect finds in a message.
+    /// Returns the value that each pointer of the dialect finds in a message.
     pub fn finds(&self, text: &Bytes) -> Vec<PointerFind<'_>> {
         let pointers = [
             ("request_id", self.request_id.as_ref()),
@@ -163,7 +163,7 @@ impl Final {
     }
 }
 
-/// What a pointer finds in a message.
+/// The value that a pointer finds in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointerFind<'a> {
     /// Its key in a route file.
@@ -235,7 +235,8 @@ impl Pointer {
         Some(value)
     }
 
-    /// The pointer with a `#` wherever a string of JSON stands in its way, if that finds a value and is another.
+    /// Returns the pointer with `#` inserted wherever it passes through a string that contains JSON, if that pointer
+    /// finds a value and differs from the given pointer.
     fn through_strings(&self, text: &Bytes) -> Option<String> {
         let (mut value, mut meant) = (text.clone(), String::new());
         let mut parts = self.text.split('/').skip(1);

@@ -153,7 +153,7 @@ pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
 
 const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];
 
-/// A finite number, also one that is written as a string.
+/// Returns a finite number, also if it is written as a string.
 pub(crate) fn number(text: &Bytes) -> Option<Number> {
     if let Some(value) = json::number(text) {
         return Some(Number { value, text: text.clone() });
@@ -175,7 +175,7 @@ pub(super) fn clean(words: &str) -> Option<Bytes> {
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
 }
 
-/// Whether `text` is one JSON value without NaN, infinities or other slips.
+/// Whether `text` is one valid JSON value, without NaN, infinities or other errors.
 pub(super) fn is_valid(text: &[u8]) -> bool {
     // `1e999` is JSON, but beyond the range of a double.
     let finite = match text.first() {

@@ -19,7 +19,7 @@ const INSIDE: [&str; 13] = [
 /// Members with words for people that stand for themselves, in the order of preference.
 const WORDS: [&str; 2] = ["message", "msg"];
 
-/// Members with a piece of what the tool gives out.
+/// Names of members that contain a piece of the tool's output.
 const PIECES: [&str; 9] = [
     "text",
     "chunk",
@@ -32,7 +32,7 @@ const PIECES: [&str; 9] = [
     "structuredContent",
 ];
 
-/// Members with words that are read where there are no others.
+/// Names of members whose text is read only if no other member has a text.
 const STATES: [&str; 15] = [
     "title",
     "description",
@@ -104,7 +104,7 @@ pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
         fields.figure().or_else(|| {
             let value = fields.get("progress").and_then(number)?;
             let total = fields.get("total").and_then(number);
-            // Parts of one: no counter of work stands between two whole numbers.
+            // A value strictly between 0 and 1 is a fraction of 1: a counter has whole numbers.
             let is_part = value.value > 0.0 && value.value < 1.0;
             let total = total.or_else(|| is_part.then(|| whole("1")));
             Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
@@ -152,7 +152,7 @@ fn inside(params: &Fields) -> Vec<Fields> {
     levels
 }
 
-/// The text of a string, of an object that holds one, or of content blocks.
+/// Returns the text of a string, of an object that contains a text, or of content blocks.
 pub(super) fn text_of(value: &Bytes, depth: usize) -> Option<String> {
     match value.first()? {
         b'"' => json::decode_str(value).map(|text| text.into_owned()),

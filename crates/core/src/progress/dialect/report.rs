@@ -51,7 +51,7 @@ impl PartialEq for BuiltIn {
 pub enum TextSource {
     /// The server's standard error.
     Stderr,
-    /// Lines on standard output that are no messages.
+    /// Lines on standard output that are not messages.
     Stdout,
     /// `notifications/message`; clients still get these messages.
     Log,
@@ -75,7 +75,7 @@ pub struct About {
     pub token: Option<Key>,
     /// The raw text of the member above.
     pub token_text: Option<Bytes>,
-    /// A request id that the dialect declares as one.
+    /// A request id, if the dialect declares that the member is a request id.
     pub request: Option<Key>,
     /// The raw text of the member above.
     pub request_text: Option<Bytes>,
@@ -100,7 +100,7 @@ pub struct Report {
     pub chunk: bool,
     /// The report was read in text that was not meant as progress.
     pub from_text: bool,
-    /// Whether the server marks the report as the last one.
+    /// Whether the server marks the report as its last.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.
     pub members: Vec<Bytes>,
@@ -145,8 +145,7 @@ impl Report {
 
     /// The report that `view` shows, whose parts may stand in `source`; a report without other members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
-        // A part of the read buffer is shared. Any other text belongs to somebody else and is
-        // copied.
+        // A slice of the read buffer is shared. Any other text is owned by another buffer and is copied.
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),

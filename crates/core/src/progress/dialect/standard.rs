@@ -105,7 +105,7 @@ fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     }
 }
 
-/// What the members of a notification say, its token aside.
+/// Returns a view of the members of a notification, except for its token.
 pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'a> {
     let mut repairs = Repairs::default();
     let number = |(text, value): (&'a [u8], Option<f64>)| Some(NumberView { value: value?, text });
@@ -243,7 +243,7 @@ mod tests {
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":""}}"#,
     ];
 
-    /// What the two ways of reading make of a text.
+    /// Reads a text in both ways (fast and complete), so that a test can compare the results.
     fn both(text: Vec<u8>) -> (Option<Report>, Option<Report>) {
         let message = Message::parse(text.into());
         let params = message.params().as_ref().and_then(Fields::read);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::progress::ids::CallId;
 
-/// Something that happened to the work of a call that was given up.
+/// An event about the work of a call that its client gave up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateNews {
     /// The kind of event.
@@ -36,7 +36,7 @@ pub enum LateEvent {
     Expired,
     /// The client made another call; the server was told to cancel the work, or the answer was dropped.
     MovedOn,
-    /// The answer was dropped: there was no room for the answer, or the server ended.
+    /// The answer was dropped, because the limit on kept answers was reached or the server ended.
     Dropped,
 }
 

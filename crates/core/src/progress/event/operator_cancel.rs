@@ -24,7 +24,7 @@ pub enum CancelResult {
     IsTask,
     /// Messages of this call are not changed, and none is added (`mode = "observe"`).
     Observed,
-    /// The call is `initialize`, which nobody may cancel (MCP 2025-06-18, Cancellation).
+    /// The call is `initialize`, which must not be cancelled (MCP 2025-06-18, Cancellation).
     Begins,
 }
 

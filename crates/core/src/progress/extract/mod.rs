@@ -115,10 +115,10 @@ impl Extract {
         self.0.iter().map(|pattern| &*pattern.written)
     }
 
-    /// The value in a line, from the first pattern that finds one. The value is at least 0 and at
-    /// most its total.
+    /// Returns the value in a line, from the first pattern that finds a value. The value is at least 0 and at most its
+    /// total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
-        // The cheapest test first: without a digit there is no value.
+        // The cheapest test first: a line without a digit has no value.
         if self.0.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }

@@ -28,7 +28,7 @@ pub(super) fn spelled(text: &str) -> Option<Number> {
     Some(Number { value, text: Bytes::from(spelled) })
 }
 
-/// A value, if the numbers can be one.
+/// Returns a value, if the numbers are valid as value and total.
 pub(super) fn figure(value: Number, total: Option<Number>) -> Option<ProgressValue> {
     let fits = total.as_ref().is_none_or(|total| total.value > 0.0 && value.value <= total.value);
     fits.then_some(ProgressValue { value, total })

@@ -198,7 +198,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     let figure = match words::role_of_fraction(before, after) {
         Role::Done => figure(value, Some(total))?,
         Role::Left => {
-            // Both numbers must make a fraction before the rest is taken.
+            // Both numbers must be a valid fraction before the remainder is computed.
             figure(value.clone(), Some(total.clone()))?;
             remainder(&value, total)?
         }
@@ -237,7 +237,7 @@ fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let word = spaced.unwrap_or(rest);
     let length = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
     let (unit, behind) = word.split_at(length);
-    // "3/4 k" is no unit, and "MB/s" is a speed.
+    // In "3/4 k" the letter is not a unit, and "MB/s" is a speed.
     let is_unit = spaced.is_none() || unit.len() > 1;
     let known = factor(unit).filter(|_| is_unit);
     if known.is_some() && behind.starts_with('/') {

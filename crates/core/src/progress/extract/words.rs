@@ -17,7 +17,7 @@ pub(super) enum Role {
     Done,
     /// Work left.
     Left,
-    /// Something else, or not clear.
+    /// Another kind of word, or a word that is not clear.
     Other,
 }
 
@@ -46,8 +46,8 @@ static MEASURES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words for stores: a percentage near them is no progress, unless work is done on the store:
-/// "Writing to disk: 45%".
+/// Names of storage: a percentage near them is a fill level, not progress, unless work is done on the storage ("Writing
+/// to disk: 45%").
 static STORES: WordSet = LazyLock::new(|| {
     "branches cache disk functions lines mem memory ram space statements storage swap user"
         .split_whitespace()

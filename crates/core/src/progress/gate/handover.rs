@@ -26,7 +26,7 @@ impl Gate {
         }
     }
 
-    /// Ends every request of a stream, whatever the cause; tasks go on.
+    /// Ends every request of a stream, for any cause. Tasks continue.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.calls.open.on_stream(stream).to_vec() {
             if self.calls.open.get(call).is_some_and(|call| call.task.is_some()) {
@@ -62,7 +62,7 @@ impl Gate {
                 continue;
             };
             if on.is_some_and(|on| heir.resumption == Resumption::Left(on)) {
-                // The client has come back already, and the meter here knows what the client has had.
+                // The client has already reconnected, and the meter here has the last value that the client got.
                 heir.resumption = Resumption::None;
                 heir.is_recorded = false;
                 heir.opened = call.opened;
@@ -146,9 +146,8 @@ impl Gate {
                     call.resumption = Resumption::Left(old);
                 }
                 call.sent.at = Some(now);
-                // Behind a proxy that notices a disconnect late, messages were written to a
-                // connection that nobody reads. What the server repeats of them must not count as a
-                // fall.
+                // A proxy between Milepost and the client may notice a disconnect late, so messages were written to a
+                // connection that no client reads. If the server repeats them, they must not count as falling values.
                 call.meter.go_back_to(sent);
             }
             self.schedule(id);

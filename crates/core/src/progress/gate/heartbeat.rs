@@ -29,8 +29,8 @@ impl Gate {
         let policy = call.settings();
         let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate;
-        // Looked up for each heartbeat, because the learned times may have been read from their
-        // file since the last one.
+        // Looked up for each heartbeat, because the file of learned durations may have been read since the last
+        // heartbeat.
         let tool = call.tool.as_deref();
         let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
         let usual = tool.and_then(|tool| call.policy.learned.usual(tool));

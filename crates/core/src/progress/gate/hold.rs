@@ -128,9 +128,8 @@ impl Gate {
         }
     }
 
-    /// Records reports that a newer report replaces. If the newer report goes out without words,
-    /// the words of the newest replaced report count as the last words: a later report without
-    /// words must not get older ones.
+    /// Records reports that a newer report replaces. If the newer report is sent without a text, the text of the newest
+    /// replaced report counts as the last text, so that a later report without a text does not get an older text.
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
@@ -214,10 +213,10 @@ impl Gate {
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
-    /// Puts progress into the queue whose `hold` is over, and that waits only for answers of other calls or for
-    /// `min_interval`: of a burst its client is shown the last report that the answer does not overtake. Returns the
-    /// place of the last one; 0 if there is none. No answer waits longer than twice its guard for that: then the
-    /// progress is left to be dropped.
+    /// Puts progress into the queue whose `hold` is over and that waits only for answers of other calls or for
+    /// `min_interval`, so that the client sees the last report of a burst before the answer. Returns the order number
+    /// of the last report; 0 if there is none. An answer waits for this at most twice its guard: then the progress is
+    /// dropped.
     fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
         self.replace_ripe(now, id);
         let Some(call) = self.calls.open.get(id) else { return 0 };

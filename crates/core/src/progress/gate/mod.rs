@@ -113,7 +113,8 @@ impl Gate {
         payload.filter(|_| !is_observed)
     }
 
-    /// The notification for a report, decided now: the server's same bytes where they need no repair.
+    /// Returns the notification for a report, decided at the time of writing. Invariant: the bytes of a correct report
+    /// are the server's own.
     pub(crate) fn render(
         &mut self,
         now: Instant,
@@ -199,8 +200,8 @@ impl Gate {
             (self.calls.streams.get_mut(&call.stream), &report.figure)
             && stream.replays
         {
-            // The server repeats what the client may already have. The first value above the last
-            // one ends the repetition.
+            // The server repeats messages that the client may already have. The first value above the last value ends
+            // the repetition.
             if !call.meter.would_rise(figure.value.value) {
                 return Err(Reason::Duplicate);
             }
@@ -210,7 +211,7 @@ impl Gate {
             now < *at + DUPLICATE_WITHIN && last.is_repeated_by(report)
         };
         if !appends
-            // Another proxy between this one and the server may send the same heartbeat.
+            // Another proxy between Milepost and the server may send the same heartbeat.
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
             return Err(Reason::Duplicate);

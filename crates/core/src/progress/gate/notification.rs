@@ -41,8 +41,8 @@ pub(crate) fn write(
     let claimed_total = as_claimed.map(|figure| figure.total.map(|total| total.text));
     let total = claimed_total.unwrap_or_else(|| Some(call.meter.total_text()));
     let parts = Parts {
-        // The client's own text: a client that gave 7 does not recognise "7". A call without a
-        // token does not get here.
+        // The exact text of the client's token: a client that sent 7 does not recognise "7". A call without a token
+        // does not get here.
         token: call.token.as_ref().map_or(&b"null"[..], |token| &token.client[..]),
         value: emitted.value,
         value_text: as_claimed.map(|figure| figure.value.text),

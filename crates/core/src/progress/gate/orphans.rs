@@ -31,8 +31,8 @@ pub(crate) struct Orphans {
     told_codes: Vec<Option<i32>>,
 }
 
-/// Codes of errors without id that one filter reports to the log, so that a server that sends such errors all the
-/// time does not fill the log.
+/// Maximum number of error codes without an id that one filter reports to the log. A server that sends such errors all
+/// the time must not fill the log.
 pub(crate) const TOLD_CODES_MAX: usize = 4;
 
 /// Decides on an answer that waited and has turned out not to be the answer to the request of
@@ -50,8 +50,7 @@ pub(crate) fn take_orphan(gate: &mut Gate, on: StreamId) -> Option<Orphan> {
     gate.orphans.as_mut()?.waiting.remove(&on)
 }
 
-/// Releases the answer that waits on a stream whose request has its answer, or needs no answer
-/// any more.
+/// Releases the answer that waits on a stream whose request has been answered, or needs no answer.
 pub(crate) fn release_orphans_on(gate: &mut Gate, on: StreamId) {
     if let Some(orphan) = take_orphan(gate, on) {
         release_orphan(gate, Origin::Stream(on), &orphan);

@@ -27,8 +27,8 @@ pub(crate) fn note_question(
         let Some(call) = gate.calls.open.get_mut(id) else { continue };
         let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
         gate.asked.insert(id);
-        // The longest possible wait is added at once, and what is left of it is taken off again
-        // with the client's answer. So no timer has to run while the question is open.
+        // The longest possible wait is added to the time limit at once, and the unused rest is subtracted when the
+        // client answers. So no timer has to run while the question is open.
         if let Some(most) = stopped {
             gate.calls.open.put_off(id, |expires| expires + most);
         }

@@ -27,7 +27,7 @@ pub struct Gate {
     pub(crate) asked: BTreeSet<CallId>,
     /// The last notification of Milepost's own that took the place of a report.
     pub(crate) rewritten: Vec<u8>,
-    /// In a box, because most servers answer only what they are asked.
+    /// Boxed, because most servers send no orphan answers, and need no memory for them.
     pub(crate) orphans: Option<Box<Orphans>>,
 }
 

@@ -47,7 +47,7 @@ pub enum FilterScope {
     Session,
 }
 
-/// Everything that reaches a filter.
+/// An input of a filter: a message, a call of its interface, or time.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// The filter begins.
@@ -65,7 +65,7 @@ pub enum Input {
     ServerProgress(StreamId, Bytes),
     /// The message that came last is judged by this filter after all. A recording does not repeat the message.
     HandleLast(Option<(Origin, Message)>),
-    /// The server has sent this message to another filter, which gave it to this one.
+    /// The server sent this message on a stream of another filter, which passed it to this filter.
     HandleForeign(Origin, Message),
     /// The server has sent this log notification, or this question to its client, on another stream, where another
     /// filter forwards it.
@@ -107,15 +107,15 @@ pub enum Input {
     SettleStream(StreamId),
     /// A client has read everything that was sent on its stream.
     MarkWritten(StreamId),
-    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. Nothing follows in the filter.
+    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. The filter itself does nothing.
     MarkUnread(StreamId),
     /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
     PollInVain(StreamId),
-    /// Something has waited for its whole time ([`Filter::expire`](crate::progress::Filter::expire)).
+    /// The time limit of a call or of a waiting message is over ([`Filter::expire`](crate::progress::Filter::expire)).
     Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),
-    /// So many bytes of answers may be kept in memory besides those that are kept now.
+    /// The number of further bytes of answers that may be kept in memory.
     SetKeptRoom(usize),
     /// Clients send no more.
     CloseClients,
@@ -142,17 +142,18 @@ pub enum Input {
     MarkEventName,
     /// The next message came in an array with others, which its client gets apart.
     MarkApart,
-    /// The response to a POST has ended, whatever the cause.
+    /// The response to a POST has ended, for any cause.
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
     /// Calls may run as tasks of Milepost's own: the key of their ids, and the time in
     /// milliseconds since 1970.
     EnableTasks(NameKey, u64),
-    /// This filter takes over the calls of the filter with this number ([`Gate::hand_over`](crate::progress::Gate::hand_over));
-    /// their stream, if a recording has it.
+    /// This filter takes over the calls of the filter with this number
+    /// ([`Gate::hand_over`](crate::progress::Gate::hand_over)). The second field is their stream, if a recording has
+    /// it.
     TakeOver(u64, Option<StreamId>),
-    /// The filter has failed. Nothing is recorded from here on.
+    /// The filter has panicked. Later inputs are not recorded.
     FailOpen,
     /// The filter ends, and was recorded to its end.
     End,
@@ -172,7 +173,7 @@ pub struct MessageLine {
 /// The direct result of an input.
 #[derive(Debug, Clone)]
 pub enum InputResult {
-    /// The input has no direct result.
+    /// The input returns no result.
     Nothing,
     /// The server is to be sent this in the place of a client's message.
     ToServer(Payload),
@@ -187,7 +188,7 @@ pub enum InputResult {
 }
 
 impl Input {
-    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
+    /// Whether the input belongs to the input before it, and has no time of its own in a recording.
     pub fn is_sequel(&self) -> bool {
         matches!(
             self,
@@ -240,7 +241,8 @@ mod tests {
     use super::*;
     use crate::progress::{CallId, Repair};
 
-    /// The place of a variant in [`samples`]: a new variant does not compile until it has one.
+    /// The index of a variant in [`samples`]. Because the match is exhaustive, a new variant does not compile until it
+    /// has an index.
     const fn place(input: &Input) -> usize {
         match input {
             Input::Begin(_) => 0,

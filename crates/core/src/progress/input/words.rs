@@ -27,7 +27,7 @@ impl Input {
         Some(words).filter(|words| !words.is_empty())
     }
 
-    /// The message of the input in a recording, if it has one.
+    /// Returns the message of the input as a recording has it, if the input has a message.
     pub fn message_line(&self) -> Option<MessageLine> {
         let (sign, stream, text) = match self {
             Self::ClientMessage(stream, message) => ('>', Some(*stream), message.raw().clone()),
@@ -176,7 +176,7 @@ impl Input {
         })
     }
 
-    /// Reads the stream that was left, the one in its place, and the value that the client has had.
+    /// Reads the stream that the client left, its new stream, and the last value that the client got.
     fn read_resumed(rest: &str) -> Result<Self, String> {
         let (old, rest) = first_word(rest);
         let (on, sent) = first_word(rest.trim_start_matches("on "));

@@ -236,8 +236,8 @@ impl Intake {
             bytes: 0,
             done: Repairs::default(),
         };
-        // Older progress of the call that still waits would be written behind the array, with a
-        // lower value. It gives way now.
+        // Older progress of the call that still waits would be written after the array, with a lower value. So it is
+        // replaced now.
         let waiting = self.gate.calls.open.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));
@@ -292,7 +292,7 @@ fn send_groups(
         for judged in verdicts.iter_mut().filter(|_| split) {
             judged.verdict = judged.verdict.with(Repair::Batch);
         }
-        // One frame is one repair, however many messages are in it.
+        // The repairs of a frame are counted once, whatever the number of its messages.
         if let Some(judged) = verdicts.last_mut().filter(|_| index == last) {
             judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
         }

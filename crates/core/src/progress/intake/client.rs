@@ -92,9 +92,9 @@ impl Intake {
         message.raw().clone().into()
     }
 
-    /// Notes a client message that was too large to be held and has passed. Its request gets no
-    /// progress, but its answer is no orphan. Not for servers that several clients share, where
-    /// such a message cannot pass unchanged.
+    /// Notes a client message that was too large to keep in memory and has been forwarded. Its request gets no
+    /// progress, but its answer is not an orphan. Not for servers that several clients share, where such a message
+    /// cannot be forwarded unchanged.
     pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.gate.calls.streams.topology.has_strangers() => return,
@@ -142,8 +142,8 @@ impl Intake {
             self.gate.calls.open.mark_incomplete();
             return message.raw().clone().into();
         };
-        // JSON readers differ in which of two equal keys they take: the server might read another
-        // id than the one that is mapped.
+        // JSON readers differ in which of two equal keys they use: the server might read another id than the one that
+        // is mapped.
         if self.gate.calls.streams.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
@@ -234,7 +234,7 @@ impl Intake {
             self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousCancel));
             return Payload::default();
         }
-        // Clients that share a session may use the same id: nobody knows whose request is meant.
+        // Clients that share a session may use the same id. Then it is unknown whose request is meant.
         let is_one = !self.gate.calls.streams.topology.keeps_shadows()
             || self.gate.calls.open.sole_stream_of(&id).is_some();
         let call =
@@ -274,8 +274,8 @@ impl Intake {
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.gate.calls.open.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
-            // The server may read another id in the message than Milepost does. It gets a
-            // cancellation of Milepost's own instead, with the id that is meant.
+            // The server may read another id in the message than Milepost does. So Milepost sends its own cancellation
+            // with the right id.
             self.gate.calls.send_cancelled(call, "the client has cancelled it");
         }
         // MCP 2025-06-18, Cancellation: a client must not cancel `initialize`. If a client does so

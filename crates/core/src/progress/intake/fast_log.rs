@@ -38,8 +38,7 @@ impl FastPaths {
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
-        // A message of a known shape differs from an earlier one only in its words: it needs no
-        // parse.
+        // A message of a known shape differs from an earlier message only in its text, so it need not be parsed.
         if !self.log_templates.know(text) {
             let message = Message::parse(arrived.held_text());
             // The id of a subscription in `_meta` would decide where the message goes, also if `\u`

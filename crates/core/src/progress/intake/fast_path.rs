@@ -109,7 +109,7 @@ pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
 }
 
 impl Call {
-    /// Whether no report of the call waits, and the server has not sent its final report.
+    /// Whether no report of the call waits, and the server has not sent its last report.
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }

@@ -23,7 +23,7 @@ enum Wrap {
     Text,
     /// An error that is a string becomes the message of an error.
     Message,
-    /// Any other error that is no object becomes the data of an error.
+    /// An error that is neither an object nor a string becomes the `data` of an error.
     Data,
     /// An error object gets the members that it lacks, at its end.
     Members,
@@ -139,8 +139,8 @@ impl LargeRepairs {
         std::mem::take(&mut self.held).0
     }
 
-    /// Whether what the client has got of the answer cannot go on with the server's own text: the text that was put
-    /// ahead of the result has a counterpart that is still to come, or the server names the request otherwise.
+    /// Whether the client has received a part of the answer that does not fit the rest of the server's own text:
+    /// Milepost opened a bracket before the result that must be closed, or the server uses another id.
     pub(crate) fn is_midway(&self, scan: &Scan) -> bool {
         let passed = self.before - self.held.1 as u64;
         let wraps = matches!(self.wrap, Some(Wrap::Text | Wrap::Message | Wrap::Data));
@@ -168,7 +168,7 @@ impl LargeRepairs {
         }
     }
 
-    /// Whether nothing is left to be repaired, so that the rest need not be read.
+    /// Whether all repairs are done, so that the rest need not be read.
     pub(crate) fn are_over(&self, scan: &Scan) -> bool {
         scan.id().is_some()
             && scan.has_version()
@@ -278,7 +278,7 @@ impl LargeRepairs {
             return;
         }
         for null in scan.nulls() {
-            // What has begun to pass stays, and what was in a piece before has been left out there.
+            // A member whose beginning has been forwarded stays. In an earlier piece it was already removed.
             if pieces.place(null.start).is_none() || pieces.place(null.end - 1).is_none() {
                 continue;
             }
@@ -345,7 +345,7 @@ impl LargeRepairs {
 
 const TEXT: &str = r#"{"content":[{"type":"text","text":""#;
 
-/// Text as it stands in a JSON string. Bytes that are no text stay as they are.
+/// Returns text as it is written in a JSON string. Bytes that are not valid UTF-8 stay.
 fn escaped(text: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() + text.len() / 8);
     for byte in text {

@@ -101,7 +101,7 @@ impl Intake {
         self.forward_piece(now, origin, (head, text), Fragment::Piece)
     }
 
-    /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
+    /// Whether a large answer that begins with `head`, which `scan` has read, is forwarded unchanged, whatever follows.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
         let answered = scan.id().and_then(|id| self.gate.calls.open.ledger.call_of_answer(&id));
         let Some(call) = answered.and_then(|id| self.gate.calls.open.get(id)) else {
@@ -267,8 +267,9 @@ impl Intake {
         }
     }
 
-    /// The large messages of which more is to come, after a panic inside. The text that they held goes to `streams`. A
-    /// message that was being repaired breaks off there: its rest does not fit what its client has got.
+    /// Takes the large messages that are incomplete after a panic in the filter. The bytes that they held go to
+    /// `streams`. A message that was being repaired ends there, because the rest would not fit the part that the client
+    /// has received.
     pub(crate) fn salvage_large(
         &mut self,
         streams: &mut BTreeMap<StreamId, TransmitQueue>,
@@ -311,12 +312,12 @@ impl Intake {
         if passing.scan.kind() != Kind::Response {
             return;
         }
-        // On the stream of a single request an answer is for that request, whatever its id. An
-        // answer that is too large to be held cannot wait until a better one arrives.
+        // On the stream of a single request, an answer is for that request, whatever its id. An answer that is too
+        // large for memory cannot wait until a better one arrives.
         let id = passing.scan.id();
         // The client already has an answer to the request, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
-        // Nobody waits for the answer, and it is too long to be kept.
+        // No client waits for the answer, and it is too long to keep.
         let late = self.detached.late.as_ref().zip(id.as_ref());
         let is_late = late.is_some_and(|(late, id)| late.is_answer(&self.gate, id));
         let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));

@@ -18,7 +18,7 @@ const LOG_TEMPLATES_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct LogTemplates {
     known: SmallVec<[Box<LogTemplate>; 1]>,
-    /// The template that gives way to the next one.
+    /// The index of the template that is replaced next.
     oldest: usize,
 }
 
@@ -48,7 +48,7 @@ impl LogTemplates {
 }
 
 impl LogTemplate {
-    /// The template of a log message; `None` if its data is no usual string, or the rest is too long to keep.
+    /// The template of a log message; `None` if its data is not an ordinary string, or the rest is too long to keep.
     fn of(message: &Message) -> Option<Self> {
         let raw = message.raw();
         let data = json::member(&message.params()?, "data")?;

@@ -14,7 +14,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
 /// the message.
 pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message: &Message) -> bool {
-    // Only one stream is possible, so the message is not read.
+    // Only one stream is possible, so the message is not parsed.
     if !calls.streams.topology.is_whole() || calls.streams.topology.needs_no_choice() {
         let streams = &mut calls.streams;
         return streams.observe(streams.session_stream, Transmit::of(message));
@@ -73,7 +73,7 @@ fn observed_answer(calls: &Correlator, origin: Origin, message: &Message) -> Pla
     Ok((Some(call.stream), spliced(message, names)))
 }
 
-/// The stream for progress; `None` if the message is no progress, or its call is unknown.
+/// Returns the stream for progress; `None` if the message is not progress, or its call is unknown.
 fn observed_progress(
     calls: &mut Correlator,
     origin: Origin,

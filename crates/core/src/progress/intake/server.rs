@@ -82,7 +82,7 @@ impl Claim {
             return Err(Reason::AfterFinal);
         }
         let is_due = |text: &Bytes| match token.translated {
-            // The client's token takes the place of the text, whatever the spelling of the number.
+            // The client's token replaces the text, in whatever spelling the server wrote the number.
             true => Key::read(text).as_ref() == Some(&token.server),
             false => *text == token.client,
         };
@@ -98,9 +98,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the words,
-    /// or one that `message` has as a string. `message` is needed only for a report whose value may
-    /// be a string.
+    /// Adds what the route's settings know: the total of a value without a total, or a value that is in the text or
+    /// that `message` has as a string. `message` is needed only for a report whose value may be a string.
     fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
@@ -156,8 +155,8 @@ impl Claim {
 }
 
 impl Call {
-    /// The value in the words of a report, unless the words contradict what the server has said
-    /// before: then the report has none, and is a sign of life.
+    /// Returns the value in the text of a report. If the text contradicts what the server said before, the report has
+    /// no value and only shows that the call is alive.
     pub(crate) fn figure_in_words(&mut self, words: &[u8]) -> Option<ProgressValue> {
         let policy = self.settings();
         if policy.messages == Messages::Append {
@@ -343,7 +342,7 @@ impl Intake {
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
         let keep = keep || is_nobodys && self.gate.calls.policy.observes_the_rest();
-        // A message that may be about another client's call goes to nobody.
+        // Invariant: a message that may be about another client's call is withheld.
         let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {

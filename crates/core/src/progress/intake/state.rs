@@ -77,7 +77,7 @@ pub struct Intake {
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
-    /// Repairs of what the next message came in.
+    /// The repairs of the frame that contained the next message.
     pub(crate) done: Repairs,
     /// The reports that were read in the current message.
     pub(crate) reports: Option<MessageReports>,
@@ -186,8 +186,8 @@ impl Intake {
             || self.detached.held().is_some_and(|held| held.is_on(stream))
     }
 
-    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
-    /// the answer to the request of the POST, if that request has no other answer.
+    /// Notes that the response to a POST has ended. An answer on it that matches no open request then counts as the
+    /// answer to the request of the POST, if that request has no other answer.
     pub fn response_ended(&mut self, now: Instant, on: StreamId) {
         self.detached.response_ended(&mut self.gate, now, on);
     }
@@ -207,7 +207,7 @@ impl Intake {
         self.detached.late.as_ref()?.room(&self.gate, id, &self.detached.kept_room)
     }
 
-    /// Whether a stream has nothing to be written now, and nothing ends by itself now.
+    /// Whether a stream has no message to write now, and no timer of it is due now.
     pub fn has_nothing_due(&self, now: Instant, stream: StreamId) -> bool {
         self.detached.has_nothing_due(&self.gate, now, stream)
     }
@@ -224,9 +224,9 @@ impl Intake {
 
     /// The token that the progress in a message names. The reports are kept for the next step.
     pub(crate) fn named_token(&mut self, message: &Message) -> Option<Key> {
-        // Whose message it is, whether its token is another session's, and what it says are three
-        // questions. One reading for all of them, with the parameters read in one pass, about
-        // halved the instructions of a flood of progress.
+        // Three questions need the reports: whose message it is, whether its token is another session's, and what it
+        // says. Reading the message once for all three, with the parameters read in one pass, about halved the
+        // instructions of a flood of progress.
         if self.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
             let reports = self.gate.calls.policy.read_reports(message);
             self.reports = Some(MessageReports { raw: message.raw().clone(), reports });
@@ -243,7 +243,8 @@ impl Intake {
         }
     }
 
-    /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
+    /// Whether the request of a message may be known to another filter of the session. This filter has only one request
+    /// of the session.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
             // An id that this filter's request once had stays with this filter, although the client
@@ -291,8 +292,8 @@ impl Intake {
             .collect()
     }
 
-    /// Counts a message as withheld that is about no request of this filter, and must not be taken
-    /// for progress of one.
+    /// Counts a message as withheld that is not about a request of this filter, and must not be taken for progress of
+    /// its request.
     pub fn note_out_of_place(&mut self, reason: Reason) {
         self.messages += 1;
         self.gate.calls.events.push_verdict(self.messages, None, Verdict::Withheld(reason));

@@ -18,7 +18,7 @@ const TEMPLATES_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     known: SmallVec<[Box<Template>; 1]>,
-    /// The template that gives way to the next one.
+    /// The index of the template that is replaced next.
     oldest: usize,
 }
 
@@ -130,7 +130,7 @@ impl Template {
             return None;
         }
         let moved = |place: &Range<usize>| {
-            // Places behind a gap move by the length of what stands in the gap now.
+            // Places after a gap are shifted by the length of the text that is in the gap now.
             let before = self.gaps.iter().zip(lengths).filter(|(gap, _)| gap.at <= place.start);
             let by: usize = before.map(|(_, length)| length).sum();
             &text[place.start + by..place.end + by]

@@ -26,7 +26,7 @@ const INSIDE: [&str; 6] = ["progressData", "progress", "data", "fields", "payloa
 /// Members that hold the message of a structured line.
 const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 
-/// Reads a line of a source; `None` if the line has no text.
+/// Reads a line of a source; `None` if the line contains no text.
 pub(in crate::progress) fn read(
     source: TextSource,
     words: &str,
@@ -42,7 +42,7 @@ pub(in crate::progress) fn read(
     read_words(trimmed, policy)
 }
 
-/// Reads the `data` of a log notification: an object or a string. Other JSON values have no text.
+/// Reads the `data` of a log notification: an object or a string. `None` for other JSON values.
 pub(in crate::progress) fn read_json(
     source: TextSource,
     data: &Bytes,

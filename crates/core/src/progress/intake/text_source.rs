@@ -36,8 +36,8 @@ pub(crate) enum SourceText<'a> {
     Data(&'a Bytes),
 }
 
-/// Log notifications. The others are those of a reference server and of servers that pass on what a language
-/// server logs.
+/// Methods of log notifications. The second and third are used by a reference server, and by servers that pass on what
+/// a language server logs.
 const LOGS: [&str; 3] = [mcp::LOG, "notifications/stderr", "window/logMessage"];
 
 /// Members of a structured log that name a tool.
@@ -46,8 +46,8 @@ const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
 /// Time without a word of a counter after which another one is followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
-/// Whether a value belongs to the followed counter, or begins the next counter. A program may show
-/// files and bytes in turn; only one of these counters moves the client's bar.
+/// Whether a value belongs to the followed counter, or begins the next counter. A program may print files and bytes in
+/// turn; the client's bar follows only one of these counters.
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
@@ -167,7 +167,7 @@ pub(crate) fn take_overheard(gate: &mut Gate, now: Instant, id: CallId, mut repo
     hold_text(gate, now, id, report, policy);
 }
 
-/// The call that a log notification can be about, and what it says.
+/// Returns the call that a log notification can be about, and the report in it.
 pub(crate) fn read_log(
     gate: &Gate,
     now: Instant,

@@ -17,7 +17,7 @@ pub enum HeartbeatValue {
 pub struct Heartbeat {
     /// Whether calls get heartbeats.
     pub enabled: bool,
-    /// Silence before the first one.
+    /// The silence before the first heartbeat.
     pub after: Duration,
     /// The time between the next heartbeats, doubled once the server has sent a message for the
     /// call.

@@ -104,7 +104,7 @@ impl Masks {
     /// The positions of secrets in a text, in order, without overlaps.
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
-        // Nearly all lines have no hint, and are spared the other patterns.
+        // Nearly all lines have no hint, so that the other patterns are not tried.
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
             let flags = [false, true];
             let patterns = NAMED.0.iter().zip(flags);
@@ -147,8 +147,8 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most
-/// lines contain none, and need no other pattern.
+/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most lines contain none
+/// of them, so that no other pattern is tried.
 static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
@@ -261,8 +261,8 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// Finds the values whose names mark them as secrets. A value that is no secret is searched
-/// further, because it may contain one: `https://x/?key=value`.
+/// Finds the values whose names mark them as secrets. A value that is not a secret is searched in turn, because it may
+/// contain a secret: `https://x/?key=value`.
 fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
@@ -280,7 +280,7 @@ fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usiz
 /// Whether a name such as `token` or `--password` marks its value as a secret. `is_flag`: the value
 /// follows after a space (`--password x`), not after `=`.
 fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
-    // Of a name with dots (`config.token`, `token.json`) the last part tells what it names.
+    // In a name with dots (`config.token`, `token.json`) the last part says what the value is.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);

@@ -1,4 +1,4 @@
-//! What happens to a value that does not rise.
+//! How a value that does not rise is repaired.
 
 /// The handling of a value that repeats or falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

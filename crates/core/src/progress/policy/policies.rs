@@ -39,13 +39,13 @@ impl Policies {
         Self { wanted, now: policy, older: Vec::new(), standard_alone: None, forwards_logs: None }
     }
 
-    /// Whether the standard dialect alone reads the standard's progress, whatever the call.
+    /// Whether progress of the standard is read by the standard dialect only, for every call.
     pub(crate) fn has_standard_alone(&mut self) -> bool {
         let alone = *self.standard_alone.get_or_insert_with(|| self.now.has_standard_alone());
         alone && self.older.is_empty()
     }
 
-    /// Whether no log message is read as progress, whatever the call.
+    /// Whether log messages are not read as progress, for every call.
     pub(crate) fn forwards_logs(&mut self) -> bool {
         let now = &self.now;
         let are_plain = || !now.listens_to(TextSource::Log) && !now.claims(mcp::LOG);
@@ -79,7 +79,7 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Read at most once, and only if a dialect has no quick way for this message.
+        // The message is parsed at most once, and only if a dialect cannot read it without a parse.
         let mut read = None;
         self.dialects_of(method).filter_map(move |dialect| {
             if let Some(report) = dialect.read_plain(message) {
@@ -97,8 +97,8 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Overheard messages add progress to what the server sends, as heartbeats do: only `full`
-        // adds.
+        // Overheard messages add progress to what the server sends, as heartbeats do. Only the mode `full` allows
+        // additions.
         let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
         let all = all.flat_map(|policy| &policy.dialects);
         let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();

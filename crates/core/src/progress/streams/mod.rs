@@ -26,8 +26,7 @@ pub struct ClientStreams {
     pub(crate) topology: Topology,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
-    /// The last number that was given to a message to be written, or to a name for a server. It
-    /// only rises.
+    /// The last number that was given to a message in a queue, or to a name for a server. The number only rises.
     pub(crate) order: u64,
 }
 
@@ -62,8 +61,8 @@ impl ClientStreams {
         self.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
-    /// Opens a stream on which the server goes on with a stream of the kind `of`, and repeats messages that the client
-    /// may already have: values that are not above the last sent value are not new.
+    /// Opens a stream on which the server continues a stream of the kind `of`, and repeats messages that the client may
+    /// already have: values that are not above the last sent value are duplicates.
     pub(crate) fn open_replay(&mut self, id: StreamId, of: StreamKind) {
         self.open(id, StreamKind::Shared, StreamPacing::Immediate);
         if let Some(stream) = self.get_mut(&id) {
@@ -107,7 +106,7 @@ impl ClientStreams {
         self.order
     }
 
-    /// Puts a message on a client stream, or on the session stream if that one has closed.
+    /// Puts a message on a client stream, or on the session stream if the client stream has closed.
     pub(crate) fn enqueue(
         &mut self,
         stream: Option<StreamId>,
@@ -264,7 +263,7 @@ impl ClientStreams {
         if is_immediate { Pacing::IMMEDIATE } else { settings.pacing }
     }
 
-    /// Something besides the stream itself has changed that its shell looks at.
+    /// Notes that the shell has to look at the stream again, because of a change outside the stream itself.
     pub(crate) fn change(&mut self, id: StreamId) {
         if let Some(changes) = self.changes.as_mut().filter(|_| self.streams.contains_key(&id)) {
             changes.changed.insert(id);
@@ -274,8 +273,8 @@ impl ClientStreams {
     /// A client stream that may have something to write, another [`ClientStreams::due`], or no requests any more
     /// ([`Filter::is_over`](crate::progress::Filter::is_over)) since the shell last looked at the stream.
     pub fn next_changed(&mut self) -> Option<StreamId> {
-        // Only streams that were touched are looked at: a thousand silent calls of one server would
-        // otherwise cost a look at each of them for every message.
+        // Only streams that have changed are examined. With a thousand silent calls of one server, each message would
+        // otherwise cost a thousand examinations.
         let id = self.changes.as_ref()?.changed.first().copied()?;
         self.settle(id);
         Some(id)
@@ -295,8 +294,8 @@ impl ClientStreams {
     /// The streams on which so much waits that the server should not be read from.
     pub fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
-            // A stream that is neither noted as full nor changed since cannot be full. So a session
-            // with many quiet streams costs nothing here.
+            // A stream that is neither marked as full nor has changed since cannot be full. So quiet streams of a
+            // session cost nothing here.
             Some(changes) => (Some(changes.full.union(&changes.changed)), None),
             None => (None, Some(self.streams.keys())),
         };

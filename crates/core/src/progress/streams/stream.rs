@@ -42,7 +42,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The time before which an answer that does not wait in the queue may not be written; `None` is now.
+    /// Returns the time before which an answer that is not in the queue may not be written; `None` is now.
     pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
         // A notification that is on its way counts as written now.
         let last = if self.unwritten.is_some() { Some(now) } else { self.last };
@@ -155,7 +155,7 @@ impl Stream {
         self.queue.is_empty() && self.observed.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
-    /// Whether nothing waits to be written, nothing is due now, and everything given out has been written.
+    /// Whether no message waits, no timer is due now, and everything that was given out has been written.
     pub(crate) fn is_quiet(&self, now: Instant) -> bool {
         self.is_drained()
             && self.unwritten.is_empty()
@@ -256,7 +256,7 @@ impl Stream {
         due.copied().find(|(_, place, _)| *place < first || self.queue.is_empty())
     }
 
-    /// The calls whose heartbeats are due and have no place among the messages.
+    /// Returns the calls whose heartbeats are due and are not in the queue yet.
     pub(crate) fn due_heartbeats(&self, now: Instant) -> Vec<(Instant, CallId)> {
         let due = self.wakes.keys().take_while(|(at, ..)| *at <= now);
         due.filter(|(_, place, _)| *place == u64::MAX).map(|(at, _, call)| (*at, *call)).collect()
@@ -299,7 +299,7 @@ impl Stream {
         if let ItemKind::Progress(_) = item.kind {
             self.progress_passed = item.order;
         }
-        // A message of Milepost's own has no event id, so no client can name it when it resumes.
+        // Milepost's own messages have no event id, so no client can name them when it resumes.
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
         }

@@ -52,8 +52,8 @@ impl LateCalls {
         self.id_of_answer(gate, id).is_some()
     }
 
-    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
-    /// call. `None` if the answer is for no call that goes on without its client.
+    /// Returns the number of bytes that may be kept of the answer with this id until its client fetches it; without an
+    /// id, of the answer to any call. `None` if no call that continues without its client expects this answer.
     pub(crate) fn room(
         &self,
         gate: &Gate,

@@ -43,8 +43,8 @@ impl LateCalls {
         let Some(signature) = &call.signature else { return };
         let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
         let is_joined = call.is_joined;
-        // A joined call is remembered even without its answer: the server has never seen its id,
-        // and must not see its cancellation.
+        // A joined call is remembered even without an answer: the server has never seen its id, so it must not get its
+        // cancellation.
         if answer.is_none() && !is_joined {
             return;
         }

@@ -30,8 +30,8 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
 impl DetachedWork {
-    /// Takes a `tools/call`: joins the same work if that goes on, and gives up what the client left for this
-    /// call. Returns the draft of a call that is to be sent to the server.
+    /// Takes a `tools/call`: joins the same work if that is still running, and gives up work that the client abandoned
+    /// in favour of this call. Returns the draft of a call that is to be sent to the server.
     pub(crate) fn join_late(
         &mut self,
         gate: &mut Gate,
@@ -42,8 +42,7 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
         let who = gate.calls.streams.late_principal(stream);
-        // On a shared server, a client without a known principal could not be told from other
-        // clients when it calls again.
+        // On a shared server, a client without a known principal cannot be recognised when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
@@ -217,8 +216,7 @@ impl DetachedWork {
         let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
         let Some(answer) = answer.filter(|_| is_by_clock && late.works.has_room()) else {
-            // The server does not know the id of a joined call, so that call is not cancelled
-            // there.
+            // The server does not know the id of a joined call, so no cancellation is sent to it.
             return is_joined;
         };
         work.until = now + work.details.terms().finished;
@@ -230,7 +228,7 @@ impl DetachedWork {
         true
     }
 
-    /// Answers with words, and gives up, what is due.
+    /// Answers the calls that are due with a text, and gives up work whose time has passed.
     pub(crate) fn expire_late(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(id) = self.late.as_mut().and_then(|late| late.next_told(now)) {
             self.tell_late(gate, now, id);
@@ -338,9 +336,9 @@ fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -
     )
 }
 
-/// Whether the reason of a cancellation shows that the client's clock ran out, and that nobody cancelled the
-/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request
-/// cancelled by caller` (Codex, which sends nothing when a person interrupts it).
+/// Whether the reason of a cancellation shows that the client's timer expired, and that no person cancelled the call:
+/// `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request cancelled by caller`
+/// (Codex, which sends no cancellation when a person interrupts the call).
 pub(crate) fn is_by_clock(params: &Bytes) -> bool {
     let reason = json::member(params, "reason");
     let words = reason.as_ref().and_then(|text| json::decode_str(text));

@@ -137,7 +137,7 @@ fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range
     Some(marked.collect())
 }
 
-/// Puts a member before the other members of `object`, a part of `raw`. `None` if it is no object.
+/// Puts a member before the other members of `object`, a part of `raw`. `None` if `object` is not an object.
 pub(crate) fn first_member(
     raw: &Bytes,
     object: &Bytes,

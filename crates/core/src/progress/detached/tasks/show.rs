@@ -61,13 +61,14 @@ impl TaskWork {
         let own = self.related_member();
         match json::member(result, "_meta") {
             Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
-            // A `_meta` that is no object has no place for the name.
+            // The name cannot be put into a `_meta` that is not an object.
             Some(_) => None,
             None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
         }
     }
 
-    /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
+    /// Returns a request of the server with the id of the task that it is about added; `None` if the id cannot be
+    /// added.
     pub(crate) fn related_request(&self, message: &Message) -> Option<Payload> {
         let splice = self.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))

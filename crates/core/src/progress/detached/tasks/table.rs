@@ -17,7 +17,7 @@ const ASKED_MAX: usize = 64;
 /// The prefix of the ids of tasks.
 const PREFIX: &str = "mp-";
 
-/// The error for a task that is not known, or is known no more, or belongs to another client.
+/// The error for a task that is unknown or forgotten, or belongs to another client.
 pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its time to live, and only the client \
                                   that began a task can ask for the task";
 
@@ -115,7 +115,7 @@ impl TaskTable {
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;
         self.count += 1;
-        // Whoever knows the id can ask for the answer, so the id must not be guessed.
+        // A task id is enough to ask for the answer, so it must not be guessable.
         Some(format!("{PREFIX}{}", clock.key.unguessable(self.count)))
     }
 
