@@ -1,8 +1,8 @@
 //! Operators' cancellations on their way to the filter that serves the call.
 //!
-//! A filter belongs to one task, or to a lock, so nobody else may change its calls. An operator's request
-//! waits in the inbox of the filter until its task takes it. An inbox that nobody fills costs its filter
-//! one registration each time that its task has nothing to do.
+//! A filter belongs to one task, or to a lock, so other tasks must not change its calls. An operator's request waits in
+//! the inbox of the filter until its task takes it. An empty inbox costs its filter one registration each time that its
+//! task has nothing to do.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ impl CancelInbox {
         }
         waiting.push(request);
         drop(waiting);
-        // Set behind the request: whoever sees the mark finds the request.
+        // The flag is set after the request: a reader that sees the flag must find the request.
         self.is_filled.store(true, Ordering::Release);
         match self.take_now.get() {
             Some(take) => take(),
@@ -75,7 +75,7 @@ impl CancelInbox {
 
     /// Completes when a cancellation waits.
     pub fn poll_filled(&self, cx: &Context<'_>) -> Poll<()> {
-        // Registered before the look: a cancellation between both would otherwise wake nobody.
+        // Register before the check: a cancellation between the two would otherwise wake no task.
         self.register(cx);
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -16,8 +16,8 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, SseFrame};
 
-/// Times that lie closer together count as one. Messages are sent in the order in which they are due, so a
-/// replay stays exact.
+/// Maximum distance of times that count as equal. Messages are sent in the order in which they are due, so a replay
+/// stays exact.
 pub const APART: Duration = Duration::from_micros(1);
 
 /// Large messages that are remembered until their client has received them whole. Only a few are in
@@ -33,7 +33,7 @@ pub struct ObserverEvent {
     pub kind: EventKind,
 }
 
-/// The kinds of events. Messages that came in pieces are small ones here.
+/// The kinds of events. A message that came in pieces appears here without its text.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "events are shown one by one and not kept")]
 pub enum EventKind {
@@ -43,7 +43,7 @@ pub enum EventKind {
     ToServer(Bytes),
     /// A client is sent something. The decisions about it follow.
     ToClient(StreamId, Bytes),
-    /// A line that is no message goes to standard error.
+    /// A line that is not a message, and goes to standard error.
     Noise(Bytes),
     /// The filter has decided something.
     Decided(FilterEvent),
@@ -120,7 +120,7 @@ pub trait ObserverFactory: Debug + Send + Sync {
 struct Large {
     scan: Scan,
     len: u64,
-    /// The text is no message.
+    /// Whether the text is not a message.
     is_noise: bool,
 }
 
@@ -245,7 +245,7 @@ impl EventEmitter {
         }
     }
 
-    /// The filter takes an input at the time of the one before.
+    /// Records an input that the filter takes at the time of the previous input.
     pub fn sequel(&mut self, input: Input, number: u64) {
         self.input(self.last, input, number);
     }
@@ -296,7 +296,7 @@ impl EventEmitter {
         self.input(at, Input::ServerLarge(origin, text, broken.map(Into::into)), number);
     }
 
-    /// The server has written something that is no message.
+    /// Records text of the server that is not a message.
     pub fn noise(&mut self, text: &Bytes) {
         self.put(self.last, EventKind::Noise(text.clone()));
     }

@@ -30,8 +30,8 @@ struct PendingVerdict {
 pub(super) struct PendingVerdicts(VecDeque<PendingVerdict>);
 
 impl PendingVerdicts {
-    /// Takes the message of an input of the server, if it is one. The next message of the server has
-    /// this number.
+    /// Takes the message of a server's input, if the input is a message. The next message of the server has this
+    /// number.
     pub(super) fn receive(&mut self, at: Instant, input: &Input, number: u64) {
         let text = match input {
             Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => message.raw(),
@@ -45,7 +45,7 @@ impl PendingVerdicts {
         if self.0.len() >= WAITING_MAX {
             self.0.pop_front();
         }
-        // The elements of an array have numbers of their own, and their verdicts come one by one.
+        // The elements of an array have their own numbers, and their verdicts come one by one.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();

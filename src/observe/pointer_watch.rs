@@ -58,7 +58,7 @@ impl PointerFate {
 /// Pointers, by key and text.
 type FoundPointers = BTreeMap<(&'static str, String), PointerFate>;
 
-/// What the pointers of dialects have found.
+/// The values that the pointers of dialects have found.
 #[derive(Debug, Clone, Default)]
 pub struct PointerFinds {
     /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
@@ -157,7 +157,7 @@ impl ObserverFactory for PointerWatch {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // Most routes have no dialect of their own: their filters are not observed at all.
+        // Most routes have no dialect of their own, so their filters are not observed at all.
         own_dialects(policy).next()?;
         Some(Box::new(PointerObserver {
             watch: self.clone(),
@@ -203,7 +203,7 @@ impl Drop for PointerObserver {
         all.add(&self.finds);
         for miss in all.missed() {
             let is_new = watched.told.insert((self.route.clone(), miss.dialect.clone(), miss.key));
-            // A connection tells only of dialects that it has used itself; the others are told of by another one.
+            // A connection only reports dialects that it has used itself; other connections report the others.
             let was_tried = self.finds.dialects.contains_key(&miss.dialect);
             if is_new && was_tried {
                 let route = Some(&*self.route).filter(|route| !route.is_empty());

@@ -48,7 +48,7 @@ impl Masking {
         [message.id(), token].into_iter().flatten().for_each(|name| self.spare(&name));
     }
 
-    /// Notes that this id or token, as written in JSON, is no secret.
+    /// Notes that this id or token, as written in JSON, is not a secret.
     pub fn spare(&mut self, name: &[u8]) {
         let words = json::decode_str(name).unwrap_or_else(|| String::from_utf8_lossy(name));
         if self.names.len() < KNOWN_MAX {
@@ -113,7 +113,7 @@ impl Masking {
         }
     }
 
-    /// Writes a value; `secret`: it goes by the name of one.
+    /// Writes a value. `secret`: whether its name marks it as a secret.
     fn value(
         &mut self,
         text: &[u8],

@@ -81,8 +81,7 @@ impl TokenScope {
         }
     }
 
-    /// Whether a token is active in other sessions and not in this one, if there are more tokens than those of
-    /// `own`.
+    /// Whether a token is active in other sessions but not in this one, if more tokens than those of `own` are active.
     pub(crate) fn is_beside(&self, own: Option<&TokenLease>, token: &Key) -> bool {
         let own = own.map_or(0, |lease| lease.tokens.len());
         self.tokens.entries.load(Ordering::Relaxed) > own && self.is_elsewhere(token)
@@ -140,7 +139,7 @@ impl SessionTokens {
         Self { scope: TokenScope::of_request(tokens), lease: None }
     }
 
-    /// The calls of the filter are other ones now.
+    /// Updates the lease, because the filter now has other calls.
     pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
         let tokens = filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default();
         self.lease = self.scope.enter(tokens);

@@ -54,7 +54,7 @@ impl ChildLeg {
         self.pipe.bytes_read()
     }
 
-    /// A fresh server takes the place of the one that has ended.
+    /// Replaces the server that has ended by a new server.
     pub fn replace(&mut self, pipe: Pipe) {
         self.pipe = pipe;
         self.spool = self.spool.take().map(SpoolLarge::afresh);
@@ -84,7 +84,7 @@ impl ChildLeg {
         kept
     }
 
-    /// Sends what has waited for the server's start.
+    /// Sends the messages that waited for the server's start.
     fn send_released(&mut self) {
         while let Some(held) = self.start.as_mut().and_then(CachedStart::release) {
             match held {
@@ -107,7 +107,7 @@ impl ChildLeg {
         goes
     }
 
-    /// Nothing is sent again to a server that ends.
+    /// Forgets the messages kept for a second server: the running server needs no replacement any more.
     fn settle(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.settle();
@@ -204,7 +204,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // What waits is written once the server has answered.
+        // The waiting bytes are written after the server has answered.
         if self.pipe.backlog().is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
     }
 

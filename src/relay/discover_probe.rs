@@ -102,7 +102,7 @@ pub(crate) struct DiscoverProbe {
     pub(crate) awake: bool,
     /// The message in its place.
     pub(crate) own: Option<Message>,
-    /// The messages for the new server in place of one that has ended.
+    /// The messages for the new server that replaces the server which has ended.
     again: Option<VecDeque<Payload>>,
 }
 
@@ -120,7 +120,7 @@ impl DiscoverProbe {
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
-            // The new server gets what the client has sent since, and not the question again.
+            // The new server gets the messages that the client has sent since, but not the question again.
             self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {

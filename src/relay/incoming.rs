@@ -79,7 +79,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // What the server has written on standard error until now cannot be about this request.
+            // Text that the server wrote on standard error before this request arrived cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -127,7 +127,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
-                    // Only if an answer waits for this end: nothing else depends on it.
+                    // Only if an answer waits for the end of the response: nothing else depends on it.
                     let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
@@ -157,7 +157,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
-        // An answer that nobody waits for is dropped, and its file with it.
+        // An answer that no client waits for is dropped, with its file.
         let answered = response
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());

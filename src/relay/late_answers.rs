@@ -73,7 +73,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Disposition::Consumed
     }
 
-    /// A message is no answer that waits for its client, or is too long for that.
+    /// Handles a message that is not an answer for a waiting client, or is too long to be one.
     fn pass_collected(&mut self, now: Instant, answer: LateAnswer) -> Disposition {
         let text = 0..answer.text.len();
         self.filter.begin_large(now, answer.origin, Bytes::from(answer.text), text)

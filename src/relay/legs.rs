@@ -72,7 +72,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The only client stream of a connection that has one, such as stdio.
+/// The only client stream of a connection such as stdio.
 pub const SOLE_STREAM: StreamId = StreamId(0);
 
 /// An event from the clients' side.
@@ -119,7 +119,7 @@ pub enum FromServer {
     ResponseEnds(StreamId),
     /// A whole answer that is too large to be held.
     Spooled(Box<SpooledResponse>),
-    /// Text that is no message.
+    /// Text that is not a message.
     Noise(Bytes),
     /// Bytes as they came, where both legs pass them on unread.
     Raw(Bytes),
@@ -129,7 +129,7 @@ pub enum FromServer {
     Deaf,
     /// From now on so many things wait for clients in the leg: the server is in use.
     InUse(usize),
-    /// Something that has happened to a task that the leg keeps.
+    /// An event of a task that the leg keeps.
     Task(Box<TaskNews>),
 }
 
@@ -155,7 +155,7 @@ pub enum Backlog {
     Empty,
     /// Some.
     Some,
-    /// So many that clients should not be read.
+    /// Too many bytes wait, so that clients should not be read.
     Full,
 }
 
@@ -180,10 +180,10 @@ impl Backlog {
     }
 }
 
-/// Something that has changed beside the messages of a leg.
+/// A change that a leg must know, other than a message.
 #[derive(Debug, Clone)]
 pub enum LegFact {
-    /// Later requests use this policy; open ones keep theirs.
+    /// Later requests use this policy; open requests keep theirs.
     Policy(Arc<Policy>),
     /// The server has written to its standard error.
     StderrActivity,
@@ -214,8 +214,8 @@ pub trait ClientLeg: Send {
     /// Sends bytes unchanged from the server; only for a leg in raw mode.
     fn send_raw(&mut self, bytes: Bytes);
 
-    /// The requests of a stream that is one HTTP exchange have all been answered, or given up, and the
-    /// stream has been given everything: it ends.
+    /// Ends a stream that is one HTTP exchange: its requests have all been answered or given up, and it has been given
+    /// all messages.
     fn finish(&mut self, stream: StreamId);
 
     /// Writes the given bytes. Ready with a stream that has taken all of its bytes, or that takes
@@ -228,9 +228,8 @@ pub trait ClientLeg: Send {
     /// Whether so many bytes wait to be written that the server should not be read.
     fn is_behind(&self) -> bool;
 
-    /// Whether the streams belong to different clients, so that none may wait for another that does
-    /// not read. Such a leg always gets the waiting bytes, and disconnects a client before its
-    /// bytes are too many.
+    /// Whether the streams belong to different clients, so that no client may wait for another that does not read. Such
+    /// a leg always gets the waiting bytes, and disconnects a client before too many bytes wait for it.
     fn are_strangers(&self) -> bool {
         false
     }
@@ -269,10 +268,9 @@ pub trait ServerLeg: Send {
     /// An event that has arrived already, without waiting.
     fn try_receive(&mut self) -> Option<FromServer>;
 
-    /// Sends a message to the server: `payload` is the text for the server, `message` the client's
-    /// own text (`None`: a message of the proxy). Returns the upstream stream for the server's
-    /// messages about this message, numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if
-    /// there is one.
+    /// Sends a message to the server: `payload` is the text for the server, `message` the client's own text (`None`: a
+    /// message of Milepost). Returns the upstream stream on which the server answers this message, numbered from
+    /// [`crate::progress::input::UPSTREAM_STREAMS`]; `None` if it has no stream of its own.
     fn send(
         &mut self,
         message: Option<&Message>,
@@ -293,7 +291,7 @@ pub trait ServerLeg: Send {
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
     fn enter_raw_mode(&mut self) -> bool;
 
-    /// Tells the leg, and each leg inside it, what has changed. A leg that the fact means nothing to ignores it.
+    /// Passes a change to the leg and to each leg inside it. A leg that does not need the change ignores it.
     fn note(&mut self, fact: &LegFact);
 
     /// Closes the server's input. Poll until ready.

@@ -1,9 +1,9 @@
 //! The relay of one connection: a filter, a clock and two legs.
 //!
-//! The relay reads both sides and writes to both sides, all at once. None of the four waits for
-//! another: a client that stops reading does not stop its own messages to the server, and the
-//! reverse. The bytes for a slow reader are bounded: beyond
-//! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
+//! The relay reads both sides and writes to both sides at the same time. None of these four waits for another: a client
+//! that stops reading does not stop its own messages to the server, and a server that stops reading does not stop its
+//! messages to the client. The bytes for a slow reader are bounded: beyond [`QUEUE_MAX`](crate::progress::QUEUE_MAX)
+//! the other side is no longer read.
 
 pub(crate) mod active_tokens;
 mod cached_start;
@@ -76,9 +76,9 @@ pub use server_side::ServerSide;
 /// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayStep {
-    /// Something moved.
+    /// Bytes were read or written.
     Moved,
-    /// Clients send nothing more. This step comes again after the server has got all messages.
+    /// Clients send no more messages. This step is repeated after the server has received all messages.
     ClientDone,
     /// Clients read no more.
     ClientGone,
@@ -119,7 +119,7 @@ pub struct Relay<C, S> {
     spooled: Vec<SpoolReader>,
     /// A large message that may be the answer to a call that goes on without its client.
     late_answer: Option<LateAnswer>,
-    /// Such answers that come from files.
+    /// Readers of such answers in files.
     late_readers: Vec<LateReader>,
     client_side: ClientSide,
     client_pace: ClientPace,
@@ -133,17 +133,17 @@ pub struct Relay<C, S> {
     leg_tasks: LegTasks,
 }
 
-/// What the server's leg has told of tasks and questions that it keeps itself.
+/// The events of tasks and questions that the server's leg keeps itself.
 #[derive(Debug, Default)]
 struct LegTasks {
     /// The number of those that wait for clients.
     open: usize,
-    /// Events that nobody has taken yet. They are taken after each step.
+    /// Events that the caller has not taken. They are taken after each step.
     news: VecDeque<Box<TaskNews>>,
 }
 
 impl<S: ServerLeg> Relay<Pipe, S> {
-    /// One client on byte streams. Nothing moves before the first [`Relay::step`].
+    /// Returns a relay for a single client on byte streams. Nothing is read before the first [`Relay::step`].
     pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
         client: Pipe,
@@ -158,8 +158,7 @@ impl<S: ServerLeg> Relay<Pipe, S> {
 }
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// A relay whose clients open their streams themselves. Nothing moves before the first
-    /// [`Relay::step`].
+    /// Returns a relay whose clients open their streams themselves. Nothing is read before the first [`Relay::step`].
     pub fn new(
         policy: impl Into<Arc<Policy>>,
         mut clients: C,
@@ -171,8 +170,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics.listen();
         }
         let observes = policy.observes();
-        // The server's leg is asked first: clients must not be in raw mode in front of a leg that takes no
-        // raw bytes.
+        // The server's leg comes first: clients must not be in raw mode if the server's leg does not accept raw bytes.
         let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
         filter.calls_mut().streams_mut().note_changes();
@@ -216,7 +214,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.enable_tasks();
     }
 
-    /// Counts what is kept in memory for clients that come later, where the settings have it kept.
+    /// Counts messages in memory for clients that connect later, if the settings keep such messages.
     pub(crate) fn set_kept(&mut self, share: &ByteShare) {
         if self.filter.policy().has_late() || self.filter.policy().has_tasks() {
             self.filter.set_kept(share.room());
@@ -380,13 +378,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.apply(now(), Input::StopHeartbeats);
     }
 
-    /// Requests that have no answer yet.
+    /// Returns the number of unanswered requests.
     pub fn open_calls(&self) -> usize {
         self.filter.open_calls()
     }
 
-    /// Handles the end of the server: open calls get an error, nothing waits any more, and the
-    /// server gets no more messages.
+    /// Handles the end of the server: open calls get an error, waiting messages are dropped, and no more messages are
+    /// sent to the server.
     pub fn server_gone(&mut self, why: &str) {
         self.server_output = ServerOutput::Ended;
         self.stop_reading_clients();

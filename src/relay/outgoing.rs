@@ -68,7 +68,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         due.map(tokio::time::Instant::from_std)
     }
 
-    /// Whether the messages that the filter gives out are written to nobody.
+    /// Whether the messages that the filter gives out are not written at all.
     fn writes_nothing(&self) -> bool {
         self.mode == RelayMode::Raw || self.client_side == ClientSide::Gone
     }
@@ -97,7 +97,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);
-        // Other streams have their turn before it.
+        // Other streams get their turn before this stream.
         if is_full {
             self.again.push(stream);
         }
@@ -113,7 +113,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return self.written(now, stream);
         }
         let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
-        // Nothing may come between the pieces of an answer from a file.
+        // No other message may be written between the pieces of an answer from a file.
         if from_file.peek().is_some_and(|first| first.begun) {
             return;
         }

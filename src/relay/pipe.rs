@@ -95,7 +95,7 @@ impl Pipe {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
-        // Once nothing more comes, the rest without a line end is the last frame.
+        // After the end of the input, the rest without a line end is the last frame.
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
@@ -112,7 +112,7 @@ impl Pipe {
             if !self.open {
                 return Poll::Ready(PipeRead::End);
             }
-            // A message that waits keeps its read buffer alive, so small messages share one.
+            // A waiting message keeps its read buffer alive, so small messages share a buffer.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
                 // As much again for a long line, so that growing copies it once and not once a read.
                 self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
@@ -124,7 +124,7 @@ impl Pipe {
             self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
-                // In raw mode the bytes go on as they are, and are decoded besides, for whoever observes.
+                // In raw mode the bytes are forwarded unchanged, and are decoded in addition, for observers.
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
         }
@@ -136,7 +136,7 @@ impl Pipe {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
                 self.gone = true;
-                // Nobody reads: what is left for this side would only take memory.
+                // The other end no longer reads, so the unwritten bytes would only take memory.
                 self.drop_unwritten();
                 return Poll::Ready(false);
             }
@@ -159,7 +159,7 @@ impl Pipe {
         self.release();
     }
 
-    /// A large message is over. What did not come as a line lacks its end.
+    /// Ends a large message. If the message did not arrive as a line, its line end is added.
     fn end_pieces(&mut self) {
         if std::mem::take(&mut self.midway) {
             self.outbox.push(Bytes::from_static(b"\n"));
@@ -252,7 +252,7 @@ impl ClientLeg for Pipe {
     }
 
     fn stop_reading(&mut self) {
-        // What has been read and not taken is dropped with the input.
+        // Bytes that were read but not taken are dropped.
         self.open = false;
         self.buffer.clear();
     }
@@ -332,7 +332,7 @@ impl ServerLeg for Pipe {
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let closed = pin!(self.writer.shutdown()).poll(cx);
-        // Only dropping the writer closes a pipe.
+        // A pipe is only closed by dropping its writer.
         if closed.is_ready() {
             self.writer = Box::new(tokio::io::sink());
         }
@@ -346,7 +346,7 @@ impl ServerLeg for Pipe {
     }
 }
 
-/// Whether the rest at the end of input is one whole JSON value.
+/// Whether the rest at the end of the input is a complete JSON value.
 fn is_whole(rest: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
 }

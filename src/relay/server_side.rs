@@ -1,4 +1,4 @@
-//! The leg towards a server, behind a modern face where clients are shown one.
+//! The leg towards a server, behind a modern face if the route has one.
 
 use std::task::{Context, Poll};
 
@@ -17,7 +17,7 @@ pub enum ServerSide<L> {
 }
 
 impl<L: ServerLeg> ServerSide<L> {
-    /// `leg`, behind `face` if there is one.
+    /// Returns `leg`, behind `face` if it is `Some`.
     pub fn new(leg: L, face: Option<ModernFace>) -> Self {
         match face {
             None => Self::Plain(leg),

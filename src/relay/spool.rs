@@ -109,7 +109,7 @@ impl SpoolLarge {
         }
         let id = envelope.id()?;
         let why = match kept {
-            // Only a whole message is given out: a client would take the part for the answer.
+            // Only a complete message is given out: a client would take a part for the answer.
             Ok(kept) if whole => {
                 return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));
             }
@@ -148,8 +148,7 @@ impl SpoolLarge {
     }
 }
 
-/// Refuses a message that is not an answer: such a message has no stream for its pieces, and a
-/// server does not wait for ever.
+/// Refuses a message that is not an answer: its pieces have no stream, and the server must not wait for ever.
 fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
     tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; the message is not forwarded");
     if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {

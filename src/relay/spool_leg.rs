@@ -24,7 +24,7 @@ impl<L: ServerLeg> SpoolLeg<L> {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // A message on the response to a POST has one owner from its beginning.
+        // A large message on the response to a POST has a single owner from its beginning.
         match &received {
             FromServer::Start(Origin::Shared, piece) => {
                 let mut scan = Scan::default();

@@ -40,7 +40,7 @@ pub(super) enum SpoolError {
     NoRoom,
 }
 
-/// What is learned from a large message while it is written to a file.
+/// The facts about a large message that are collected while it is written to a file.
 #[derive(Default)]
 pub(super) struct SpooledScan {
     /// The ids and the kind.
@@ -62,7 +62,7 @@ impl SpooledScan {
     }
 }
 
-/// A whole response in a file, and what a scan has found in it.
+/// A complete response in a file, and the result of scanning it.
 pub struct SpooledResponse {
     scan: Scan,
     /// Every client can read its characters.

@@ -1,6 +1,6 @@
 //! The states of a relay and of its two sides.
 
-/// What passes through a relay.
+/// Which messages a relay forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelayMode {
     /// The messages that the filter gives out.
@@ -12,11 +12,11 @@ pub(crate) enum RelayMode {
 /// Whether clients are read and written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientSide {
-    /// Both.
+    /// Clients are read and written.
     Open,
-    /// Clients are written to only: they have sent everything, or nobody takes what they send.
+    /// Clients are only written: they have sent everything, or the server no longer reads.
     Unread,
-    /// Neither.
+    /// Clients are neither read nor written.
     Gone,
 }
 

@@ -52,7 +52,7 @@ pub struct DiagnosticsSink {
 pub(crate) enum Activity {
     /// The server has written something on its standard error.
     ServerWrote,
-    /// Something was written, or there is no more to read.
+    /// Something was written, or the end was reached.
     Other,
 }
 
@@ -73,8 +73,8 @@ impl DiagnosticsSink {
         self.lines.drain(..)
     }
 
-    /// Reads the waiting text in the pipe, which was written before the next message. Does nothing
-    /// unless the lines are kept.
+    /// Reads the text that is in the pipe, which was written before the next message. Does nothing unless the lines are
+    /// kept.
     pub(crate) fn catch_up(&mut self) {
         // A no-op waker is enough: this task polls the sink again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
@@ -91,7 +91,7 @@ impl DiagnosticsSink {
         self.terminal = self.terminal.take().map(|_| Terminal::default());
     }
 
-    /// A text that is no message.
+    /// Adds a text that is not a message.
     pub(crate) fn put(&mut self, text: Bytes) {
         if self.outbox.bytes + text.len() <= NOISE_MAX {
             self.outbox.push_message(&text.into());

@@ -7,11 +7,12 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
 
-/// The part of a budget that one client may hold: a quarter, so that one client cannot take what all may use.
+/// The number of equal shares of a budget. One client may hold one share, a quarter, so that it cannot use up the
+/// memory of all clients.
 const SHARES: u64 = 4;
 
-/// The shortest body of a request, in bytes, that counts while it waits: shorter ones are no more than the read buffer
-/// of their connection, and the limits of streams hold for them.
+/// Minimum length of a request body, in bytes, that counts while it waits. Shorter bodies fit into the read buffer of
+/// their connection, and the limits on streams apply to them.
 pub(crate) const KEPT_MIN: usize = 16 << 10;
 
 /// Bytes that all owners of room in it hold together: bodies of requests that are not whole, large answers in
@@ -25,7 +26,7 @@ pub struct ByteBudget {
 }
 
 impl ByteBudget {
-    /// Sets the limit, in bytes. What is held already stays.
+    /// Sets the limit, in bytes. Bytes that are already held stay.
     pub fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -35,7 +36,7 @@ impl ByteBudget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Room for one owner, which has no bytes yet, and whose client does not matter.
+    /// Returns an empty account for one owner whose client does not matter.
     pub(crate) fn room(self: &Arc<Self>) -> ByteRoom {
         self.share(None).room()
     }
@@ -62,12 +63,12 @@ impl ByteBudget {
 #[derive(Debug, Clone)]
 pub struct ByteShare {
     budget: Arc<ByteBudget>,
-    /// What the client holds.
+    /// The number of bytes that the client holds.
     own: Option<Arc<AtomicU64>>,
 }
 
 impl ByteShare {
-    /// Room for one owner, which has no bytes yet.
+    /// Returns an empty account for one owner.
     pub(crate) fn room(&self) -> ByteRoom {
         ByteRoom { share: self.clone(), bytes: 0 }
     }
@@ -80,7 +81,7 @@ pub struct ByteRoom {
     bytes: u64,
 }
 
-/// The reason why there is no room.
+/// The limit that would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetExceeded {
     /// All owners together would have more bytes than they may.
@@ -108,7 +109,7 @@ impl ByteRoom {
             .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
         match () {
-            // The share of the client is checked first: it tells the client that it is the one who has too much.
+            // The share of the client is checked first, so that a client that exceeds its own share is told so.
             () if own > max / SHARES => Err(BudgetExceeded::Client),
             () if all > max => Err(BudgetExceeded::All),
             () => Ok(()),
@@ -168,7 +169,7 @@ impl ByteRoom {
         }
     }
 
-    /// These bytes, which keep the room until their last copy is dropped.
+    /// Returns the bytes. They count until their last copy is dropped.
     pub(crate) fn keep_for(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Kept { bytes, _room: self })
     }
@@ -194,7 +195,7 @@ impl<R> AsRef<[u8]> for Kept<R> {
 
 /// The bytes of `new`, which keep the room of `old` as `old` does.
 pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
-    // Short bodies have no room in the budget (`KEPT_MIN`), so there is none to keep.
+    // Short bodies are not counted in the budget (`KEPT_MIN`), so there is no account to keep.
     if old.len() < KEPT_MIN {
         return new;
     }

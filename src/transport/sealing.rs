@@ -1,4 +1,4 @@
-//! Bytes that nobody reads or changes without the key: AES-256-GCM.
+//! Encryption with AES-256-GCM: without the key the bytes can be neither read nor changed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 

@@ -13,7 +13,7 @@ use crate::platform::files;
 /// slow reader holds this much in memory.
 const CHUNK: usize = 128 << 10;
 
-/// Pieces of a spilled message waiting to be written, whatever their size: each piece may keep its
+/// Maximum number of pieces of a spilled message that wait to be written, whatever their size: each piece may keep its
 /// whole read buffer in memory.
 const PIECES_MAX: usize = 64;
 
@@ -26,7 +26,7 @@ pub enum SpillError {
         /// Bytes that it may have.
         max: u64,
     },
-    /// The disk is full, or there is no temporary folder.
+    /// The disk is full, or the temporary directory does not exist.
     #[error("the message could not be kept in a temporary file")]
     Io(#[from] io::Error),
 }
@@ -42,7 +42,7 @@ pub struct Spill {
     file: Option<Arc<File>>,
     /// Bytes in the file.
     written: u64,
-    /// The pieces after the spilled ones.
+    /// The pieces after those in the file.
     held: Vec<Bytes>,
     held_bytes: usize,
 }

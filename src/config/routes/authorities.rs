@@ -14,7 +14,8 @@ pub struct Authorities {
     pub system: bool,
     /// PEM files with authorities.
     pub files: Vec<PathBuf>,
-    /// The route file has one file and no list: earlier versions trusted the system's authorities too.
+    /// Whether the route file names a single file instead of a list. Then the system's authorities are trusted too, as
+    /// in earlier versions.
     pub(crate) is_bare: bool,
 }
 
@@ -38,7 +39,7 @@ impl Authorities {
         Self { system: !system.is_empty(), files, is_bare: false }
     }
 
-    /// Checks that each file holds certificates.
+    /// Checks that each file contains certificates.
     ///
     /// # Errors
     /// If a file cannot be read, or holds no certificate: the file, and what is wrong with it.
@@ -46,7 +47,7 @@ impl Authorities {
         self.files.iter().try_for_each(|file| certificates(file).map(drop))
     }
 
-    /// Whether an element of a list stands for the authorities of the system, and is no file.
+    /// Whether an element of a list stands for the authorities of the system, and is not a file.
     pub(crate) fn is_system(name: &str) -> bool {
         name == SYSTEM
     }

@@ -45,7 +45,7 @@ impl BearerFile {
     /// Returns the header with the token of the file as it is now.
     ///
     /// # Errors
-    /// If the file cannot be read or holds no token, in words that name the file and show nothing of it.
+    /// If the file cannot be read or contains no token. The error names the file, but shows nothing of its content.
     pub fn header(&self) -> Result<HeaderValue, String> {
         self.read(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -87,7 +87,7 @@ impl BearerFile {
             return Err(no_token());
         }
         let text = fs::read_to_string(&self.file).map_err(unreadable)?;
-        // `last` keeps the good token: while the file is being replaced, requests go on with the one before.
+        // `last` keeps the previous valid token, which requests use while the file is being replaced.
         let header = bearer(&text).ok_or_else(no_token)?;
         last.token = Some((changed, header.clone()));
         Ok(header)

@@ -1,4 +1,4 @@
-//! `${NAME}` in the strings of a route file: what the environment puts there.
+//! `${NAME}` in the strings of a route file: variables of the environment.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ impl Environment {
         Self(variables)
     }
 
-    /// `text` with the variables that it names.
+    /// Returns `text` with the values of its variables.
     ///
     /// # Errors
     /// A variable is not set, or the text has something that is no variable.
@@ -50,8 +50,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The strings that hold something of the environment, each with the text that it was written as:
-/// what is shown of them.
+/// The strings that contain values of the environment, each with its text in the file, which is shown instead.
 #[derive(Clone, Default)]
 pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
@@ -99,7 +98,7 @@ impl EnvValues {
         }
     }
 
-    /// Says what is wrong without the values of the environment.
+    /// Removes the values of the environment from an error.
     pub(super) fn hide(&self, wrong: ConfigError) -> ConfigError {
         let Some(text) = self.by_offset.get(&wrong.at) else { return wrong };
         let written = self.written.get(text).map_or("", String::as_str);
@@ -108,7 +107,7 @@ impl EnvValues {
     }
 }
 
-/// Shows which strings hold such values, and not what they hold.
+/// Shows which strings contain such values, but not the values.
 impl std::fmt::Debug for EnvValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.written.values()).finish()

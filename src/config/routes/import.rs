@@ -24,7 +24,7 @@ const PLACES: [&[&str]; 6] = [
     &["mcp_servers"],
 ];
 
-/// Variables that nobody needs to be told to set.
+/// Variables that are always set, so that the user need not be asked to set them.
 const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
 
 /// Keys that have become part of a route, and those that say nothing about the server.
@@ -81,7 +81,7 @@ fn json_file(text: &str) -> Result<Value, ConfigError> {
     })
 }
 
-/// The servers of a file, wherever its client keeps them.
+/// Returns the servers of a file, whichever key its client uses.
 fn servers(file: &Value) -> Option<&Map<String, Value>> {
     let is_server = |value: &Value| ["command", "url"].iter().any(|key| value.get(key).is_some());
     let found = PLACES.iter().find_map(|place| {
@@ -132,7 +132,7 @@ fn without_comments(text: &str) -> String {
         }
         at = end;
     }
-    // Only whole comments were replaced, byte by byte with spaces, so the text is still UTF-8.
+    // Only whole comments were replaced, each byte by a space, so the text is still valid UTF-8.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
@@ -255,7 +255,7 @@ impl ImportDraft {
         if !variables.is_empty() {
             keys.push(format!("upstream.env = {}", table(variables)));
         }
-        // A relative folder begins at one that only the client knows, such as that of its project.
+        // A relative directory starts from a directory that only the client knows, such as that of its project.
         if let Some(folder) = text(server, "cwd")?.map(|folder| self.references(folder))
             && (folder.starts_with('/') || folder.starts_with("${"))
         {
@@ -298,7 +298,7 @@ impl ImportDraft {
         Ok(keys)
     }
 
-    /// A value as a route file has it. What looks like a secret is left to the environment.
+    /// Returns a value in the form of a route file. A value that looks like a secret is replaced by a variable.
     fn value(&mut self, name: &str, value: &str, variable: &str) -> String {
         // A value with a reference holds no secret itself.
         let has_reference = value.contains("${");
@@ -381,7 +381,7 @@ fn pairs(server: &Value, key: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// A string, or what is written without quotes where a string is meant.
+/// Returns a string, or an unquoted value where a string is expected.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -55,7 +55,7 @@ pub(super) fn plain_form(server: &Value) -> Value {
         members.insert("disabled".to_owned(), true.into());
     }
     members.remove("enabled");
-    // These words of opencode only say what `command` and `url` say as well.
+    // In opencode these words repeat what `command` and `url` already say.
     if matches!(server.get("type").and_then(Value::as_str), Some("local" | "remote")) {
         members.remove("type");
     }

@@ -12,7 +12,7 @@ pub enum InheritedEnv {
     All,
     /// The variables that describe the user, the place and the network.
     Safe,
-    /// These.
+    /// The variables with these names.
     Names(Vec<String>),
 }
 
@@ -26,8 +26,7 @@ const SAFE_BEGINNINGS: [&str; 3] = ["LC_", "SSL_CERT_", "XDG_"];
 /// The endings of names of further such variables.
 const SAFE_ENDINGS: [&str; 2] = ["_PROXY", "_proxy"];
 
-/// Variables that are meant for Milepost alone: whoever has this one speaks to the service manager in its
-/// name.
+/// Variables that only Milepost may have: a process with this one can speak to the service manager in Milepost's name.
 const OURS: [&str; 1] = ["NOTIFY_SOCKET"];
 
 fn is_safe(name: &str) -> bool {
@@ -48,7 +47,7 @@ impl InheritedEnv {
         let is_left_out = |name: &OsStr| {
             let name = name.to_str();
             match self {
-                // A name that is not Unicode is in no file.
+                // A name that is not Unicode cannot be in the file.
                 Self::All => name.is_some_and(|name| {
                     !is_safe(name) && (OURS.contains(&name) || private.contains(name))
                 }),

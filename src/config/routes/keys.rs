@@ -51,7 +51,7 @@ impl<S: SettingScope> ScopeTable<S> {
         Ok(scope)
     }
 
-    /// Reads the value of a key, if that is one of a setting of this scope.
+    /// Reads the value of a key, if the key is a setting of this scope.
     pub(super) fn read_key(
         &mut self,
         key: &FileKey<'_>,
@@ -162,7 +162,7 @@ impl RouteSettings {
         Self::read(table, &[], &mut |_, _| Ok(()))
     }
 
-    /// Reads a table; `read_other`: its keys that are no settings, which are `others`.
+    /// Reads a table. `read_other` reads the keys that are not settings, which are `others`.
     fn read<'a>(
         table: FileValue<'a>,
         others: &[&str],
@@ -188,7 +188,7 @@ impl RouteSettings {
     }
 }
 
-/// The keys of a route that are no settings, besides `tools`.
+/// The keys of a route that are not settings, besides `tools`.
 const KEYS_OF_ROUTE: [&str; 6] = ["path", "public_url", "upstream", "preset", "opaque", "headers"];
 
 /// A server, its path for clients, and the treatment of its progress.

@@ -1,4 +1,4 @@
-//! Oversights: what a route file may say, but its author probably does not mean.
+//! Oversights: settings that a route file may have, but that its author probably does not intend.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -65,7 +65,8 @@ fn warning(routes: &Routes, oversight: ConfigError) -> ConfigFault {
     ConfigFault::of(path, text, oversight, key).into_warning()
 }
 
-/// The warning about the key of `upstream` that has no effect: one for the whole file, at the first place of the key.
+/// Returns the warning about the key of `upstream` that has no effect: one for the whole file, at the first use of the
+/// key.
 pub(super) fn retired(routes: &Routes) -> Option<ConfigFault> {
     let table = DeTable::parse(routes.text()).ok()?;
     let places = elements(table.get_ref(), "route")
@@ -109,7 +110,7 @@ fn member_of<'t, 'a>(
 /// The warning about a program that is not found where commands are looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
-    // As the child is started: the PATH of `upstream.env` goes before the inherited one.
+    // As at the start of the child: the PATH of `upstream.env` takes precedence over the inherited PATH.
     let own = stdio.env.iter().find(|(name, _)| *name == OsStr::new("PATH"));
     let inherited = std::env::var_os("PATH");
     let paths = own.map(|(_, paths)| paths.as_os_str()).or(inherited.as_deref());
@@ -256,10 +257,10 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     POINTERS.iter().filter_map(stray).collect()
 }
 
-/// The error for a file of another format, which is no TOML.
+/// Returns the error for a file in another format than TOML.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
-    // A byte order mark is no part of the text.
+    // A byte order mark is not part of the text.
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(begin).is_ok();
     if named == "json" || begin.starts_with('{') || (begin.starts_with('[') && is_json()) {

@@ -78,10 +78,10 @@ impl RoutePrinter<'_> {
         let _ = writeln!(self.out, "{name} = {value}");
     }
 
-    /// A string as it is written in a file: what the environment gave is shown by its name.
+    /// Returns a string as it is written in the file: values of the environment are shown as variables.
     fn written(&self, text: &str) -> String {
         let written = self.env_values.written(text).map(str::to_owned);
-        // The text is read again as a route file: a `${` in it that is no variable has to be doubled.
+        // The text is read again as a route file, so a `${` that does not begin a variable must be doubled.
         written.unwrap_or_else(|| text.replace("${", "$${"))
     }
 
@@ -229,14 +229,14 @@ impl RoutePrinter<'_> {
     }
 
     fn url(&self, url: &Url) -> String {
-        // A URL that the file takes from the environment is shown as it is written there, whatever is in it.
+        // A URL that contains variables is shown as it is written in the file, whatever it contains.
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
         self.written(shown(url).as_str())
     }
 
-    /// A URL relative to that of an endpoint, which may hold what is not to be shown.
+    /// Returns a URL relative to that of an endpoint, whose secret parts are not shown.
     fn url_beside(&self, endpoint: Option<&Url>, url: &Url) -> String {
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
@@ -318,7 +318,7 @@ impl RoutePrinter<'_> {
 fn shown(url: &Url) -> Url {
     let mut shown = url.clone();
     if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
-        // Only the value is hidden, so that the name of the parameter still tells what is set.
+        // Only the value is hidden: the name of the parameter still shows which parameter is set.
         let hide = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
             let value = if is_secret(&name, &value) { "***".into() } else { value.into_owned() };
             (name.into_owned(), value)

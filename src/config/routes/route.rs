@@ -61,7 +61,7 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that are answered, besides loopback's.
     pub allowed_origins: Vec<String>,
-    /// Fronts: what they say of their clients is believed, and they are no clients themselves.
+    /// Fronts. Their headers about their clients are trusted, and they do not count as clients themselves.
     pub trusted_proxies: Vec<IpNet>,
     /// The header in which they name their clients.
     pub front_header: FrontHeader,
@@ -160,7 +160,7 @@ fn path_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
 
-/// `[state]`: where is kept what is to outlive the process.
+/// `[state]`: the directory of data that outlives the process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StateSettings {
     /// The folder; `None`: the file does not say.
@@ -170,11 +170,11 @@ pub(crate) struct StateSettings {
 /// `[admin]`: where operators look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
-    /// The address; `None` if there is no admin listener.
+    /// The address; `None` without an admin listener.
     pub listen: Option<SocketAddr>,
     /// The token that operators have to present to see or change anything.
     pub bearer: Option<Secret>,
-    /// Whether a token is made at the start where there is no `bearer`.
+    /// Whether a token is created at the start if `bearer` is not set.
     pub make_token: bool,
 }
 
@@ -296,7 +296,7 @@ impl StdioUpstream {
     }
 }
 
-/// Arguments and variables may be secrets: only what is run is shown.
+/// Arguments and variables may be secrets, so only the command is shown.
 impl fmt::Debug for StdioUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Command").field(&self.command.first()).finish()
@@ -306,9 +306,9 @@ impl fmt::Debug for StdioUpstream {
 /// A server reached over HTTP.
 #[derive(Clone, Default, PartialEq)]
 pub struct HttpUpstream {
-    /// Its Streamable HTTP endpoint, if it has one.
+    /// The server's Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
-    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. A server has at least one of the two endpoints.
+    /// The server's HTTP+SSE endpoint (2024-11-05), if it has one. A server has at least one of the two endpoints.
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
@@ -329,7 +329,7 @@ impl HttpUpstream {
     }
 }
 
-/// A query may hold a secret: only what is called is shown.
+/// A query may contain a secret, so only the endpoint is shown.
 impl fmt::Debug for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = |url: &Option<Url>| {
@@ -416,7 +416,7 @@ pub struct Route {
     pub max_streams: usize,
     /// Sessions that are remembered; the one unused for longest is forgotten for a new one.
     pub max_sessions: usize,
-    /// The preset under its settings, if it has one.
+    /// The preset that supplies values for keys that the route does not have, if the route names one.
     pub preset: Option<Preset>,
     pub(super) preset_settings: Settings,
     pub(super) settings: Settings,
@@ -479,7 +479,7 @@ impl Route {
         self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results)
     }
 
-    /// Lays what the route says over `policy`.
+    /// Changes `policy` by the settings of the route.
     pub fn apply(&self, policy: &mut Policy) {
         self.preset_settings.apply(policy);
         self.settings.apply(policy);

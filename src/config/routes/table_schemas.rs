@@ -39,7 +39,7 @@ struct GroupSchema {
     docs: [&'static str; 2],
 }
 
-/// Those of [`GROUPS`], in the same order.
+/// The schemas of [`GROUPS`], in the same order.
 const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     GroupSchema {
         types: ["Heartbeat", "Heartbeat"],
@@ -108,7 +108,7 @@ fn described(mut schema: Schema, doc: &str) -> Value {
     schema.into()
 }
 
-/// The value of a key that is accepted and has no effect. Editors strike the key through.
+/// The value of a key that is accepted but has no effect. Editors strike the key through.
 struct WithoutEffect<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
@@ -127,7 +127,7 @@ impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
     }
 }
 
-/// The JSON Schemas of tables, with their keys that are no settings.
+/// The JSON Schemas of tables, with their keys that are not settings.
 macro_rules! schemas {
     ($(
         $(#[doc = $doc:literal])+

@@ -27,7 +27,7 @@ impl IpNet {
                  expected"
             )
         };
-        // Read by hand: the standard library has no nets.
+        // Read by hand: the standard library has no type for networks.
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -62,8 +62,8 @@ impl IpNet {
         })
     }
 
-    /// The net around an address such as `10.0.0.7/8`, as other programs read nets: bits after the prefix mean nothing.
-    /// `None` if the text is no address or net.
+    /// Returns the network around an address such as `10.0.0.7/8`, as other programs read networks: bits after the
+    /// prefix are ignored. `None` if the text is not an address or network.
     pub(crate) fn around(text: &str) -> Option<Self> {
         let Some((address, prefix)) = text.split_once('/') else { return Self::read(text).ok() };
         let first = masked(address.parse().ok()?, prefix.parse().ok()?);

@@ -4,7 +4,7 @@ use http::{HeaderName, header};
 
 use crate::policy_file::text::Spelling;
 
-/// What goes before the name of the header.
+/// The prefix before the name of the header.
 const KIND: &str = "header:";
 
 /// Headers that mean something else.

@@ -64,7 +64,7 @@ impl Table {
         if !filter.put(CancelRequest { asked, answer }) {
             return Err(CancelError::Busy(number));
         }
-        // A filter that ends drops the request, if nobody else keeps its inbox.
+        // A filter that ends drops the request, if the inbox has no other owner.
         drop(filter);
         match timeout(TAKEN_WITHIN, result).await {
             Err(_) => Err(CancelError::Busy(number)),

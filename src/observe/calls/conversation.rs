@@ -35,7 +35,7 @@ pub(super) struct WatchedConversation {
     scope: Scope,
     masks: Masks,
     is_observed: bool,
-    /// Open calls; without an entry if the table had no room.
+    /// Open calls. A call has no entry if the table was full.
     open: BTreeMap<CallId, Option<(Arc<CallEntry>, usize)>>,
     ended: VecDeque<(CallId, Weak<CallEntry>)>,
     pending: PendingVerdicts,
@@ -102,7 +102,7 @@ impl WatchedConversation {
                 self.has_opened = false;
                 self.sent = None;
             }
-            // A line of standard error belongs to no call and is not kept: only observers of `/tap` see it.
+            // A line on standard error belongs to no call and is not kept: only observers of `/tap` see it.
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
                 let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
@@ -157,11 +157,11 @@ impl WatchedConversation {
         let entry = call.and_then(|call| self.find(call));
         let is_withheld = matches!(verdict, Verdict::Withheld(_));
         self.is_claimed |= !is_withheld;
-        // Nobody looks: the texts are not copied.
+        // No observer needs the texts, so they are not copied.
         if entry.is_none() && !self.table.taps.any() {
             return;
         }
-        // A route that only observes has sent the message as it came, whatever the verdict.
+        // A route that only observes has sent the message unchanged, whatever the verdict.
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let sent = self.to_client.as_ref().filter(|_| is_mended);
         let after = sent.map(|(_, text)| MessageText::of(text));
@@ -206,7 +206,7 @@ impl WatchedConversation {
 
     /// Learns the name of the server from its answer to `initialize`.
     fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
-        // The first name stays: a route has one server.
+        // The first name stays, because a route has only one server.
         if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
             return;
         }
@@ -367,7 +367,7 @@ impl Observer for WatchedConversation {
     }
 
     fn on_call(&mut self, call: &OpenCall<'_>) {
-        // A session's filter opens no call itself: it goes on with one that the filter of an exchange has opened.
+        // A session's filter does not open calls itself: it continues a call that the filter of an exchange has opened.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();

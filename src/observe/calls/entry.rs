@@ -54,7 +54,7 @@ pub(super) enum MessageFate {
 pub(super) enum CallEnd {
     /// The filter has seen the end.
     Outcome(Outcome),
-    /// The stream has closed, and nobody continues the call.
+    /// The stream has closed, and no other filter continues the call.
     Unanswered,
     /// The filter has failed.
     FilterFailed,
@@ -99,8 +99,7 @@ pub(super) struct CallState {
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
-    /// The last progress sent to the client that has a figure of its own, not the smallest step above the
-    /// one before.
+    /// The last progress sent to the client whose figure is the server's own, and not a lift.
     pub(super) figure: Option<MessageText>,
     /// The last progress sent to the client.
     pub(super) words: Option<MessageText>,
@@ -115,7 +114,7 @@ pub(super) struct CallState {
     pub(super) served_by: Option<(Weak<CancelInbox>, CallId)>,
 }
 
-/// What happened to the work of a call whose client gave the call up.
+/// The events of the work of a call whose client gave the call up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LateWords {
     event: LateEvent,
@@ -192,9 +191,9 @@ impl CallEntry {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether `call` is this one, as another filter knows it.
+    /// Whether `call` is the call of this entry, as another filter knows it.
     pub(super) fn is(&self, call: &OpenCall<'_>) -> bool {
-        // Both filters have numbers of their own for the call. The moment and the id are the same in both.
+        // Each filter has its own number for the call. The time and the id are the same in both.
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
@@ -276,7 +275,7 @@ impl Drop for CallEntry {
 impl CallState {
     fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
-        // After `forget` the first messages are gone, and the next ones are not the first.
+        // After `forget` the first messages are no longer kept, and the next ones are not the first.
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
         } else {

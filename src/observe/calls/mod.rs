@@ -53,14 +53,14 @@ pub const ENDED_MAX: usize = 500;
 /// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// Open calls in the table of `milepost wrap` while nobody looks on. Further calls are only counted.
+/// Maximum number of open calls in the table of `milepost wrap` without an observer. Further calls are only counted.
 pub const QUIET_OPEN_MAX: usize = 48;
 
-/// Ended calls in the table of `milepost wrap` while nobody looks on. The oldest are dropped first.
+/// Maximum number of ended calls in the table of `milepost wrap` without an observer. The oldest are dropped first.
 pub const QUIET_ENDED_MAX: usize = 16;
 
-/// Bytes of the messages that `milepost wrap` keeps while nobody looks on, in all calls. Its table then takes
-/// less than 100 KB.
+/// Bytes of the messages that `milepost wrap` keeps without an observer, in all calls. Its table then takes less than
+/// 100 KB.
 pub const QUIET_BYTES_MAX: usize = 32 << 10;
 
 /// The path of the admin listener that shows each message.
@@ -161,7 +161,7 @@ pub struct Table {
     taps: Taps,
     /// Observers that read the table now.
     looking: AtomicUsize,
-    /// The table keeps little while nobody looks on.
+    /// Whether the table keeps little while it has no observer.
     is_quiet: bool,
     /// No more calls are accepted.
     is_stopping: AtomicBool,
@@ -195,7 +195,7 @@ impl Table {
         Self::with(routes, false)
     }
 
-    /// The table of one server, which keeps little while nobody looks on.
+    /// Returns the table of one server, which keeps little while it has no observer.
     pub fn quiet(server: &str) -> Arc<Self> {
         Self::with([server], true)
     }
@@ -224,7 +224,7 @@ impl Table {
         &self.taps
     }
 
-    /// The number of routes that an observer of this route, or of all routes, sees.
+    /// Returns the number of routes that an observer of this route, or of all routes, sees.
     ///
     /// # Errors
     /// If there is no such route; the error names the nearest one.
@@ -248,7 +248,7 @@ impl Table {
 
     /// Ready once a client has sent a message. One task can wait.
     pub fn poll_use(&self, cx: &Context<'_>) -> Poll<()> {
-        // Registered before the look: a message between both would otherwise wake nobody.
+        // Register before the check: a message between the two would otherwise wake no task.
         self.use_waker.register(cx.waker());
         if self.use_seen.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -267,7 +267,7 @@ impl Table {
         if is_alone { QUIET } else { WHOLE }
     }
 
-    /// Drops what is beyond the bounds, when the last observer has left.
+    /// Drops entries beyond the smaller limits, when the last observer has disconnected.
     fn shrink(&self) {
         let mut known = lock(&self.known);
         let more = known.ended.len().saturating_sub(self.bounds().ended);

@@ -27,7 +27,7 @@ const FIGURE_MAX: usize = 64;
 /// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
-/// The largest step by which a value is lifted above the one before. A larger step is a figure of the server's.
+/// The largest lift of a value. A larger step is a figure of the server.
 const LIFT: f64 = 1e-3;
 
 /// The same for values below 1.

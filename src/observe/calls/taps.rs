@@ -142,7 +142,7 @@ impl TapFilter {
 impl Taps {
     /// Whether there is an observer.
     pub(super) fn any(&self) -> bool {
-        // An observer that begins at this moment may miss a message, which is no loss.
+        // An observer that connects at this moment may miss a message, which is acceptable.
         self.count.load(Ordering::Relaxed) > 0
     }
 

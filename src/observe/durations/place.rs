@@ -20,9 +20,8 @@ const ROUTE_MAX: usize = 256;
 /// Characters of a program's name in a label.
 const PROGRAM_MAX: usize = 40;
 
-/// The folder of the durations: from a flag, else from the environment, else from the route file,
-/// else the usual folder for such data on this system. `None` if nothing is kept, or there is no
-/// such folder.
+/// Returns the directory of the durations: from a flag, else from the environment, else from the route file, else the
+/// usual directory for such data on this system. `None` if the durations are not kept, or no such directory is known.
 pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<PathBuf> {
     let variable = env::var_os(VARIABLE).filter(|text| !text.is_empty());
     let variable = variable.map(StateDir::from);
@@ -33,8 +32,8 @@ pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<Pat
     }
 }
 
-/// The warning about a state directory where other users can make files: who can, and the cure. `None` if nobody can, or
-/// the directory is not there yet.
+/// Returns the warning about a state directory in which other users can create files: which users, and what to do.
+/// `None` if no other user can, or the directory does not exist yet.
 pub fn state_dir_warning(folder: &Path) -> Option<String> {
     let who = files::folder_writer(&folder.metadata().ok()?)?;
     let place = folder.display();

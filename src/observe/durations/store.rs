@@ -63,7 +63,7 @@ pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>
 /// The reason why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Other processes had the file open all the time.
+    /// Other processes had locked the file all the time.
     #[error("{} is in use by other processes; try again", path.display())]
     Busy {
         /// The file.
@@ -200,7 +200,7 @@ impl Store {
                         // In earlier versions the path alone was the label.
                         old = entries.remove((path, key.1))?.and_then(|old| read(old.value()));
                     }
-                    // Nothing is kept for a tool of which there is only an error so far: it has no duration.
+                    // A tool is not added to the file for an error alone: an error has no duration.
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
@@ -248,8 +248,8 @@ impl Store {
         Ok(gone.unwrap_or_default())
     }
 
-    /// Works on the open file; `None` if there is no file and none is to be created. A bad file is
-    /// set aside, and the work is tried once more.
+    /// Works on the open file; `None` if the file does not exist and must not be created. A corrupt file is renamed,
+    /// and the work is tried once more.
     fn with<T>(
         &mut self,
         create: bool,
@@ -292,7 +292,7 @@ impl Store {
     }
 }
 
-/// Some milliseconds, not the same ones in every process that waits.
+/// Returns a pause of some milliseconds, which differs between waiting processes.
 fn pause(attempt: u32) -> Duration {
     let spread = u64::from(std::process::id().wrapping_add(attempt).wrapping_mul(7) % 20);
     Duration::from_millis(3 + spread)

@@ -67,7 +67,7 @@ impl DurationWriter {
     /// A call has ended.
     pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
-        // The thread has ended, so nobody would ever take the call out of the queue.
+        // The thread has ended, so the call would never be taken out of the queue.
         if queue.over {
             return;
         }
@@ -124,7 +124,7 @@ impl DurationWriter {
             if loads.is_empty() && added.is_empty() {
                 return;
             }
-            // Loads go first: what a client sees needs them, and they are also read when the file is then written.
+            // Loads come first: clients wait for their result, and the file must be read anyway before it is written.
             let loaded = load(&mut store, &loads).map(|()| loads.clear());
             let done = match loaded {
                 Ok(()) if !added.is_empty() => store.add(&added, super::now()),
@@ -194,14 +194,14 @@ impl DurationWriter {
     }
 }
 
-/// Signals the end of the thread, whatever the cause.
+/// Signals the end of the thread, for any cause.
 struct NotifyEnd<'a>(&'a DurationWriter);
 
 impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.over = true;
-        // What waits is dropped: without the thread it would stay until the process ends.
+        // Waiting calls are dropped: without the thread they would stay until the process ends.
         (queue.added, queue.loads) = Default::default();
         self.0.ended.notify_all();
     }
@@ -213,7 +213,7 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     }
     let entries = store.read()?;
     for (route, learned) in loads {
-        // A route that is gone in the meantime needs no durations: the queue does not keep it alive.
+        // A route that was removed meanwhile needs no durations: the queue does not keep it alive.
         let Some(learned) = learned.upgrade() else { continue };
         let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
         // In earlier versions the path alone was the label.

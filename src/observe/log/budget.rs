@@ -30,7 +30,8 @@ impl LogBudget {
         Self { max, window, state }
     }
 
-    /// One line a minute: for what an operator has to know, and each request would say again.
+    /// Returns a budget of one line a minute, for facts that an operator has to know but that each request would
+    /// repeat.
     pub(crate) const fn one_a_minute() -> Self {
         Self::new(1, Duration::from_secs(60))
     }

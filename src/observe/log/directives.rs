@@ -1,5 +1,5 @@
-//! The words of a log filter, checked before the filter is made: the library behind it takes every
-//! unknown word for a target that nobody has, and shows nothing.
+//! The words of a log filter, checked before the filter is made: the library takes an unknown word for the name of a
+//! target, and then logs nothing.
 
 use crate::config::values::nearest;
 
@@ -120,7 +120,7 @@ fn unknown(kind: &str, word: &str, known: &[String]) -> String {
 /// The level of a word of the command line.
 ///
 /// # Errors
-/// If the word is no level; the error names the nearest one.
+/// If the word is not a level; the error names the nearest level.
 pub fn read_level(word: &str) -> Result<tracing::Level, String> {
     let levels = &LEVELS[1..];
     word.parse().map_err(|_| match nearest(&word.to_lowercase(), levels.iter().copied()) {

@@ -36,8 +36,8 @@ const PURPLE: &str = "\u{1b}[35m";
 /// The field of the line of a call that has a colour.
 const OUTCOME: &str = "outcome";
 
-/// The end of the name of a field in milliseconds. In a line of text the name has no such end, and
-/// the value is a duration for people: `took_ms` is `took=3.0s`.
+/// The suffix of a field name for milliseconds. In a text line the suffix is left out, and the value is written as a
+/// readable duration: `took_ms` becomes `took=3.0s`.
 const MILLISECONDS: &str = "_ms";
 
 /// A line of text: the time, the level, the message and the values of the event, then the values of

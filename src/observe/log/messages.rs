@@ -189,7 +189,7 @@ impl MessageLogger {
         known.map_or((None, None), |(method, tool)| (Some(&**method), tool.as_deref()))
     }
 
-    /// Logs a message of the client. An HTTP session has several filters: each message is logged by one.
+    /// Logs a message of the client. An HTTP session has several filters, of which only one logs each message.
     fn client_message(&mut self, text: Bytes) {
         let (changed, refused) =
             (mem::take(&mut self.memory.is_changed), self.memory.refused.take());

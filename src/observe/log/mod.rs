@@ -119,12 +119,12 @@ const VARIABLE: &str = "MILEPOST_LOG";
 #[error("{VARIABLE}: {0}")]
 pub struct LogStartError(FilterWordsError);
 
-/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
-/// filter: `level`, `target` or `target=level`, with commas between. A line of `WARN` or `ERROR` is written when the
-/// call that logs it returns, unless standard error is blocked; other lines follow within 10 ms.
+/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a filter: `level`,
+/// `target` or `target=level`, with commas between. A line of `WARN` or `ERROR` is written when the call that logs it
+/// returns, unless standard error is blocked; other lines follow within 10 ms.
 ///
 /// # Errors
-/// If `MILEPOST_LOG` is no filter.
+/// If `MILEPOST_LOG` is not a filter.
 pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let own = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let text = own.unwrap_or_else(|| of_level(level.as_str()));
@@ -193,7 +193,7 @@ fn parsed(words: &str) -> Result<Targets, FilterWordsError> {
     Ok(filter.with_target(CAPPED, LevelFilter::INFO))
 }
 
-/// The reason why words are no log filter.
+/// The reason why a text is not a log filter.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterWordsError {
     /// A word that is not known.
@@ -217,7 +217,7 @@ static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
 /// The reason why the filter of the log stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// There is no log.
+    /// The log was not started.
     #[error("this process has no log that can be changed")]
     NoLog,
     /// The text is not a filter.
@@ -234,7 +234,7 @@ pub fn filter() -> Option<String> {
 /// Changes the filter of the log: a level, or a filter of targets.
 ///
 /// # Errors
-/// If there is no log, or the text is not a filter.
+/// If the log was not started, or the text is not a filter.
 pub fn set_filter(words: &str) -> Result<(), FilterError> {
     let words = words.trim();
     let text = match words.parse::<Level>() {
@@ -253,7 +253,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
 /// Restores the filter of the start.
 ///
 /// # Errors
-/// If there is no log.
+/// If the log was not started.
 pub fn reset_filter() -> Result<(), FilterError> {
     let running = RUNNING.get().ok_or(FilterError::NoLog)?;
     set_filter(&running.start)
@@ -396,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// Something happens to the work of a call that its client gave up.
+    /// Logs an event about the work of a call that its client gave up.
     fn note_late(&self, news: &LateNews) {
         info!(
             route = self.counts.as_deref().map(RouteCounts::route),
@@ -408,7 +408,7 @@ impl Connection {
         );
     }
 
-    /// Something happens to a task of Milepost's own.
+    /// Logs an event of one of Milepost's own tasks.
     fn note_task(&self, news: &TaskNews) {
         info!(
             route = self.counts.as_deref().map(RouteCounts::route),
@@ -419,7 +419,7 @@ impl Connection {
         );
     }
 
-    /// Something happens to a message about a call.
+    /// Adds an event about a message of a call to the call's span.
     fn mark(&mut self, call: Option<CallId>, event: SpanEvent) {
         let Some(call) = call.filter(|_| otlp::is_on()) else { return };
         if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest wait of a log line for the end of a line of the child, from the beginning of that
-/// line. Then a newline is written first: a prompt may have no end.
+/// The longest time that a log line waits until the child ends its line, from the beginning of that line. Then a
+/// newline is written first, because a prompt may never end its line.
 const LINE_END_WAIT: Duration = Duration::from_secs(2);
 
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
@@ -25,7 +25,7 @@ pub fn end_child_text() {
     STDERR.end_child_text();
 }
 
-/// Whether a line of the child has no end yet. Then log lines wait.
+/// Whether the last line of the child is not ended. Then log lines wait.
 pub(super) fn has_open_line() -> bool {
     STDERR.has_open_line()
 }
@@ -52,7 +52,7 @@ struct SharedWriter<W> {
 struct SharedState {
     /// The time when the child began its unfinished line.
     open_line: Option<Instant>,
-    /// The log lines that wait for the end of the open line. The log has one thread.
+    /// The log lines that wait for the end of the child's line. Only the log thread writes.
     waiting: Option<Vec<u8>>,
     /// Whether the child's output has ended.
     has_ended: bool,

@@ -4,7 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::Counters;
 
-/// What happens to a request whose session may belong to another replica.
+/// The outcome of a request whose session may belong to another replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetEvent {
     /// The request was passed on to the owner of its session, which has answered.

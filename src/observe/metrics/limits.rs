@@ -1,4 +1,4 @@
-//! Counts of what is refused because a limit is reached.
+//! Counts of requests and connections that are refused because a limit is reached.
 
 use prometheus_client::metrics::counter::Counter;
 

@@ -190,7 +190,7 @@ families! {
 }
 
 impl Metrics {
-    /// Nothing has been counted.
+    /// Returns metrics in which all counts are zero.
     pub fn new() -> Self {
         let mut to = Register(Registry::with_prefix("milepost"));
         let families = Families::new(&mut to);
@@ -275,7 +275,7 @@ impl Metrics {
 
     /// Counts a request that was refused for a reason, one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
-        // The family has a lock and a look-up: a refusal is rare, and has no counter of its own at hand.
+        // The family needs a lock and a look-up, which is acceptable here: refusals are rare.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
@@ -319,7 +319,7 @@ impl Metrics {
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
-        // These are counted elsewhere, and copied for each scrape, so that they cost nothing on the way of a message.
+        // These values are counted elsewhere, and copied for each scrape, so that messages do not pay for them.
         for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);

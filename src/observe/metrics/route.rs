@@ -282,20 +282,20 @@ impl RouteCounts {
         self.limits.add(limit as usize, 1);
     }
 
-    /// The body of a request is not taken for this reason: `too-large`, `paused`, `too-long`, `too-slow`,
-    /// `no-room`, `unreadable` or `not-kept`.
+    /// Counts a request body that is refused for this reason: `too-large`, `paused`, `too-long`, `too-slow`, `no-room`,
+    /// `unreadable` or `not-kept`.
     pub fn refuse_body(&self, reason: &str) {
         if let Some(place) = BODIES.iter().position(|known| *known == reason) {
             self.refused_bodies.add(place, 1);
         }
     }
 
-    /// A request of the server got an error because nobody read it.
+    /// Counts a request of the server that got an error because no client read it.
     pub fn count_unread_request(&self) {
         self.unread_requests.inc();
     }
 
-    /// Mail between the streams of a session was dropped, because nobody took it.
+    /// Counts mail between the streams of a session that was dropped because it was not read.
     pub fn count_dropped_mail(&self) {
         self.dropped_mail.inc();
     }
@@ -330,7 +330,7 @@ impl RouteCounts {
         ChildGauge(Arc::clone(self))
     }
 
-    /// A child is started in the place of one that has died.
+    /// Counts a child that replaces a child which has died.
     pub fn record_child_restart(&self) {
         self.child_restarts.inc();
     }

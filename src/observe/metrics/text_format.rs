@@ -40,7 +40,8 @@ impl TextFormat {
     }
 }
 
-/// The older format has no types for information, no units and no end, and names a counter as its samples are named.
+/// Returns the text in the older format, which has no `info` type, no units and no end mark, and in which a counter has
+/// the name of its samples.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut described: Vec<(&str, &str)> = Vec::new();

@@ -143,7 +143,7 @@ fn resource() -> Resource {
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", instance()),
     ];
-    // What the environment says goes before Milepost's own.
+    // Attributes from the environment replace Milepost's own.
     own.retain(|pair| found.get_ref(&pair.key).is_none());
     // The specification prefers this variable to the attributes; the SDK does not.
     let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
@@ -241,7 +241,8 @@ impl SpanProcessor for CountingQueue {
 
     fn on_end(&self, span: SpanData) {
         self.tally.recorded.fetch_add(1, Ordering::Relaxed);
-        // Counted before the SDK sees the span: it would drop one without room as well, and would not tell it.
+        // Counted before the SDK sees the span: the SDK would also drop a span beyond its limit, but would not report
+        // it.
         if self.tally.queued.fetch_add(1, Ordering::Relaxed) < self.max {
             self.batches.on_end(span);
         } else {
@@ -287,7 +288,7 @@ impl SpanExporter for CountingExporter {
         };
         tally.dropped.fetch_add(dropped, Ordering::Relaxed);
         tally.exported.fetch_add(count - dropped, Ordering::Relaxed);
-        // Only a change is logged: a collector that is away for an hour fails each few seconds.
+        // Only a change is logged: while a collector is unreachable, an export fails every few seconds.
         if self.fails.swap(exported.is_err(), Ordering::Relaxed) != exported.is_err() {
             if exported.is_ok() {
                 info!(to, "the collector of traces takes spans again");

@@ -69,7 +69,7 @@ pub struct BadVariable {
 /// Variables, read one after the other.
 struct EnvReader<F> {
     of: F,
-    /// Variables that are not understood, and count as not set.
+    /// Variables whose values are not understood, and are treated as not set.
     doubts: Vec<BadVariable>,
 }
 
@@ -105,7 +105,7 @@ pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
     let mut variables = EnvReader { of, doubts: Vec::new() };
-    // This variable switches off all signals, whatever the others say.
+    // This variable switches off all signals, whatever the other variables say.
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
@@ -119,14 +119,14 @@ pub fn read(
         }
     }
     let Some(url) = endpoint(&variables, exporter.is_some())? else { return Ok(None) };
-    // Only one protocol is built in: another one that is asked for is an error, and not silently replaced.
+    // Only one protocol is built in. If another is requested, that is an error: it must not be replaced silently.
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
         && protocol != "http/protobuf"
     {
         return Err(BadVariable { name, why: "is another protocol than http/protobuf" });
     }
-    // The variable for traces goes before the one for all signals, as the specification has it.
+    // The variable for traces takes precedence over the variable for all signals, as the specification requires.
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout);
     for (name, words) in WORDS {
@@ -149,7 +149,7 @@ pub fn read(
         client_certificate: certificate.zip(key),
     };
     let queue = variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048);
-    // A delay of nothing would keep the SDK's thread running without a rest.
+    // With a delay of zero the SDK's thread would never sleep.
     let delay = variables.number("OTEL_BSP_SCHEDULE_DELAY", 5000).max(1);
     let settings = TraceSettings {
         collector,

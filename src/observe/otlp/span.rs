@@ -25,7 +25,7 @@ const NAME_MAX: usize = 256;
 /// Characters of a request's id in a span. A longer id is left out.
 const ID_MAX: usize = 64;
 
-/// The difference between two clocks: one that only rises, and the time of day.
+/// A pair of simultaneous times, of the monotonic clock and of the wall clock, to convert between them.
 struct Clock(Instant, SystemTime);
 
 impl Clock {
@@ -48,7 +48,7 @@ pub(super) fn record(
     route: Option<&str>,
     marks: &[SpanMark],
 ) -> Option<String> {
-    // Both clocks are read at one moment, so that all times of the span have the same difference.
+    // Both clocks are read together, so that all times of the span are converted with the same difference.
     let clock = Clock(Instant::now(), SystemTime::now());
     let method = cut(&call.method);
     let name = match &call.tool {
@@ -75,7 +75,7 @@ pub(super) fn record(
     Some(trace)
 }
 
-/// The client's span as the parent, if the client names one.
+/// Returns the client's span as the parent, if the client sent one.
 fn context(parent: Option<&TraceContext>) -> Context {
     let Some(parent) = parent else { return Context::new() };
     let state = parent.state.as_deref().and_then(|state| TraceState::from_str(state).ok());

@@ -48,8 +48,8 @@ impl Folder {
     /// The folder, made if there is none, in which a file can be made.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         files::make_private_folder(path)?;
-        // A new file under a name that nobody can know before: in a folder of others a link may wait
-        // under any other name.
+        // A new file with a random name: in a directory of another user, a symbolic link may wait under any name that
+        // can be guessed.
         tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
         Ok(Self {
             path: path.to_owned(),
@@ -102,7 +102,7 @@ impl Folder {
     /// are too long together; false if that is not enough.
     pub(super) fn grow(&mut self, name: &str, bytes: u64) -> bool {
         self.files.insert(name.to_owned(), bytes);
-        // The files that are being written stay: only finished ones make room.
+        // Files that are still being written stay: only finished files are deleted.
         while self.files.values().sum::<u64>() > self.total_max {
             let Some(oldest) = self.files.keys().find(|name| !self.live.contains(*name)).cloned()
             else {

@@ -34,12 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 enum RecordJob {
     /// A filter begins.
     Begins(Box<RecordingStart>),
-    /// Something has happened.
+    /// An event.
     Happened {
         id: FilterId,
         // Boxed: thousands of entries may wait, so that an entry has to be small.
         event: Box<ObserverEvent>,
-        /// Events of the filter that were left out before this one.
+        /// The number of events of the filter that were dropped before this event.
         left_out: u64,
     },
     /// A filter is gone.
@@ -69,7 +69,7 @@ struct RecordQueue {
 impl RecordQueue {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
-        // Both are added before they are compared: two threads cannot both take the last room.
+        // Both counts are added before they are compared, so that two threads cannot both take the last place.
         let events = self.events.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
@@ -128,7 +128,7 @@ impl Recording {
     /// Begins to record.
     ///
     /// # Errors
-    /// If no file can be made in the folder, or no thread.
+    /// If no file can be created in the directory, or no thread can be started.
     pub fn start(&self) -> io::Result<(Records, WriterEnd)> {
         let folder = folder::Folder::open(&self.folder)?;
         let (entries, received) = channel();
@@ -159,7 +159,7 @@ impl ObserverFactory for Records {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // The note that a filter begins has no bytes, and takes a place in the queue as each event does.
+        // The note that a filter begins has no bytes, but takes a place in the queue like each event.
         if !self.shared.enter(0) {
             return None;
         }

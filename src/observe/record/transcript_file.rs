@@ -181,7 +181,7 @@ impl TranscriptFile {
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
         if passed >= APART {
-            // The time that is written is what a replay adds up: it is rounded as it is written.
+            // A replay adds up the times that are written, so the rounded time is added here too.
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
             self.line(number, &format!("+ {}", exact_time(passed)));
@@ -235,7 +235,7 @@ impl TranscriptFile {
             };
         }
         if let Some(words) = input.words() {
-            // These words are of the file's form and hold nothing of a conversation: a mask that matches
+            // These words belong to the format of the file and contain nothing of a conversation. A mask that matches
             // one of them would make the file unreadable.
             let is_fixed = matches!(
                 input,
@@ -302,13 +302,13 @@ impl TranscriptFile {
             }
             last.clone_from(text);
         }
-        // A line of the file ends the message, whatever ended it on the wire.
+        // In the file a line end ends the message, whatever ended it on the wire.
         let written = text.strip_suffix(b"\n").unwrap_or(text);
         let written = match &mut self.masking {
             Some(masking) => escape(&masking.mask(written)),
             None => escape(written),
         };
-        // A message of this one sign would be read as a repetition.
+        // A message that consists of this sign would be read as a repetition.
         if written == SAME {
             return self.line(part, &format!("{sign}{stream} \\x22"));
         }

@@ -204,8 +204,7 @@ impl RecordWriter {
         self.count_lost(&format!("it cannot be written: {error}"));
     }
 
-    /// Counts a conversation that is not recorded, or not to its end. The first such conversation
-    /// is logged.
+    /// Counts a conversation that is not recorded, or only in part. The first such conversation is logged.
     fn count_lost(&mut self, why: &str) {
         self.lost += 1;
         if self.lost == 1 {

@@ -11,7 +11,7 @@ use crate::progress::{CallPolicy, Policy};
 pub struct SettingsText {
     /// `key=value`, separated by spaces.
     pub words: String,
-    /// Settings that have no words here: a replay needs them from flags or a route file.
+    /// Settings that have no word here: for a replay they must come from flags or a route file.
     pub missing: Vec<&'static str>,
 }
 

@@ -31,7 +31,7 @@ pub struct Program {
 pub struct KeptStarts {
     /// The folder of the files.
     pub folder: PathBuf,
-    /// The route, its preset, and whatever else separates the server from others with the same command.
+    /// The route, its preset, and other facts that distinguish the server from others with the same command.
     pub scope: Vec<String>,
     /// The only principal whose clients speak to the server; `None` if that is not known.
     pub principal: Option<String>,

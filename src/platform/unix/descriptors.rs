@@ -18,7 +18,7 @@ const RESERVED_ONE_OF: rlim_t = 8;
 /// The soft limit before it was raised.
 static SOFT_BEFORE: OnceLock<rlim_t> = OnceLock::new();
 
-/// Raises the soft limit of this process to the hard one. Starters restore it for servers.
+/// Raises the soft limit of this process to the hard limit. Starters restore the soft limit for servers.
 pub(super) fn raise() -> nix::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {

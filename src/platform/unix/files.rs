@@ -14,13 +14,13 @@ use nix::unistd::{getegid, geteuid};
 /// The permissions of other users.
 const OF_OTHERS: u32 = 0o077;
 
-/// Everybody may write.
+/// The permission bit for writing by all users.
 const WORLD_WRITES: u32 = 0o002;
 
 /// The group may write.
 const GROUP_WRITES: u32 = 0o020;
 
-/// Somebody may execute.
+/// The permission bits for executing.
 const EXECUTABLE: u32 = 0o111;
 
 /// In a folder with this bit only the owner of a file can put another file in its place.
@@ -72,8 +72,8 @@ pub fn modified(known: &Metadata) -> (i64, i64) {
 /// Whether the system tells who may change a file.
 pub const TELLS_WRITERS: bool = true;
 
-/// The users besides root and this user who may change a file, or the files of a folder, in words; `None` if nobody
-/// may. The user's own group is no other.
+/// Returns the users besides root and this user who may change a file, or the files of a directory, as text; `None` if
+/// no other user may. The user's own group does not count.
 pub fn other_writer(known: &Metadata) -> Option<String> {
     let mode = known.mode();
     let may = |bit| mode & bit != 0 && !(known.is_dir() && mode & STICKY != 0);
@@ -88,8 +88,8 @@ pub fn other_writer(known: &Metadata) -> Option<String> {
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// The users besides root and this user who may make files in a folder that is for this user alone, in words; `None` if
-/// nobody may. The sticky bit protects only what is there already.
+/// Returns the users besides root and this user who may create files in a directory that is for this user alone, as
+/// text; `None` if no other user may. The sticky bit protects only files that already exist.
 pub fn folder_writer(known: &Metadata) -> Option<String> {
     let (mode, own) = (known.mode(), geteuid().as_raw());
     if known.uid() != 0 && known.uid() != own {
@@ -104,7 +104,8 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// Gives a new file to the owner of another one. Only the open file is changed: by now its path may lead to another.
+/// Gives a new file to the owner of another file. Only the open file is changed, because its path may lead to another
+/// file by now.
 ///
 /// # Errors
 /// If the system refuses, as it does to all but an administrator.

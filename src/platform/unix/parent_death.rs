@@ -57,10 +57,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two looks at processes that are to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the hidden parts of this program, if the arguments ask for one. `None`: an ordinary start.
+/// Runs a hidden part of this program (starter or watchdog), if the arguments name one. `None`: an ordinary start.
 ///
-/// To be called first in `main`. Only a program that calls this function can start its servers through
-/// itself.
+/// To be called first in `main`. Only a program that calls this function can start its servers through itself.
 pub fn run_hidden() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     let part = args.next();
@@ -135,7 +134,7 @@ fn watch_parent(parent: i32) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Waits for the end of a pipe. A signal that interrupts the waiting is no end.
+/// Waits for the end of a pipe. A signal that interrupts the waiting is not the end.
 fn wait_for_end(mut pipe: impl Read) {
     let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
     while match pipe.read(&mut [0; 16]) {
@@ -195,11 +194,11 @@ impl Starter {
         self.watchdog.as_ref().map(|(child, _)| Pid::from_raw(child.id().cast_signed()))
     }
 
-    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the
-    /// folder and the environment. No other process may be started meanwhile.
+    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the folder and the
+    /// environment. No other process may be started meanwhile.
     ///
     /// # Errors
-    /// If there is no such program or the system refuses, as without this detour.
+    /// If the program does not exist or the system refuses, as if the server were started directly.
     pub(super) fn spawn(
         &self,
         program: &Program,

@@ -1,5 +1,5 @@
-//! A server as a child process on Unix: in a process group of its own, signalled as one, and ended with
-//! all its descendants.
+//! A server as a child process on Unix: it is in its own process group, which is signalled as a whole, and is ended
+//! with all its descendants.
 
 use std::{
     collections::BTreeSet,
@@ -116,11 +116,10 @@ pub(in crate::platform) fn start(
     Ok((child, pipes))
 }
 
-/// Makes sure that this process notices the end of its children, whatever it has inherited from its
-/// parent. If SIGCHLD were ignored, the system would reap the children and lose their exit codes;
-/// if SIGCHLD were blocked, this process would wait for ever. The threads of a runtime live as long
-/// as the runtime, except for blocking threads; for these, [`adopt_orphans`] makes the main thread
-/// listen.
+/// Makes sure that this process notices the end of its children, whatever it has inherited from its parent. If SIGCHLD
+/// were ignored, the system would reap the children and lose their exit codes; if SIGCHLD were blocked, this process
+/// would wait for ever. The threads of a runtime live as long as the runtime, except for blocking threads; for these,
+/// [`adopt_orphans`] unblocks the signal on the main thread.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
     process_tree::watch_exits()?;

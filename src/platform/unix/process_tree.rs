@@ -206,7 +206,7 @@ pub(crate) fn reaped() -> u64 {
 ///
 /// # Errors
 ///
-/// If there is no such child, or its end has no name in `nix` (real-time signals).
+/// If the child does not exist, or `nix` has no name for the signal that ended it (real-time signals).
 #[cfg(target_os = "linux")]
 pub(crate) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -257,8 +257,8 @@ impl ProcessTree {
         }
     }
 
-    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`,
-    /// which the caller signals as one; reaps the dead. Says how many there are to end.
+    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`, which the caller
+    /// signals as a whole; reaps the dead. Returns how many are still to be ended.
     pub(crate) fn terminate(
         &self,
         seen: &[ProcessEntry],
@@ -368,8 +368,7 @@ impl ProcessEntry {
     }
 }
 
-/// The process table; `None` if there is no readable table, or the table belongs to another PID
-/// namespace.
+/// Returns the process table; `None` if it cannot be read, or belongs to another PID namespace.
 pub(crate) fn read_process_table() -> Option<Vec<ProcessEntry>> {
     if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
         return None;

@@ -48,7 +48,7 @@ impl<T: Send + Sync> SharedScan<T> {
         if !waiters.busy {
             match self.start() {
                 Ok(()) => waiters.busy = true,
-                // The callers get no result, which tells them that the table cannot be read.
+                // The callers get no result, which means that the table cannot be read.
                 Err(error) => {
                     tracing::warn!(%error, "no thread to read the process table");
                     waiters.waiting.clear();
@@ -65,7 +65,8 @@ impl<T: Send + Sync> SharedScan<T> {
     fn serve(&self) {
         let mut pause = Duration::ZERO;
         loop {
-            // A caller that asks during a scan needs another one: the scan may have passed what the caller looks for.
+            // A caller that asks during a scan needs another scan: this scan may already have passed the process that
+            // the caller looks for.
             if !self.is_asked() {
                 return;
             }

@@ -75,7 +75,7 @@ impl Hangups {
         Ok(Self { signal: signal(SignalKind::hangup())?, had_terminal })
     }
 
-    /// The next one. Cancel-safe.
+    /// Waits for the next signal. Cancel-safe.
     pub async fn next(&mut self) {
         self.signal.recv().await;
     }

@@ -48,7 +48,7 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resources"),
 ];
 
-/// A message, or a part of one, that waits for the server.
+/// A message, or a part of a message, that waits for the server.
 pub(crate) enum HeldMessage {
     /// A message. With the client's own text, if it is a client's.
     Whole(Box<(Option<Message>, Payload)>),
@@ -133,7 +133,7 @@ impl CachedStart {
         self.held_bytes >= HELD_BYTES_MAX
     }
 
-    /// Lets a message, or a part of one, wait.
+    /// Queues a message, or a part of a message.
     fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += match &held {
             HeldMessage::Whole(whole) => whole.1.len(),
@@ -151,7 +151,7 @@ impl CachedStart {
             return None;
         }
         let held = self.held.pop_front();
-        // Only once all of it is gone: until then the sum is an upper bound, which is enough.
+        // The sum is reset only when the queue is empty: until then it is an upper bound, which suffices.
         if self.held.is_empty() {
             self.held_bytes = 0;
         }
@@ -210,7 +210,7 @@ impl CachedStart {
         if self.is_waiting() {
             self.hold(HeldMessage::Part(part.clone()));
         }
-        // The rest of a message whose beginning has been dropped is no message.
+        // The rest of a message whose beginning was dropped is not a message.
         !matches!(self.phase, StartPhase::Waiting(_) | StartPhase::Changed)
     }
 
@@ -240,7 +240,7 @@ impl CachedStart {
         else {
             return;
         };
-        // Only the first page of a list is compared, and only of a server that says when the list changes.
+        // Only the first page of a list is compared, and only if the server says when the list changes.
         let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
         let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
         else {
@@ -250,7 +250,7 @@ impl CachedStart {
             return;
         }
         let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
-        // The server gets the request too, and its answer is compared with this one.
+        // The server gets the request too, and its answer is compared with this answer.
         if let Some(told) = &told {
             let text = told.to_string();
             self.answer(id, text.as_bytes());
@@ -329,7 +329,7 @@ impl CachedStart {
                 && let (Some(_), payload) = &*whole
             {
                 let sent = Message::parse(payload.to_bytes());
-                // A request that has its answer already gets no second one: the filter withholds it.
+                // A request that was already answered gets no second answer: the filter withholds it.
                 self.refuse(&sent);
             }
         }
@@ -384,7 +384,7 @@ impl CachedStart {
         let (number, last) = (self.written, Arc::clone(&self.writes));
         let work = move || {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            // Blocking threads may run in any order: an older write must not replace a newer one.
+            // Blocking threads may run in any order, so an older write must not replace a newer one.
             if *last < number {
                 *last = number;
                 if let Err(error) = change(&path) {

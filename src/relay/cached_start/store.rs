@@ -111,13 +111,14 @@ fn add(context: &mut Context, part: &[u8]) {
     context.update(part);
 }
 
-/// The answers in a file; `None` if there is no such file, or other users could have written it.
+/// Reads the answers in a file; `None` if the file does not exist, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
-    // No link is followed, and the checks look at the open file: nobody can exchange the file in between.
+    // Symbolic links are not followed, and the checks use the open file, so that the file cannot be exchanged between
+    // check and read.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // What another user has written would be answered to the client as the server's own words.
+    // The client would get text of another user as the server's own answer.
     let is_own = metadata.is_file()
         && files::is_own(&metadata)
         && files::is_private(&metadata)
@@ -143,7 +144,7 @@ pub(crate) fn write(path: &Path, answers: &StartAnswers) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     files::make_private_folder(folder)?;
     remove_oldest(folder);
-    // Written beside and renamed: a reader sees the whole old file or the whole new one.
+    // Written to a new file and renamed, so that a reader sees either the old file or the new file, each complete.
     let name = random_id().ok_or(io::ErrorKind::Unsupported)?;
     let made = folder.join(format!("{name}.new"));
     let mut options = OpenOptions::new();

@@ -42,7 +42,7 @@ impl FilterGuard {
         match origin {
             Origin::Shared => self.rest,
             Origin::Stream(id) if self.filter.calls().streams().has_stream(id) => id,
-            // The stream pairs with requests that are no longer known.
+            // The stream belongs to requests that are no longer known.
             Origin::Stream(_) => self.rest,
         }
     }

@@ -133,13 +133,13 @@ impl UpstreamClient {
         (has_requests && self.http_sse.is_none()).then_some(stream)
     }
 
-    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream
-    /// cancels, and an unsent request needs no cancellation.
+    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream cancels, and an
+    /// unsent request needs no cancellation. Returns whether that was enough.
     fn cancel(&mut self, cancel: &Message) -> bool {
         let params = cancel.params().unwrap_or_default();
         let id = json::member(&params, "requestId");
         let Some(id) = id.as_ref().and_then(Key::read) else { return false };
-        // Neither the request nor its cancellation goes to the server.
+        // The server gets neither the request nor its cancellation.
         if self.queue.cancel(&id) || self.refresh.cancel(&id) {
             return true;
         }
@@ -184,7 +184,7 @@ impl UpstreamClient {
             return true;
         }
         let (mut moved, mut at) = (false, 0);
-        // Both are looked at before each message: the one just sent may make the next one wait.
+        // Both conditions are checked before each message: the message that was just sent may make the next one wait.
         while !self.is_blocked() && !self.exchanges.are_ordered() {
             let Some(out) = self.queue.next(&mut at, !self.is_busy()) else { break };
             self.launch(out);
@@ -231,7 +231,7 @@ impl UpstreamClient {
         self.queue.is_full()
     }
 
-    /// Waits for the heads of responses, and reads bodies that are no answers.
+    /// Waits for the heads of responses, and reads bodies that are not answers.
     pub(crate) fn poll_heads(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         for stream in self.exchanges.streams() {
@@ -251,8 +251,8 @@ impl UpstreamClient {
         moved
     }
 
-    /// Reads one item, if there is one: from the stream whose large message is passing, or from
-    /// each stream in turn.
+    /// Reads one item, if one is available: from the stream whose large message is being forwarded, or from each stream
+    /// in turn.
     pub(crate) fn poll_items(&mut self, cx: &mut Context<'_>) -> bool {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
@@ -407,7 +407,7 @@ impl UpstreamClient {
 
     /// The request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
-        // HTTP+SSE has no request that ends a session: the end of its stream does.
+        // HTTP+SSE has no request that ends a session: the session ends with its stream.
         if self.http_sse.is_some() {
             return None;
         }

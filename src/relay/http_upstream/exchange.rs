@@ -49,11 +49,11 @@ enum ExchangeState {
     Head(Sending),
     /// The server answers.
     Reading(ResponseReader),
-    /// The server answers with a status that is no success; the beginning of the body.
+    /// The server answered with a status that is not a success; the second field is the beginning of the body.
     Failure(Box<response::Parts>, ErrorBody),
-    /// The rest of the body has no meaning and is thrown away.
+    /// The rest of the body has no meaning and is discarded.
     Rest(UpstreamBody, usize),
-    /// The server has closed the stream. It is resumed at this time, behind this event.
+    /// The server has closed the stream. It is resumed at this time, after this event.
     Away(Instant, HeaderValue),
     /// The request to resume was sent.
     Back(Sending, HeaderValue),
@@ -61,15 +61,15 @@ enum ExchangeState {
 
 /// An event of an exchange that is not read yet.
 pub(crate) enum HeadEvent {
-    /// Something was read that needs no attention.
+    /// Bytes were read, and the caller has nothing to do.
     Progress,
     /// The head of the response.
     Head(Box<Response<UpstreamBody>>),
-    /// There is no response.
+    /// No response arrived.
     Unreachable(UpstreamError),
     /// The response to a request to resume behind an event.
     Resumed(Box<Response<UpstreamBody>>, HeaderValue),
-    /// There is no response to a request to resume.
+    /// A request to resume the stream got no response.
     ResumeFailed(HeaderValue, UpstreamError),
     /// The body of an error was read.
     ErrorRead,
@@ -83,7 +83,7 @@ pub(crate) enum HeadOutcome {
     Reads,
     /// The server does not know the session.
     SessionLost,
-    /// The status is no success, and the body cannot be read.
+    /// The status is not a success, and the body cannot be read.
     Refused(StatusCode),
     /// The message was accepted; the response has nothing for it.
     Accepted,
@@ -99,7 +99,7 @@ pub(crate) struct PostExchange {
     state: ExchangeState,
     /// The number of the session that the message belongs to.
     pub(crate) session: Option<u64>,
-    /// Until when other messages wait behind this one.
+    /// The time until which later messages wait for this message.
     pub(crate) ahead_until: Option<Instant>,
     /// The latest end of the exchange.
     pub(crate) leaves_at: Option<Instant>,
@@ -122,8 +122,8 @@ impl PostExchange {
         Self {
             state: ExchangeState::Head(sending),
             session,
-            // POSTs on different connections can overtake each other: what follows a notification or an answer
-            // waits until the server has accepted it.
+            // POSTs on different connections can overtake each other, so messages after a notification or an answer
+            // wait until the server has accepted it.
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
@@ -163,7 +163,7 @@ impl PostExchange {
         matches!(self.state, ExchangeState::Failure(..))
     }
 
-    /// Waits for the head of a response, or reads a body that is no answer.
+    /// Waits for the head of a response, or reads a body that is not an answer.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
         Poll::Ready(match &mut self.state {
             ExchangeState::Head(sent) => {
@@ -198,8 +198,8 @@ impl PostExchange {
         })
     }
 
-    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`:
-    /// the session has a GET stream, or is about to have one.
+    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`: the session has a
+    /// GET stream, or will have one soon.
     pub(crate) fn accept(
         &mut self,
         response: Response<UpstreamBody>,
@@ -225,7 +225,7 @@ impl PostExchange {
             return HeadOutcome::Accepted;
         }
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
-        // A body of a readable type is read as the answer, whatever the status announces.
+        // A body of a readable type is read as the answer, even if the status says that none follows.
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
             // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
@@ -320,7 +320,7 @@ impl PostExchange {
     /// Reads a resumed response, which continues behind an event.
     ///
     /// # Errors
-    /// The status of a response that is no stream of events.
+    /// The status of a response that is not an event stream.
     pub(crate) fn accept_resumed(
         &mut self,
         response: Response<UpstreamBody>,
@@ -382,7 +382,7 @@ impl PostExchanges {
         self.values().any(|exchange| exchange.ahead_until.is_some())
     }
 
-    /// The POSTs whose requests have no answer yet.
+    /// Returns the number of POSTs with unanswered requests.
     pub(crate) fn open(&self) -> usize {
         self.values().filter(|exchange| exchange.leaves_at.is_none()).count()
     }

@@ -126,7 +126,7 @@ impl HttpSseStream {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
                 Err(error) => HttpSseEvent::Failed(error),
             },
-            // While the relay takes nothing, only the endpoint is read: without it no message can be sent.
+            // While the relay accepts no messages, only the endpoint is read: without it no message can be sent.
             HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
             HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
@@ -140,7 +140,7 @@ impl HttpSseStream {
     /// Begins to read the stream.
     ///
     /// # Errors
-    /// Why the response is no stream of events.
+    /// Why the response is not an event stream.
     pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
         match response_body::events(response) {
             Ok(body) => {

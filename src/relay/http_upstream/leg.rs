@@ -29,7 +29,7 @@ pub struct HttpUpstreamLeg {
 }
 
 impl HttpUpstreamLeg {
-    /// A leg towards `target`. Nothing is connected before the first message.
+    /// Returns a leg towards `target`. It connects when the first message is sent.
     pub fn new(target: UpstreamTarget) -> Self {
         Self {
             client: UpstreamClient::new(target),
@@ -147,7 +147,7 @@ impl ServerLeg for HttpUpstreamLeg {
             }
             MessagePart::Piece(piece) => self.collect(&piece),
             MessagePart::End => self.send_collected(),
-            // Nothing of the message has been sent.
+            // No part of the message has been sent.
             MessagePart::BrokenOff => self.collecting = None,
             // This leg has no raw mode.
             MessagePart::Raw(_) => {}

@@ -122,7 +122,7 @@ impl ListenStream {
                 self.closed_since = None;
                 self.state = ListenState::Open(Box::new(reader));
             }
-            // Such an error may pass; any other status means that the server has no stream.
+            // An error of the server (5xx) may be temporary; any other status means that the server has no GET stream.
             Err(parts) if parts.status.is_server_error() => self.pause(),
             // This stream is optional: a server without it answers 405 (MCP 2025-03-26, Streamable HTTP).
             Err(parts) => {

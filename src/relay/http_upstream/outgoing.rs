@@ -38,7 +38,7 @@ pub(crate) struct Outgoing {
     /// The headers of the client's request with this message.
     pub(crate) headers: ClientHeaders,
     pub(crate) stream: StreamId,
-    /// Whether the message is of 2026-07-28, which has no sessions.
+    /// Whether the message belongs to 2026-07-28, which has no sessions.
     pub(crate) modern: bool,
     /// Whether the message was sent before and the server provably did not process it.
     pub(crate) is_retry: bool,

@@ -57,7 +57,7 @@ pub(crate) fn post(
     let json = HeaderValue::from_static("application/json");
     let mut own = vec![(header::ACCEPT, BOTH), (CONTENT_TYPE, json)];
     let repeats = header_mirror::repeats(&out.message);
-    // 2026-07-28 has no sessions, and its requests may be those of different clients.
+    // 2026-07-28 has no sessions, and its requests may come from different clients.
     let in_session = repeats.is_none();
     if let Some(repeats) = repeats {
         let repeated = repeats
@@ -95,7 +95,7 @@ pub(crate) fn get(
     Ok(send_in_session(target, request, session))
 }
 
-/// The DELETE that ends a session; `None` without one.
+/// Returns the DELETE that ends a session; `None` if the session has no id.
 pub(crate) fn delete(upstream: &UpstreamTarget, session: &UpstreamSession) -> Option<Sending> {
     let target = upstream.endpoint.as_ref()?;
     session.id.as_ref()?;

@@ -39,7 +39,7 @@ impl SendQueue {
     /// is the position behind those that were passed over before.
     pub(crate) fn next(&mut self, at: &mut usize, with_requests: bool) -> Option<Outgoing> {
         while let Some(out) = self.0.get(*at) {
-            // A client's own answer to the server may be what an open call waits for.
+            // An open call may wait for the client's own answer to the server, so such answers are sent first.
             if with_requests || is_one_way(out) {
                 return self.0.remove(*at);
             }
@@ -52,7 +52,7 @@ impl SendQueue {
         self.0.pop_front()
     }
 
-    /// Removes a request that its client has cancelled; whether there was one.
+    /// Removes a request that its client has cancelled. Returns whether the queue had it.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.0.iter().position(|out| is_request(&out.message, id));
         at.and_then(|at| self.0.remove(at)).is_some()

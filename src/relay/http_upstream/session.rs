@@ -36,13 +36,13 @@ pub(crate) enum SessionPhase {
 #[derive(Default)]
 pub(crate) struct UpstreamSession {
     pub(crate) phase: SessionPhase,
-    /// The session id, if the server has given one.
+    /// The session id, if the server has sent one.
     pub(crate) id: Option<HeaderValue>,
     /// Until when the session must have begun again.
     renews_until: Option<Instant>,
     /// The agreed revision.
     revision: Option<HeaderValue>,
-    /// The number of this session: a lost session and the one that follows have different numbers.
+    /// The number of this session: a session that was lost and its successor have different numbers.
     pub(crate) number: u64,
     /// The client's `initialize`, once the server has accepted it.
     begun: Option<Message>,
@@ -63,7 +63,7 @@ impl UpstreamSession {
         if out.kind() == RequestKind::Initialize {
             self.phase = SessionPhase::Begins;
             self.number += 1;
-            // What was agreed on belonged to the session before.
+            // Forget the negotiated values of the previous session.
             (self.id, self.revision, self.begun) = (None, None, None);
             self.beginning = Some(out.message.clone());
         }
@@ -89,7 +89,7 @@ impl UpstreamSession {
         known.eq(headers.get_all(AUTHORIZATION))
     }
 
-    /// The number of the session that a message belongs to, if it belongs to one.
+    /// Returns the number of the session that a message belongs to, if any.
     pub(crate) fn number_for(&self, out: &Outgoing) -> Option<u64> {
         // Requests of 2026-07-28 belong to no session, and `initialize` begins one.
         let in_session = !out.modern && !out.begins_session();

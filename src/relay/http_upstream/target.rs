@@ -46,7 +46,7 @@ pub struct UpstreamTarget {
     pub(crate) renewal_timeout: Duration,
     /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
-    /// Is told what the server accepts.
+    /// Receives the headers that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
@@ -110,7 +110,7 @@ impl UpstreamTarget {
         Self { accepted, ..self }
     }
 
-    /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.
+    /// Returns the endpoint for HTTP+SSE: its own, or the endpoint whose transport is not known.
     pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
         self.sse.as_ref().or(self.endpoint.as_ref())
     }

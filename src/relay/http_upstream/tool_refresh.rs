@@ -65,15 +65,15 @@ impl ToolRefresh {
         Outgoing::own(RequestKind::Refresh, message, headers, stream)
     }
 
-    /// The cursor of the page behind the one with this result, if that is to be requested.
+    /// Returns the cursor of the page after this result, if that page is to be requested.
     pub(crate) fn next_page(&mut self, result: &Bytes) -> Option<Bytes> {
         self.pages += 1;
         let cursor = json::member(result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
-        // A server whose list never ends must not be asked for ever.
+        // Limited, because the list of a faulty server may never end.
         cursor.filter(|_| self.pages < PAGES_MAX)
     }
 
-    /// Removes a call that its client has cancelled; whether there was one.
+    /// Removes a call that its client has cancelled. Returns whether it was there.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.waiting.iter().position(|(out, _)| is_request(&out.message, id));
         at.map(|at| self.waiting.remove(at)).is_some()

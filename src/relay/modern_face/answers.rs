@@ -65,7 +65,7 @@ impl ModernFace {
         Some(FromServer::Message(origin, told))
     }
 
-    /// The same for an answer in a file. It stays as the server has written it.
+    /// Handles an answer in a file, which stays as the server wrote it.
     pub(super) fn large_answer(
         &mut self,
         mut response: Box<SpooledResponse>,

@@ -35,7 +35,7 @@ impl<L: ServerLeg> FaceLeg<L> {
         &mut self.leg
     }
 
-    /// Sends what the face has for the server.
+    /// Sends the messages that the face has for the server.
     fn send_waiting(&mut self) {
         while let Some(out) = self.face.next_to_server() {
             let payload = out.message.raw().clone().into();
@@ -75,11 +75,11 @@ impl<L: ServerLeg> FaceLeg<L> {
         if std::mem::replace(&mut self.in_use, in_use) != in_use {
             return Some(FromServer::InUse(in_use));
         }
-        // Nothing comes between the pieces of a message.
+        // No other message may be written between the pieces of a message.
         if self.passing.is_none() { face.next_own() } else { None }
     }
 
-    /// Does what is due; false if nothing is.
+    /// Does the work that is due; false if none is.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(due) = self.face.next_due() else { return false };
         if self.timer.deadline() != due {

@@ -12,7 +12,8 @@ use crate::relay::legs::ClientHeaders;
 /// Streams that listen at one server, at one time. A further one gets an error.
 const LISTENERS_MAX: usize = 1024;
 
-/// Resources that one stream is told of. Further ones are left out of the acknowledgement.
+/// Maximum number of resources about which one stream is notified. Further resources are left out of the
+/// acknowledgement.
 const LISTENED_RESOURCES_MAX: usize = 256;
 
 /// The notifications of changes, each with the member of a subscription and the capability.
@@ -36,7 +37,7 @@ pub(super) struct Listener {
 }
 
 impl ModernFace {
-    /// A client listens for what the server says of itself.
+    /// Handles a client's request to listen for changes of the server.
     pub(super) fn listen(&mut self, sent: &Message, headers: &ClientHeaders) {
         let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
         let Ok(id) = serde_json::from_slice::<Value>(&id) else { return };
@@ -64,7 +65,7 @@ impl ModernFace {
             let all = self.server_capabilities();
             all.is_some_and(|all| all[capability][what] == json!(true))
         };
-        // A client is told only of what the server says: the acknowledgement leaves out the rest.
+        // Only notifications that the server supports are acknowledged.
         let kept = CHANGES.iter().filter(|(_, member, capability)| {
             wanted[member] == json!(true) && says(capability, "listChanged")
         });
@@ -123,7 +124,7 @@ impl ModernFace {
         let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
         let mut params: Value = params.unwrap_or_else(|| json!({}));
         let is_update = method == UPDATED;
-        // Other notifications are about requests, and go their usual way.
+        // Other notifications are about requests, and are handled as usual.
         if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }

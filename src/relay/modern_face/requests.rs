@@ -89,7 +89,7 @@ impl ModernFace {
         self.ask_server(mcp::SET_LEVEL, &json!({"level": wanted}), headers);
     }
 
-    /// Sends a request of Milepost's own, whose answer nobody waits for.
+    /// Sends a request of Milepost itself, whose answer is ignored.
     pub(super) fn ask_server(&mut self, method: &str, params: &Value, headers: &ClientHeaders) {
         let id = format!("{OWN_ID}{}", self.next_name());
         let text = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
@@ -143,7 +143,7 @@ pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
     let method = sent["method"].take();
     let mut value = sent["params"].take();
     if let Some(members) = value.as_object_mut() {
-        // `_meta` has the token and the trace, which may differ in a request that continues another one.
+        // `_meta` contains the token and the trace, which may differ in a request that continues another request.
         members.remove("_meta");
         ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
     }

@@ -113,8 +113,8 @@ pub(super) fn in_turns(
     }
 }
 
-/// Connects to the first of `addresses` that answers. Each further address is tried as soon as an earlier one fails, or
-/// has not answered for [`ATTEMPT_DELAY`]. The attempts that lose are dropped.
+/// Connects to the first of `addresses` that answers. The next address is tried as soon as an attempt fails, or has not
+/// succeeded for [`ATTEMPT_DELAY`]. The attempts that lose are dropped.
 ///
 /// # Errors
 /// If there is no address, or none can be connected to. `attempts` then has the addresses.
@@ -148,7 +148,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
                 // The other attempts are dropped with the list, which closes their sockets.
                 Some((address, Ok(connection))) => return Ok((address, connection)),
                 Some((address, Err(error))) => attempts.fail(address, error),
-                // Nothing runs, and nothing is left to try.
+                // No attempt runs, and no address is left.
                 None => return Err(attempts.take_error()),
             },
             () = next_is_due => {}
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// What an address does.
+    /// How an address of the test behaves.
     #[derive(Clone, Copy)]
     enum Acts {
         Connects(u64),

@@ -12,7 +12,7 @@ pub(crate) struct Authority {
 /// The host, without the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// An address; one of IPv4 that is written as IPv6 is one of IPv4.
+    /// An IP address; an IPv4 address that is written as IPv6 counts as IPv4.
     Address(IpAddr),
     /// A name in lower case, without the dot that may end it.
     Name(String),

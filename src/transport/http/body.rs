@@ -20,7 +20,7 @@ pub(crate) const BATCH_BYTES: usize = 16 << 10;
 /// forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
 
-/// Something that makes the bytes of a response as the client takes them.
+/// A source of the bytes of a response, which produces them when the client reads.
 pub(crate) trait BodyProducer: Send {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
@@ -81,7 +81,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
-            // Only a poll tells the end of a stream: the filter may still add something.
+            // The end of a stream is only known after a poll: the filter may still add messages.
             Self::Stream(_) => false,
         }
     }
@@ -105,7 +105,7 @@ pub(crate) struct Batch {
     ready: VecDeque<Bytes>,
     tail: BytesMut,
     bytes: usize,
-    /// Something has been written on this stream.
+    /// Whether bytes have been written on this stream.
     pub(crate) begun: bool,
 }
 
@@ -132,7 +132,7 @@ impl Batch {
     /// Bytes as they came.
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.bytes += bytes.len();
-        // Short pieces are copied together, so that one write takes many small events.
+        // Short pieces are copied together, so that a single write contains many small events.
         if bytes.len() < COPY_MAX {
             self.tail.extend_from_slice(bytes);
         } else {
@@ -186,7 +186,7 @@ impl Batch {
     /// Takes the next bytes to write.
     pub(crate) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
-            // Only if nothing waits before it: the tail came last.
+            // Only if no piece waits before the tail, which must stay last.
             self.close_tail();
         }
         let next = self.ready.pop_front()?;

@@ -39,7 +39,7 @@ pub(crate) enum Connector {
     InProcess(InProcess),
 }
 
-/// The reason why a server could not be reached, or did not answer in full.
+/// The reason why a server could not be reached, or did not answer completely.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The connection to the server cannot be made.
@@ -77,7 +77,7 @@ pub enum UpstreamError {
     /// The compressed body cannot be read.
     #[error("the server's compressed response cannot be read")]
     Compressed(#[source] io::Error),
-    /// The client's request has no end, or is too long.
+    /// The client's request ended too early, or is too long.
     #[error(transparent)]
     RequestBody(RequestBodyError),
     /// We ended it.
@@ -91,7 +91,7 @@ pub enum UpstreamError {
     Redirected {
         /// Where to: another origin, or once more.
         why: &'static str,
-        /// The place, without what may be secret.
+        /// The target, without parts that may be secret.
         to: String,
     },
     /// The server has moved to another path of its origin, and the request cannot be sent again.
@@ -154,7 +154,8 @@ impl UpstreamError {
             // `ServerClient` logs this error itself, with the cure.
             Self::CredentialRefused => {}
             error if error.is_local() => {
-                // The first one is logged and the next ones are counted: each request would say the same.
+                // The first refusal is logged and the following ones are counted: the text would be the same for each
+                // request.
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
                 tracing::warn!(
                     route,
@@ -209,7 +210,7 @@ pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, Upst
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
-    /// The first bytes, which were read to find out what the body is.
+    /// The first bytes, which were read to find out the type of the body.
     ahead: Option<Bytes>,
 }
 
@@ -251,14 +252,14 @@ impl UpstreamBody {
         self.ahead = Some(first).filter(|first| !first.is_empty());
     }
 
-    /// Whether the body is known to have no bytes.
+    /// Whether the body is known to be empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_end() || self.size().exact() == Some(0)
     }
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
-        // Bytes that were read ahead have to be read, whatever is known of the source.
+        // Bytes that were read ahead still have to be read, even if the source is at its end.
         if self.ahead.is_some() {
             return false;
         }

@@ -15,12 +15,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::transport::http::write_state::WriteState;
 
-/// The time after which a client that has not asked for more counts as slow, because it has not
-/// taken the last bytes.
+/// The time after which a client counts as slow because it has neither read the last bytes nor asked for more.
 const BEHIND_AFTER: Duration = Duration::from_millis(50);
 
-/// A client that is behind for so long counts as slow. Until then the server waits for the client, as without
-/// a proxy, and nothing is thinned.
+/// The time for which a client must be behind to count as slow. Until then the server waits for the client, as without
+/// a proxy, and no progress is thinned.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// A client that has kept up for so long is neither behind nor slow.
@@ -30,15 +29,15 @@ const CAUGHT_UP_AFTER: Duration = Duration::from_secs(1);
 /// only.
 const RELAPSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Such a client is slow until it has kept up for so long. Whenever it counts as fast, what it reads becomes old
-/// before that shows.
+/// The time for which a client that was slow before must keep up until it counts as fast again. If it counts as fast
+/// too early, the messages that it reads are old before its slowness is noticed.
 const CAUGHT_UP_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// A stream on which a client only listens begins with a comment if it is silent for so long: some fronts hold the head
 /// of a response back until a byte of its body comes.
 const FIRST_COMMENT_AFTER: Duration = Duration::from_millis(100);
 
-/// The time for which nothing is read for a client that takes nothing.
+/// The time for which the server is not read while the client reads nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// The pace of one client.
@@ -159,8 +158,8 @@ impl ClientPacing {
         self.slow
     }
 
-    /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
-    /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
+    /// Notices a client that reads too slowly, and a client that has caught up. A connection that is full for a moment
+    /// is normal. Returns whether the state has changed.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
         // The connection asks for more now. If that came late, the client was behind until this moment.
@@ -193,7 +192,7 @@ impl ClientPacing {
         was_slow
     }
 
-    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
+    /// Whether the client has read nothing for a while, or is slow and has read nothing just now.
     pub(crate) fn is_stuck(&self) -> bool {
         // A slow client has shown already that its full connection is not the matter of a moment.
         let patience = if self.is_slow() { Duration::ZERO } else { BEHIND_AFTER };
@@ -213,7 +212,7 @@ impl ClientPacing {
         if Instant::now() >= waiting_since + BEHIND_AFTER && self.fall_behind(waiting_since) {
             slow();
         }
-        // The timer may be over at once, and must then be set again, or nobody would wake the stream.
+        // The timer may expire at once. Then it must be set again, or the stream would never be woken.
         while self.write_state.is_blocked() {
             if !self.is_blocked_over(cx) {
                 return Poll::Pending;
@@ -256,7 +255,7 @@ mod tests {
         assert!(watched(&mut pacing, &state, true, 100).await);
         assert!(watched(&mut pacing, &state, false, 59_000).await);
         assert!(!watched(&mut pacing, &state, false, 1200).await);
-        // It has kept up for long enough to count as any other.
+        // The client has kept up for long enough to count as fast.
         assert!(!watched(&mut pacing, &state, false, 20_000).await);
         assert!(!watched(&mut pacing, &state, true, 4900).await);
     }

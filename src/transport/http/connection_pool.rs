@@ -1,8 +1,8 @@
 //! The connections to the server of a route.
 //!
-//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
-//! channel between the server's bytes and the client's, and when a client leaves, the connection
-//! ends with its response. HTTP/2 connections are shared and have a task of their own.
+//! The reader of a response drives its HTTP/1 connection, in the same task: no other task and no channel is between the
+//! server's bytes and the client's. When a client disconnects, the connection ends with its response. HTTP/2
+//! connections are shared and have a task of their own.
 
 mod idle_links;
 
@@ -59,7 +59,7 @@ pub(crate) struct ConnectionPool {
     chose_http1: AtomicBool,
 }
 
-/// A request that has no response.
+/// A request without a response.
 pub(crate) struct FailedRequest {
     pub(crate) error: UpstreamError,
     /// The request, if no connection could be made for it.
@@ -80,18 +80,19 @@ enum Connected {
 impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // A closed connection inside this process is known at once: reuse needs no proof.
+        // Inside this process a closed connection is noticed at once, so connections can be reused without proof that
+        // the server keeps them open.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (shared, beginning, chose_http1) = Default::default();
         Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
     }
 
-    /// Sends a request to the server and waits for the head of the response. A request that an HTTP/2 server
-    /// provably did not process is sent again; any other is not.
+    /// Sends a request to the server and waits for the head of the response. A request that an HTTP/2 server provably
+    /// did not process is sent again; any other is not.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// If no connection can be made, or the connection fails before the head arrives.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: Request<RequestBody>,
@@ -99,8 +100,7 @@ impl ConnectionPool {
         self.try_send(request).await.map_err(|failed| failed.error)
     }
 
-    /// Sends a request as [`ConnectionPool::send`] does. A request for which there is no connection comes back
-    /// with the error.
+    /// Sends a request as [`ConnectionPool::send`] does. If no connection can be made, the error contains the request.
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
@@ -128,7 +128,7 @@ impl ConnectionPool {
                 }
                 Connected::Shared(stream) => stream,
             };
-            // hyper's error does not name the fault of a body that could not be read.
+            // hyper's error does not say why a body could not be read.
             let fault = request.body().fault();
             match Box::pin(stream.send(request)).await {
                 Ok((response, stream)) => {
@@ -161,7 +161,7 @@ impl ConnectionPool {
                 error
             })?;
             link.promised.note_response(head.headers());
-            // `Upgrade` is never forwarded, and HTTP/2 has no such status.
+            // Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
@@ -204,7 +204,7 @@ impl ConnectionPool {
         }
     }
 
-    /// A request has no response: the server may have closed the connection while it was idle.
+    /// Notes that a request got no response: the server may have closed the connection while it was idle.
     fn note_unanswered(&self, reuse: Option<Reuse>, error: &UpstreamError) {
         if let Some(Reuse { idle, at }) = reuse
             && at.elapsed() < CLOSED_WITHIN
@@ -280,7 +280,7 @@ impl ConnectionPool {
             if !is_http2 {
                 return Ok(self.one(io));
             }
-            // The server chose HTTP/1.1 on an earlier connection, and chooses HTTP/2 on this one.
+            // The server chose HTTP/1.1 on an earlier connection, but chose HTTP/2 on this connection.
             self.chose_http1.store(false, Ordering::Relaxed);
             self.begin_shared(io).await?;
         }

@@ -83,7 +83,8 @@ impl SessionCookies {
         if let Ok(mut value) = HeaderValue::try_from(all)
             && !value.is_empty()
         {
-            // Neither debug output nor the compression of HTTP/2 headers keeps a sensitive value.
+            // A value marked as sensitive does not appear in debug output, and is not kept in the compression table of
+            // HTTP/2 headers.
             value.set_sensitive(true);
             headers.insert(header::COOKIE, value);
         }
@@ -99,7 +100,7 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     let is_here = domain.is_none_or(|domain| {
         host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
     });
-    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so it is of no use here.
+    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so without TLS it need not be kept.
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }

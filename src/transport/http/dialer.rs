@@ -1,4 +1,4 @@
-//! The way to a server: the one place that decides which address, which forward proxy and which TLS a connection has.
+//! Connections to servers. Only this module decides which address, which forward proxy and which TLS a connection uses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::io::Io;
 use super::tcp;
 use super::tls::TlsPeer;
 
-/// The reason why there is no connection. `to` is the server, with the proxy and the addresses that were tried.
+/// The reason why no connection was made. `to` is the server, with the proxy and the addresses that were tried.
 #[derive(Debug)]
 pub(super) enum DialError {
     /// No address can be connected to, or TLS failed.
@@ -48,7 +48,7 @@ impl Dialer {
         Self { host, port, tls, http2, proxy: None, family: Mutex::default() }
     }
 
-    /// The same way through a forward proxy, if there is one.
+    /// Returns the dialer changed to use a forward proxy, if `proxy` is one.
     pub(crate) fn through(self, proxy: Option<ForwardProxy>) -> Self {
         Self { proxy, ..self }
     }
@@ -68,8 +68,8 @@ impl Dialer {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { self.name() }
     }
 
-    /// The proxy that passes on each request. Through other proxies a tunnel leads to the server: a proxy does not
-    /// see what is in TLS, and most proxies do not speak HTTP/2.
+    /// Returns the proxy, if it forwards single requests. Other connections go through a tunnel: then the proxy cannot
+    /// read what TLS protects, and the server can speak HTTP/2, which most proxies do not.
     fn requests_proxy(&self) -> Option<&ForwardProxy> {
         self.proxy.as_ref().filter(|_| self.tls.is_none() && !self.http2)
     }
@@ -99,7 +99,8 @@ impl Dialer {
         }
     }
 
-    /// The refusal of the proxy, if a response with this status is one. Only proxies answer 407 (RFC 9110, 15.5.8).
+    /// Returns the proxy's refusal, if a response with this status is a refusal. Only proxies answer 407 (RFC 9110,
+    /// 15.5.8).
     pub(super) fn refusal(&self, status: StatusCode) -> Option<DialError> {
         let proxy = self.requests_proxy()?;
         let is_refusal = status == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
@@ -149,7 +150,7 @@ impl Dialer {
                 io = Box::new(peer.connect(io).await?);
             }
             if self.requests_proxy().is_some() {
-                // This proxy forwards each request by itself: no tunnel, and HTTP/1.1.
+                // This proxy forwards single requests: no tunnel, and HTTP/1.1.
                 return Ok((io, false));
             }
             io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;

@@ -115,8 +115,8 @@ impl RouteTable {
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
             return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
-        // The longest path of a route, if one begins another.
-        // The slash at the beginning is no end: a route has a path.
+        // If the path of one route begins with that of another, the longer path wins. The first slash is no possible
+        // end, because the path of a route is not empty.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
@@ -226,7 +226,7 @@ mod tests {
             let expected = expected.map(|(route, part)| RouteMatch { route, part });
             assert_eq!(table.find(&beside(path)), expected, "{path}");
         }
-        // Only documents are found so: all else reaches a route by its own path.
+        // Only metadata documents are found in this way: other requests reach a route by its own path.
         assert_eq!(table.find("/x/a"), None);
     }
 

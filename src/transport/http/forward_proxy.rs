@@ -28,8 +28,8 @@ pub(crate) struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// The proxy at a URL. `trusted` are the authorities of its certificate, if it has one, and `setting` names the
-    /// setting of these authorities.
+    /// Returns the proxy at a URL. `trusted` are the authorities for its certificate, if it uses TLS, and `setting` is
+    /// the name of the setting that has these authorities.
     ///
     /// # Errors
     /// If TLS towards the proxy cannot be set up.
@@ -137,7 +137,7 @@ impl ProxyDecision {
     }
 }
 
-/// The reason why there is no tunnel.
+/// The reason why no tunnel was made.
 #[derive(Debug)]
 pub(super) enum TunnelError {
     /// The connection to the proxy failed, or the answer of the proxy is not HTTP.
@@ -248,7 +248,8 @@ mod tests {
 
     use super::*;
 
-    /// The request of a tunnel through a proxy that answers so; what the tunnel becomes; what leads through it.
+    /// Opens a tunnel through a proxy that gives this answer. Returns the request, the result, and the bytes that
+    /// passed through the tunnel.
     async fn ask(answer: &str, authorization: Option<&str>) -> (String, Result<String, String>) {
         let (ours, mut theirs) = duplex(128 << 10);
         let authorization = authorization.map(|value| HeaderValue::from_str(value).unwrap());

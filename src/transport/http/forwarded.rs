@@ -51,7 +51,7 @@ pub fn public_path(route: &Route, extensions: &Extensions) -> String {
     format!("{}{}", prefix.map_or("", |prefix| &prefix.0), route.public_path())
 }
 
-/// What is known of a request besides its headers.
+/// Facts about a request that are not in its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardedBy<'a> {
     /// The address that the request came from.
@@ -73,7 +73,7 @@ pub fn apply(rule: ForwardedRule, headers: &mut HeaderMap, by: &ForwardedBy<'_>)
     }
 }
 
-/// Removes every such header; true if there was one.
+/// Removes every header with this name; true if the request had one.
 fn remove_all(headers: &mut HeaderMap) -> bool {
     let is_one =
         |name: &&HeaderName| **name == FORWARDED || name.as_str().starts_with("x-forwarded-");
@@ -89,9 +89,9 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
     };
-    // Only the form that the front uses is continued: in the other form the front itself would stand as the client.
+    // Only the form that the front uses is continued: in the other form the front would appear as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
-    // A request without any such header gets both forms, since servers read the one or the other.
+    // A request without such headers gets both forms, because servers read either.
     if has_new || !has_old {
         let elements = values(headers, &FORWARDED);
         let told = |element: &String| is_trusted_node(&for_of(element), is_trusted);
@@ -113,7 +113,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
             let mut told = values(headers, &name);
             left_out |= told.len() > hops;
-            // The last ones stay: each hop appends its own at the end, and the first ones may be the client's.
+            // The last values stay: each hop appends its own at the end, and the first values may come from the client.
             told.drain(..told.len().saturating_sub(hops));
             if told.is_empty() {
                 told.extend(own);
@@ -124,25 +124,25 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     left_out
 }
 
-/// The last values, back to the first one that is not the address of a trusted front: what that one
-/// has said itself is not believed.
+/// Returns the last values, back to the first that is not the address of a trusted front: values before it are not
+/// trusted.
 fn believed(values: &[String], is_front: impl Fn(&String) -> bool) -> Vec<String> {
     let client = values.iter().rposition(|value| !is_front(value)).unwrap_or(0);
     values.get(client..).unwrap_or_default().to_vec()
 }
 
-/// The address of the client for whom a trusted front asks: the last one that is no front's. `None` if the
-/// fronts name none.
+/// Returns the address of the client for whom a trusted front asks: the last address that is not a front's. `None` if
+/// the fronts name no client.
 ///
-/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read
-/// only where the older one is missing.
+/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read only where
+/// the older one is missing.
 pub fn client_named(headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let mut nodes = values(headers, &FOR);
     if nodes.is_empty() {
         nodes = values(headers, &FORWARDED).iter().map(|element| for_of(element)).collect();
     }
     let is_trusted = |address| trusted.iter().any(|net| net.contains(address));
-    // From the end: each front appends the address that it was asked from, so the last ones are the front's words.
+    // Searched from the end: each front appends the address of its client, so the last addresses come from fronts.
     let last = nodes.iter().rfind(|node| !is_trusted_node(node, is_trusted))?;
     address_of(last)
 }
@@ -204,7 +204,7 @@ fn element(by: &ForwardedBy<'_>) -> String {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
     };
-    // Hosts have no quotation marks: admission has read them.
+    // A host contains no quotation marks: admission has checked it.
     let host = by.host.map(|host| format!(";host=\"{host}\"")).unwrap_or_default();
     format!("for={node}{host};proto={}", proto(by))
 }

@@ -57,7 +57,7 @@ impl Forwarder {
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = request_headers(parts.headers, &passage, &onward);
-        // On an opaque route a 401 reaches the client unchanged, whoever has set the credential.
+        // On an opaque route a 401 reaches the client unchanged, even if the credential is set by the route.
         if !self.route.opaque {
             RouteCredential::mark(&mut request, &self.route.request_headers);
         }

@@ -25,7 +25,7 @@ pub struct Passage<'a> {
     pub rules: &'a HeaderRules,
     /// The HTTP version of the received message.
     pub received: Version,
-    /// The body that goes out is not the one that came: its length and its digests are others.
+    /// Whether the body that is sent differs from the body that was received, so that its length and digests change.
     pub body_changes: bool,
     /// Counts notices about the server, if anybody reads them.
     pub traffic: Option<&'a Traffic>,
@@ -95,16 +95,16 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
 /// A cookie of this name is valid with the path `/` only (RFC 6265bis).
 const HOST_COOKIE: &[u8] = b"__Host-";
 
-/// Gives cookies that a server sets the path of the route: `own` is the server's path, `route` the one that
-/// clients know. Below the server's path the rest of a cookie's path stays; any other path would never come
-/// back to the route, or would bring the cookie to other routes too. A cookie without a path stays: its client
-/// takes the path of the request.
+/// Rewrites the paths of cookies that a server sets: `own` is the server's path, `route` the path that clients know.
+/// Below the server's path the rest of a cookie's path stays. With any other path the cookie would never come back to
+/// the route, or would be sent to other routes too. A cookie without a path stays, because its client uses the path of
+/// the request.
 pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
     let (own, route) = (own.trim_end_matches('/'), route.trim_end_matches('/'));
     if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
         for cookie in cookies.iter_mut() {
             if let Some(moved) = moved_cookie(cookie.as_bytes(), own, route) {
-                // A changed value is a new one, and would be shown in debug text.
+                // A new value is not marked as sensitive, and would appear in debug output.
                 let is_sensitive = cookie.is_sensitive();
                 *cookie = moved;
                 cookie.set_sensitive(is_sensitive);
@@ -127,7 +127,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let path = text.iter().position(|byte| *byte == b'=').map(|at| text.split_at(at));
         let path = path.filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"path"));
         let path = path.map(|(_, value)| value[1..].trim_ascii());
-        // RFC 6265, 5.2.4: a path that does not begin with `/` is no path, and the client takes that of the request.
+        // RFC 6265, 5.2.4: a path that does not begin with `/` is ignored, and the client uses the path of the request.
         let Some(path) = path.filter(|path| path.starts_with(b"/")) else {
             moved.extend_from_slice(part);
             continue;
@@ -197,17 +197,17 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     write_once(passed);
-    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
+    // `Via` first, so that a rule of the route can remove it; headers that the route sets replace all others.
     passage.via.append(passed, passage.received);
-    // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
-    // that their removal moves no other.
+    // The message's own headers with these names are already removed; these are Milepost's. They are the last entries,
+    // so that their removal moves no other entry.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }
     set_headers(passage.rules, passage.traffic, passed);
 }
 
-/// Headers of one connection, which never pass, whatever `Connection` says.
+/// Whether a header belongs to one connection, and is never forwarded, whatever `Connection` says.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || matches!(name.as_str(), "keep-alive" | "http2-settings")
@@ -238,7 +238,7 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
-/// Cookies in one line: HTTP/2 may bring them in several, HTTP/1.1 knows only one.
+/// Joins cookies into one header: HTTP/2 allows several, HTTP/1.1 only one.
 fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     match lines[..] {

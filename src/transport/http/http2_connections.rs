@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: usize = 256;
 /// Concurrent streams of one HTTP/2 connection to a server that allows more.
 const UPSTREAM_STREAMS_MAX: usize = 1000;
 
-/// Bytes that one stream buffers in each direction. A client that reads slowly costs no more.
+/// Bytes that one stream buffers in each direction, and so the most that a slow reader costs.
 const STREAM_BUFFER_MAX: usize = 64 << 10;
 
 /// The flow-control window of a connection, in bytes.
@@ -215,7 +215,7 @@ impl Http2Connections {
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
-        // The lock is released first: whoever waits for a stream takes it at once.
+        // Release the lock before the wake-up: the task that waits for a stream takes the lock at once.
         drop(open);
         // One stream has ended, so one of those that wait may go on.
         self.changed.notify_one();

@@ -32,7 +32,7 @@ impl InFlight {
     }
 
     fn closed(&self) {
-        // `Release`: who sees the last call end in `done` also sees all that the call has done.
+        // `Release`: a task that sees the last call end in `done` must also see everything that the call has done.
         if self.open.fetch_sub(1, Ordering::Release) == 1 {
             self.none.notify_waiters();
         }

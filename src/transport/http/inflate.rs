@@ -108,7 +108,7 @@ impl Decoder {
             Self::None => return Ok(Bytes::copy_from_slice(bytes)),
             Self::Gzip(decoder) => {
                 decoder.write_all(bytes)?;
-                // Flushed: what has come goes to the client although more follows.
+                // Flush, so that the client gets the bytes that have arrived although more will follow.
                 decoder.flush()?;
                 std::mem::take(decoder.get_mut())
             }

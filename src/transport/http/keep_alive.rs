@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName};
 /// `Keep-Alive`, with which servers promise how long they keep a connection (RFC 2068, 19.7.1).
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// What the responses on one connection have promised.
+/// The `Keep-Alive` promises of the responses on one connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KeepAlive {
     /// The time for which the connection may be idle.

@@ -1,8 +1,8 @@
-//! Answers that are made to the end although their client has closed its connection.
+//! Requests that are completed although their client has closed its connection.
 //!
-//! hyper drops the future of an answer when the client's side of the connection ends. Many clients close right after the
-//! last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that is left,
-//! `curl -m`. Such a message is complete, and has to reach the server all the same.
+//! hyper drops the future of an answer when the client's side of the connection ends. Many clients close right after
+//! the last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that is
+//! left, `curl -m`. Such a message is complete, and has to reach the server all the same.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -30,7 +30,7 @@ const SENDING_TIME: Duration = Duration::from_millis(500);
 pub(crate) enum Outlives {
     /// To its end: a notification, a cancellation, an answer to the server, the end of a session.
     ToTheEnd,
-    /// Until the server has the request. Before 2026-07-28 a disconnect is no cancellation.
+    /// Until the server has received the request. Before 2026-07-28 a disconnect is not a cancellation.
     UntilSent,
     /// Not at all: a stream, and from 2026-07-28 on a request, whose cancellation is the disconnect.
     Nothing,
@@ -88,7 +88,7 @@ impl<R: Send + 'static> Drop for Outliving<R> {
         // Without a runtime the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
         runtime.spawn(async move {
-            // A server that never answers must not hold the place.
+            // A server that never answers must not keep one of the limited places.
             let _ = timeout(OUTLIVING_TIME, Remainder { answer, rule, sending: None }).await;
             drop(place);
         });

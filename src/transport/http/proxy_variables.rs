@@ -10,7 +10,7 @@ use crate::config::routes::Environment;
 use crate::config::values::ip_net::IpNet;
 use crate::config::values::proxy_url::ProxyUrl;
 
-/// What the environment says about the way to one server.
+/// The proxy that the environment sets for one server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyVariable {
     /// The environment names no proxy for servers of this scheme.
@@ -105,7 +105,7 @@ fn same(one: IpAddr, other: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// What is found: the variable and the proxy, the variable that is unused, or `-`.
+    /// Returns the variable and the proxy, the variable that is not used, or `-`.
     fn found(variables: &[(&str, &str)], url: &str) -> String {
         let environment = variables.iter().copied().collect();
         match ProxyVariable::of(&environment, &url.parse().unwrap()) {

@@ -54,9 +54,9 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 
-/// The places of the values of a parameter in the challenges of one header (RFC 9110, section 11.2): a token or a
-/// quoted string, its quotes included. Servers also write URLs without quotes: such a value ends at a comma, a space
-/// or a semicolon. A quoted string without its end has no place.
+/// Finds the values of a parameter in the challenges of one header (RFC 9110, section 11.2): a token or a quoted
+/// string, including its quotes. Servers also write URLs without quotes: such a value ends at a comma, a space or a
+/// semicolon. A quoted string without an end is not found.
 fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut values = Vec::new();
@@ -112,7 +112,7 @@ fn count(bytes: &[u8], is_such: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|&&byte| is_such(byte)).count()
 }
 
-/// Whether a byte is one of a token (RFC 9110, section 5.6.2).
+/// Whether a byte may occur in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -132,7 +132,7 @@ pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
     timeout(METADATA_TIME, read).await.ok().flatten()
 }
 
-/// The document with the public URL as its `resource`; `None` if the document has no such member.
+/// Returns the document with the public URL as its `resource`; `None` if the document has no such member.
 pub(crate) fn with_public_resource(document: &Bytes, public: &Url) -> Option<Bytes> {
     let is_resource =
         |member: &json::Member| json::key_is(&document[member.key.clone()], "resource");

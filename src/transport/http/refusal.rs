@@ -25,13 +25,13 @@ pub enum Refusal {
     BodyType,
     /// A header that decides about the request occurs more than once.
     Twice(&'static str),
-    /// The header that names the user of a front occurs twice, or has no name.
+    /// The header that names the user of a front occurs twice, or its value is not a name.
     Principal,
     /// The request's target is neither a path nor `http://host/path`.
     Target,
     /// `CONNECT` and `TRACE`.
     Method,
-    /// Only reading is possible here.
+    /// The address only supports reading.
     ReadOnly,
     /// The request wants another protocol.
     Upgrade,
@@ -43,13 +43,13 @@ pub enum Refusal {
     TooManyHops,
     /// The request does not have the listener's token.
     Unauthorized,
-    /// The request comes from another machine, and operators have no token.
+    /// The request comes from another machine, but no token for operators is set.
     OperatorsOnly,
     /// The request would change something, and may come from a page of another origin.
     ForeignChange,
     /// No route is there.
     NoRoute,
-    /// The admin listener has no such page.
+    /// The admin listener has no page with this path.
     NoPage,
     /// The request on the address of a fleet was not passed on by another replica.
     NotPassedOn,

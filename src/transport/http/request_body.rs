@@ -59,10 +59,10 @@ pub enum RequestBodyError {
         "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)"
     )]
     ClientFull,
-    /// The client left, or the bytes are no body.
+    /// The client disconnected, or the body is malformed.
     #[error("the body of the request cannot be read: {0}")]
     Unreadable(String),
-    /// The disk is full, or there is no temporary folder.
+    /// The disk is full, or the temporary directory does not exist.
     #[error("the body of the request could not be kept in a temporary file (see TMPDIR): {0}")]
     NotKept(String),
 }
@@ -95,7 +95,7 @@ impl RequestBodyError {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9110, 15.5.9: 408 for a request that has not come whole in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            // All clients together fill the budget: this one is not at fault, and may try again.
+            // All clients together fill the budget, so this client is not at fault and may retry.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
             Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -104,8 +104,8 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body while it is sent. Over HTTP/2 the sender gets an error of hyper, in whose place this one is
-/// reported.
+/// The first error of a body while it is sent. Over HTTP/2 the sender only gets an error of hyper, so this error is
+/// reported instead.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.
@@ -132,7 +132,7 @@ impl RequestBody {
     /// The body as it came, if it passes and nothing of it has been read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
-            // What has been read of the body is in `first`, and cannot go back into hyper's.
+            // The bytes that were read are in `first`, and cannot be put back into hyper's body.
             Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
             _ => None,
         }
@@ -250,7 +250,7 @@ impl BodyLimits {
         }
     }
 
-    /// Reads the rest of a body that nobody takes.
+    /// Reads the rest of a body that is not used.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
         // `Drop` gets here too, perhaps outside a runtime: then nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
@@ -291,14 +291,14 @@ impl BodyPace {
 
     /// The client has said something.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
-        // Time in which the server does not read is no fault of the client, so that it is not counted.
+        // The time in which the server does not read is not the client's fault, so it is not counted.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
     /// The error of a client that has said nothing until the end of the wait.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
-        // The limit of the route is named first: of several reasons the author of the route knows this one.
+        // The limit of the route is reported first, because the author of the route file knows it.
         match limits.timeout {
             Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
             _ if self.waited >= self.rate_limit(limits) => {
@@ -310,7 +310,7 @@ impl BodyPace {
 
     /// The time in which so many bytes have to come.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
-        // No rate is `min_rate` 0, for which there is no quotient.
+        // A `min_rate` of 0 means no limit; the division would fail.
         match self.bytes.checked_div(limits.min_rate) {
             Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
             None => Duration::MAX,
@@ -349,7 +349,7 @@ impl PassingBody {
         }
     }
 
-    /// A body that begins with `first`, whose bytes are no more than the limit and have come at this pace.
+    /// Returns a body that begins with `first`. Its bytes are within the limits of size and rate.
     pub(crate) fn new(
         first: VecDeque<Bytes>,
         rest: Incoming,

@@ -42,7 +42,7 @@ impl Shutdown {
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }
 
-    /// From now on other replicas begin new sessions: this one will end soon.
+    /// From now on other replicas begin new sessions, because this replica will end soon.
     pub(crate) fn turn_newcomers_away(&self) {
         self.turns_newcomers_away.store(true, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     // Refused before the last descriptors are used: these are reserved for operators.
     check_reserve()?;
     let stream = TcpStream::connect(address).await?;
-    // Nagle's algorithm would hold a small message back until the peer has acknowledged the one before.
+    // Nagle's algorithm would delay a small message until the peer has acknowledged the message before.
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);
     Ok(stream)

@@ -49,8 +49,8 @@ impl TlsPeer {
     /// Begins TLS over a connection.
     ///
     /// # Errors
-    /// If the connection fails, or the peer does not show a certificate that is trusted. Where nobody that is trusted has
-    /// issued the certificate, the error names the setting.
+    /// If the connection fails, or the peer does not show a certificate that is trusted. If no trusted authority has
+    /// issued the certificate, the error names the setting for authorities.
     pub(super) async fn connect(&self, io: Io) -> io::Result<TlsStream<Io>> {
         let connected = self.connector.connect(self.name.clone(), io).await;
         connected.map_err(|error| self.explained(error))
@@ -87,7 +87,7 @@ pub(crate) fn connector(
     };
     let mut roots = RootCertStore::empty();
     if trusted.system {
-        // Ignore errors: where the system has no authorities, those of the files may be enough.
+        // Ignore errors: if the system has no authorities, those in the configured files may be enough.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     for file in &trusted.files {

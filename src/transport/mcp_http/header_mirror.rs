@@ -59,7 +59,7 @@ pub(crate) fn check(
 ) -> Result<(), Box<Response<Body>>> {
     let repeats = date.and_then(|date| repeats_of(message, date));
     for (header, body) in repeats.into_iter().flatten() {
-        // A member that the body does not have is nothing to compare with; the server judges the header.
+        // A header without its member in the body has no counterpart to compare with; the server judges it.
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value).is_none_or(|value| value != body.as_bytes()) {
@@ -149,7 +149,7 @@ fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
 
 /// The value of a header with the text `text`.
 pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
-    // A text that looks encoded has to be encoded, so that its reader decodes it back to what it was.
+    // A text that looks encoded must itself be encoded, so that its reader decodes it to the original text.
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.trim_matches(' ') == text
         && marked(text.as_bytes()).is_none();

@@ -40,7 +40,7 @@ const UNSUPPORTED_REVISION: i32 = -32022;
 /// The newest revision in which clients begin with `initialize`.
 const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 
-/// The version of a server in place of an unknown one.
+/// The version of a server that states none.
 const NO_VERSION: &str = "0.0.0";
 
 /// Answers in the place of one endpoint.
@@ -63,7 +63,7 @@ enum LifecycleReply {
     Server,
     /// The request is answered here, with this status and body.
     Own(StatusCode, Bytes),
-    /// This response of the server, to another request.
+    /// The server's response to another request.
     Theirs(Box<Response<UpstreamBody>>),
 }
 
@@ -81,13 +81,13 @@ impl LifecycleResponder {
         client: &Arc<ConnectionPool>,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // Only the endpoint is answered for.
+        // Milepost only answers for the endpoint.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
         match *request.method() {
             Method::POST => {}
-            // The server has no stream to listen on and no session to end.
+            // The server has neither a GET stream nor a session to end.
             Method::GET | Method::DELETE => return Ok(not_allowed()),
             _ => return client.send(request).await,
         }
@@ -152,8 +152,8 @@ impl LifecycleResponder {
                 }
                 other => return Ok(other),
             }
-            // A batch may ask for the list many times. What one batch gathers is limited; beyond the limit the
-            // server is asked.
+            // A batch may ask for the list many times, so the answers of one batch are limited. Beyond the limit the
+            // batch goes to the server.
             if bytes > ANSWER_MAX {
                 return Ok(LifecycleReply::Server);
             }
@@ -177,7 +177,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
-        // MCP, Version Negotiation: a revision that is not known is answered with the newest one that is.
+        // MCP, Version Negotiation: an unknown revision is answered with the newest known revision.
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
             let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
@@ -343,7 +343,7 @@ fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
     crate::transport::mcp_http::header_mirror::date_in(request)
         .or_else(header)
-        // The revisions before this one begin with `initialize`, which is answered here.
+        // Earlier revisions begin with `initialize`, which is answered here.
         .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
 }
 

@@ -20,7 +20,7 @@ const LOST: [&str; 10] = [
 const NAMES: [&str; 5] =
     ["mcp-session-id header", "mcp-session-id", "mcp session id", "session id", "mcp session"];
 
-/// Bytes of an error that are searched. Such errors are short.
+/// Maximum number of bytes of an error that are searched. Such errors are short.
 const SEARCHED_MAX: usize = 4 << 10;
 
 /// Whether the body of an error says that the server does not know the session.

@@ -1,5 +1,5 @@
-//! A plain HTTP client that returns a server's response unchanged: head, then chunks. The client
-//! repairs nothing and adds no header of a proxy.
+//! A plain HTTP client that returns a server's response unchanged: head, then chunks. It repairs nothing and adds no
+//! proxy headers.
 
 use std::future::poll_fn;
 
@@ -46,7 +46,7 @@ impl RawHttpClient {
     /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// If no connection can be made, or the connection fails before the head arrives.
     pub async fn send(
         &self,
         method: Method,

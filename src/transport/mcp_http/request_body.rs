@@ -36,7 +36,7 @@ pub(crate) enum ReadBody {
 pub(crate) enum PostedBody {
     /// The body as it arrived.
     Fresh(Incoming),
-    /// Somebody had to read it before.
+    /// A body that had to be read before it was forwarded.
     Read(ReadBody),
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn for_server(
     }
 }
 
-/// Reads the body of a request with this head within its limits. One of more than `held_max` is not held,
-/// whether or not its length was announced: the rest of it passes.
+/// Reads the body of a request with this head within its limits. A body longer than `held_max` is not kept in memory,
+/// whether or not its length was announced: the rest is forwarded while it arrives.
 pub(crate) fn read(
     body: PostedBody,
     parts: &Parts,
@@ -104,7 +104,7 @@ pub(crate) fn read(
         let announced = announced.and_then(|size| size.parse::<usize>().ok());
         // The announced length is enough to refuse a body before it is read.
         if announced.is_some_and(|size| size > max) {
-            // A client that waits for `100 Continue` has not sent the body, and nothing has to be read.
+            // A client that waits for `100 Continue` has not sent the body, so there is nothing to read.
             if !BodyLimits::awaits_leave(parts) {
                 limits.refuse(body);
             }
@@ -116,7 +116,7 @@ pub(crate) fn read(
         let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
         loop {
             let frame = match body.frame().now_or_never() {
-                // Most bodies arrive together with their heads: these need no timer, and no room for one.
+                // Most bodies arrive together with their heads and need no timer, so no memory is reserved for one.
                 Some(frame) => frame,
                 None => {
                     let deadline = pace.wait(Instant::now(), &limits);
@@ -129,11 +129,11 @@ pub(crate) fn read(
             };
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
-            // Trailers are no part of a message.
+            // Trailers are not part of a message.
             let Ok(data) = frame.into_data() else { continue };
             bytes += data.len();
             pace.bytes = bytes as u64;
-            // The last frame waits for no other, and takes nothing from the budget.
+            // The body is complete with the last frame, so that frame does not wait and is not counted in the budget.
             if !body.is_end_stream()
                 && let Err(no_room) = room.hold(data.len())
             {

@@ -65,8 +65,8 @@ pub(crate) struct ServerClient {
 }
 
 impl ServerClient {
-    /// Sends a request and waits for the head of the response. Where the route says so, the request is
-    /// answered in the server's place.
+    /// Sends a request and waits for the head of the response. If the route has a lifecycle, Milepost answers some
+    /// requests in the server's place.
     ///
     /// # Errors
     /// If there is no connection, or the connection fails before the head.
@@ -86,7 +86,7 @@ impl ServerClient {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
         }
-        // Without `redirects` the route is opaque, and nobody reads the body.
+        // Without `redirects` the route is opaque, and the body is not read.
         if self.redirects.is_some() && is_undecoded(response.headers()) {
             self.tell_of_coding(response.headers());
         }
@@ -215,7 +215,7 @@ pub(crate) fn targets(
                 url.as_ref().map(target).transpose()
             };
             let lifecycle = upstream.lifecycle.as_deref();
-            // The answers in the server's place are for servers without a transport of MCP, so not for HTTP+SSE.
+            // Lifecycle answers are for servers without an MCP transport, so not for HTTP+SSE.
             Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }

@@ -40,8 +40,8 @@ pub(crate) struct ToolHeaders {
 }
 
 impl ToolHeaders {
-    /// Learns from the answer to `tools/list`. Returns the answer without tools with wrong
-    /// annotations, which no HTTP client may offer.
+    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are invalid: HTTP
+    /// clients must not offer them.
     pub(crate) fn filter(&mut self, answer: Message) -> Message {
         let filtered = answer.result().and_then(|result| self.learn(&result));
         match (filtered, answer.result_range()) {
@@ -70,7 +70,7 @@ impl ToolHeaders {
                 ),
             }
         }
-        // Nothing was left out, so the client gets the list as the server has written it.
+        // No tool was removed, so the client gets the list as the server wrote it.
         if kept.len() == elements.len() {
             return None;
         }
@@ -99,7 +99,7 @@ impl ToolHeaders {
         };
         // The tool may have changed since the last list.
         self.tools.remove(&name);
-        // Most tools have no annotation: a search is enough to know that, without parsing the schema.
+        // Most tools have no annotation: a search shows that without parsing the schema.
         if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
             return Ok(());
         }
@@ -124,8 +124,8 @@ impl ToolHeaders {
         self.arguments(call).into_iter().filter_map(header).collect()
     }
 
-    /// Checks that each header of a call agrees with its argument; the error is the response. Headers
-    /// that the tool does not ask for mean nothing (26:http §Server Behavior for Custom Headers).
+    /// Checks that each header of a call agrees with its argument; the error is the response. Headers that the tool
+    /// does not declare are ignored (26:http §Server Behavior for Custom Headers).
     pub(crate) fn check(
         &self,
         headers: &HeaderMap,
@@ -191,7 +191,7 @@ fn mirrors(
 ) -> Result<(), &'static str> {
     let Value::Object(members) = schema else {
         if let Value::Array(several) = schema {
-            // The place in an array is no key: no header can name it.
+            // An index of an array is not a key, so no header can name it.
             several.iter().try_for_each(|one| mirrors(one, &mut None, found))?;
         }
         return Ok(());
@@ -221,7 +221,7 @@ fn mirrors(
                     }
                 }
             }
-            // These members hold values, not schemas, even if a value contains the key.
+            // These members contain values, not schemas, even if a value contains the key.
             ("default" | "const" | "enum" | "examples", _) => {}
             _ => mirrors(value, &mut None, found)?,
         }

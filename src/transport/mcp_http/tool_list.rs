@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::protocol::json;
 
-/// The input schema of a tool that declares none. Clients refuse a whole list if one tool has no schema.
+/// The input schema for a tool without one. Clients refuse a whole list if one tool has no schema.
 const ANYTHING: &[u8] = br#"{"type":"object"}"#;
 
 /// Names under which a schema of arguments stood before there was a specification, or stands elsewhere.

@@ -1,4 +1,4 @@
-//! The events of a conversation that nobody has taken yet.
+//! The events of a conversation that the program has not taken yet.
 
 use std::collections::VecDeque;
 

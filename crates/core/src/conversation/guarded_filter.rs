@@ -39,8 +39,8 @@ impl GuardedFilter {
             return None;
         }
         let filter = &mut self.filter;
-        // A panic may leave the filter in a broken state. It is only asked for what it was about to
-        // write afterwards, inside another `catch_unwind`.
+        // A panic may leave the filter in an inconsistent state. Afterwards only the messages that it was about to
+        // write are taken from it, inside another `catch_unwind`.
         let done = catch_unwind(AssertUnwindSafe(|| work(filter)));
         if done.is_err() {
             let rest = self.place_of(Origin::Shared).unwrap_or(StreamId::NOWHERE);
@@ -84,7 +84,7 @@ impl GuardedFilter {
         message: &Message,
     ) -> Payload {
         let payload = self.attempt(|filter| filter.client_message(now, stream, message));
-        // A client's message reaches the server whatever has failed.
+        // A client's message reaches the server even if the filter has failed.
         payload.unwrap_or_else(|| Payload::of(message))
     }
 

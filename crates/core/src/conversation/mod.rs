@@ -4,15 +4,15 @@
 //! or of the server, a stream that opens or ends, or the time alone. After each input the program takes what
 //! [`Conversation::poll`] returns until that is [`Output::Timeout`], and then waits for the next input:
 //!
-//! - **Over a pair of pipes** (stdio) the conversation cuts the bytes of both sides into lines: [`Conversation::client`]
-//!   and [`Conversation::server`], in whatever pieces the bytes come.
+//! - **Over a pair of pipes** (stdio) the conversation cuts the bytes of both sides into lines:
+//!   [`Conversation::client`]   and [`Conversation::server`], in whatever pieces the bytes come.
 //! - **Over HTTP** the program reads requests and events, and gives whole messages, each with its stream:
 //!   [`Conversation::open`], [`Conversation::client_message`], [`Conversation::server_message`] and
 //!   [`Conversation::end`]. A POST and its response are one stream.
 //!
-//! Bytes that need no repair leave as they came. A panic in the engine ends the repairs and not the conversation: its
-//! messages then pass as they are, and progress is withheld. This needs a program that unwinds: with `panic = "abort"` it
-//! ends.
+//! Bytes that need no repair are returned unchanged. A panic in the engine ends the repairs, but not the conversation:
+//! later messages are returned unchanged, and progress is withheld. This requires unwinding: with `panic = "abort"` the
+//! program ends.
 
 mod event_buffer;
 mod frames;
@@ -74,7 +74,7 @@ impl Default for Conversation {
 }
 
 impl Conversation {
-    /// A conversation that has not begun.
+    /// Returns a conversation without open streams or requests.
     ///
     /// The settings [`Policy::id_mapping`] and `tasks` have no effect: a conversation has one client, and no chance to
     /// make ids of tasks from.
@@ -104,8 +104,8 @@ impl Conversation {
         self.line_max = max;
     }
 
-    /// Takes bytes that the client has written on its only stream. Each line is a message; the cuts between calls have
-    /// no influence on what reaches the server. A line that is too long to be held passes in pieces
+    /// Takes bytes that the client has written on its only stream. Each line is a message. It does not matter how the
+    /// bytes are divided between calls. A line that is too long for memory is passed on in pieces
     /// ([`Conversation::hold_lines`]).
     pub fn client(&mut self, now: Instant, bytes: &[u8]) {
         self.with_wire(now, |conversation, now, wire| {
@@ -126,8 +126,8 @@ impl Conversation {
         });
     }
 
-    /// Notes that the client sends nothing more. It still gets the server's messages, but none of the engine's own.
-    /// Close the server's input after the next [`Output::Timeout`].
+    /// Notes that the client sends nothing more. It still gets the server's messages, but no messages of the engine
+    /// itself. Close the server's input after the next [`Output::Timeout`].
     pub fn client_ended(&mut self, now: Instant) {
         let now = self.begin(now);
         if let Some(mut wire) = self.wire.take() {
@@ -172,8 +172,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Ends a client stream: its response has ended, or its client has disconnected. What still waits for the stream is
-    /// dropped. Requests without an answer stay open, because the server may answer them on a GET stream.
+    /// Ends a client stream: its response has ended, or its client has disconnected. Messages that wait for the stream
+    /// are dropped. Unanswered requests stay open, because the server may answer them on a GET stream.
     pub fn end(&mut self, now: Instant, stream: StreamId) {
         let now = self.begin(now);
         self.filter.close_stream(now, stream);
@@ -192,8 +192,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Takes a message that the server has sent on the response that pairs with `stream`: the data of one event, or a
-    /// body of JSON. The answer may come out on another stream, if the message is about a request of that one.
+    /// Takes a message that the server has sent on the response that belongs to `stream`: the data of one event, or a
+    /// JSON body. If the message is about a request of another stream, the result is for that stream.
     pub fn server_message(&mut self, now: Instant, stream: StreamId, message: Bytes) {
         let now = self.begin(now);
         let (origin, message) = (Origin::Stream(stream), Message::parse(message));
@@ -252,7 +252,7 @@ impl Conversation {
     }
 
     /// Whether so many bytes wait for the client that the server should not be read
-    /// ([`QUEUE_MAX`](crate::progress::QUEUE_MAX)). This happens only to programs that stop polling while their client
+    /// ([`QUEUE_MAX`](crate::progress::QUEUE_MAX)). This happens only if the program stops polling while its client
     /// does not read.
     pub fn is_full(&self) -> bool {
         self.filter.is_full()
@@ -296,7 +296,7 @@ impl Conversation {
         self.looks.extend(self.streams.keys().rev());
     }
 
-    /// Moves the events that nobody has taken to the bounded buffer.
+    /// Moves the events that the program has not taken to the bounded buffer.
     fn keep_events(&mut self) {
         while let Some(event) = self.filter.poll_event() {
             self.events.push(event);
@@ -362,8 +362,8 @@ impl Conversation {
         let is_quiet = self.filter.attempt(|filter| {
             unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
         });
-        // Something waits for bytes that `poll` has returned. With the next input these count as
-        // written, so the program is asked to call `tick` at once.
+        // Messages wait until the bytes that `poll` has returned are written. The next input counts as the sign that
+        // they are, so the program is asked to call `tick` at once.
         if is_quiet == Some(false) {
             return Some(now);
         }

@@ -51,7 +51,7 @@ impl WireReader {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next frame of what was pushed.
+    /// Returns the next frame of the bytes that were pushed.
     pub(crate) fn next(&mut self) -> Option<LineFrame> {
         self.lines.decode(&mut self.input)
     }
@@ -62,7 +62,7 @@ impl WireReader {
     }
 }
 
-/// Writes messages as lines. Nothing stands between two pieces of one message.
+/// Writes messages as lines. No other message is written between two pieces of one message.
 #[derive(Debug, Default)]
 pub(crate) struct WireWriter {
     /// Pieces of a message have been written, and no line end behind them.
@@ -72,7 +72,7 @@ pub(crate) struct WireWriter {
 }
 
 impl WireWriter {
-    /// Writes a message, or a part of one, to `out`.
+    /// Writes a message, or a part of a message, to `out`.
     pub(crate) fn put(
         &mut self,
         payload: &Payload,

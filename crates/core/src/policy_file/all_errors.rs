@@ -30,7 +30,7 @@ pub fn read<T>(
 ) -> Result<T, Vec<ConfigError>> {
     let table = match DeTable::parse_recoverable(text) {
         (table, errors) if errors.is_empty() => table,
-        // A text that is not TOML has no values yet that could be checked.
+        // A text that is not TOML has no values to check.
         (_, errors) => return Err(in_order(syntax_errors(text, errors))),
     };
     match read(table.clone()) {

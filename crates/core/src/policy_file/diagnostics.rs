@@ -14,7 +14,7 @@ use super::values::nearest;
 pub struct ConfigError {
     /// The place, in bytes from the beginning of the text.
     pub at: usize,
-    /// The fault, and what would be right.
+    /// The fault, and the form that would be right.
     pub what: String,
 }
 
@@ -41,7 +41,7 @@ impl From<toml::de::Error> for ConfigError {
     }
 }
 
-/// The fault of a value that is no table or list, in the words of serde.
+/// Returns the fault of a value that is not a table or list, with serde's description.
 pub fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
     struct Reject<'a>(&'a str);
     impl<'de> Visitor<'de> for Reject<'_> {
@@ -124,7 +124,7 @@ pub fn at_key(key: Option<&str>, what: String) -> String {
     }
 }
 
-/// The key at a place of a text, such as `route.upstream.command`; `None` where the text is no TOML.
+/// Returns the key at a position in a text, such as `route.upstream.command`; `None` if the text is not TOML.
 pub fn key_at(text: &str, at: usize) -> Option<String> {
     let table = DeTable::parse(text).ok()?;
     let mut narrowest = None;

@@ -121,7 +121,7 @@ fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError>
     Ok(dialect)
 }
 
-/// `settings` with the dialects that are named for all tools and for single ones.
+/// Returns `settings` with the dialects that are named for all tools and for single tools.
 ///
 /// # Errors
 /// There is no dialect of a name, or two dialects claim the same method.

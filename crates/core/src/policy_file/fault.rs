@@ -127,7 +127,7 @@ fn is_key(text: &str) -> bool {
     text.chars().all(is_part) && text.matches(['"', '\'']).count().is_multiple_of(2)
 }
 
-/// Whether the line of a file may hold a secret, which no terminal and no log shows.
+/// Whether the line of a file may contain a secret, which must not appear on a terminal or in a log.
 fn may_hold_secret(line: &str, key: Option<&str>) -> bool {
     const WORDS: [&str; 12] = [
         "auth",

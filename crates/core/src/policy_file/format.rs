@@ -296,11 +296,10 @@ pub struct Object<const IS_META: bool = false>;
 /// A TOML table as a JSON object.
 pub struct JsonTable(JsonObject);
 
-/// Whether JSON can hold a value of TOML: JSON has no dates, and no numbers such as `inf`.
+/// Whether JSON can represent a TOML value: JSON has no dates, and no numbers such as `inf`.
 fn is_json(value: &Value) -> bool {
     match value {
-        // TOML has no null: `serde_json` makes null of a number that JSON cannot express (`inf`,
-        // `nan`).
+        // TOML has no null: `serde_json` turns a number that JSON cannot represent (`inf`, `nan`) into null.
         Value::Null => false,
         Value::Array(elements) => elements.iter().all(is_json),
         Value::Object(members) => !members.contains_key(DATE) && members.values().all(is_json),

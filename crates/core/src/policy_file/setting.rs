@@ -130,7 +130,7 @@ impl<S: SettingScope, F: Format> SettingField<S> for FormatField<S, F> {
 pub struct SettingOptions<S> {
     /// The flag of the setting.
     pub flag: Option<Flag>,
-    /// The default in words, where it depends on something or is no value.
+    /// The default as text, if it depends on other settings or is not a value.
     pub default: &'static str,
     /// The default for `--help`, where its text differs.
     pub flag_default: &'static str,
@@ -330,7 +330,7 @@ impl<S: SettingScope> Setting<S> {
         (!words.is_empty()).then_some(words)
     }
 
-    /// Reads a word of a recording; `None` if the setting has no such name.
+    /// Reads a word of a recording; `None` if no setting has this name.
     pub fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Option<Result<(), String>> {
         let is_name = match self.field.names() {
             [] => dashed(self.key) == name,
@@ -438,8 +438,7 @@ impl Settings {
         };
         apply(&self.call, &mut policy.call);
         policy.tools.values_mut().for_each(|tool| apply(&self.call, tool));
-        // Last, so that the settings of a tool win over those for every tool, whatever their order
-        // in the file.
+        // Last, so that the settings of a tool override those for all tools, whatever their order in the file.
         for (name, changes) in &self.tools {
             let base = policy.call.clone();
             apply(changes, policy.tools.entry(name.clone()).or_insert(base));

@@ -46,7 +46,8 @@ fn line_at(text: &str, at: usize) -> &str {
     text[start..].lines().next().unwrap_or_default()
 }
 
-/// Whether a line is a header or a key with a value, or there is no line: none of these is part of a list.
+/// Whether a line is the header of a table or a key with a value, or there is no line: such a line is not part of a
+/// list.
 fn begins_something_else(line: &str) -> bool {
     let line = line.trim_start();
     let is_key = line.split_once('=').is_some_and(|(key, _)| {
@@ -94,7 +95,7 @@ fn open_list(text: &str) -> Option<usize> {
                 at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
                 continue;
             }
-            // A header of a table is no list.
+            // The header of a table is not a list.
             (None, b'[') if !(is_line_start && open.is_empty()) => open.push(at),
             (None, b']') => drop(open.pop()),
             _ => {}

@@ -36,7 +36,7 @@ pub fn read<T: DeserializeOwned>(value: FileValue<'_>) -> Result<T, ConfigError>
 /// Reads a table: hands each key to `read_key`, and refuses keys that are not known.
 ///
 /// # Errors
-/// The value is no table, a key is not known, or `read_key` refuses a key.
+/// If the value is not a table, a key is not known, or `read_key` refuses a key.
 pub fn read_table<'a>(
     table: FileValue<'a>,
     expected: &str,
@@ -59,7 +59,7 @@ const DIALECTS: &str = "dialects";
 /// The key of the settings of single tools.
 const TOOLS: &str = "tools";
 
-/// The keys of a table that are no settings of the progress.
+/// The keys of a table that are not settings of the progress.
 pub struct OtherKeys<'r, 'a> {
     /// Keys that an error names before the settings of the progress.
     pub before: &'r [&'r str],
@@ -98,7 +98,7 @@ pub struct SettingsTable {
 }
 
 impl SettingsTable {
-    /// Reads the table of all tools, which has those of single tools and `others`.
+    /// Reads the table for all tools, which contains the tables of single tools and the keys `others`.
     ///
     /// # Errors
     /// A key is not known, or its value is not as it should be.

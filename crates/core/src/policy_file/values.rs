@@ -10,7 +10,7 @@ use crate::progress::{
     Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs, ValueFrom,
 };
 
-/// A setting that is one of a few words.
+/// A setting whose values are a few fixed words.
 pub trait Word: Copy + 'static {
     /// Every word and its value.
     const WORDS: &'static [(&'static str, Self)];
@@ -51,7 +51,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// How like two words are, from 0 to 1. One slip of the hand in a short word counts as much as in a long one.
+/// Returns the similarity of two words, from 0 to 1. A single typing error counts the same in a short word and in a
+/// long word.
 fn likeness(word: &str, name: &str) -> f64 {
     // In a name of two letters, one wrong letter is half of the name.
     let is_slip = name.len() > 2 && strsim::osa_distance(word, name) == 1;

@@ -1,4 +1,4 @@
-//! `${NAME}` in the strings of a file. The engine reads no environment: a program says what stands there.
+//! `${NAME}` in the strings of a file. The engine does not read the environment: a program supplies the values.
 
 use std::borrow::Cow;
 use std::ops::Range;

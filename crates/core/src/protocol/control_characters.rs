@@ -56,7 +56,7 @@ impl ControlEscapes {
         self.line_end.is_empty()
     }
 
-    /// The text with escapes; `None` if its strings have no control characters.
+    /// Returns the text with escapes; `None` if its strings have no control characters.
     fn escape(&mut self, text: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let (mut at, mut copied) = (0, 0);

@@ -13,14 +13,14 @@ use crate::protocol::mcp;
 /// their own, which is compared.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// Reads a text. `None` if an object anywhere repeats a member, a number is rounded by readers, a value is nested deeper
-/// than 127 levels, or the text is no valid JSON.
+/// Reads a JSON text. `None` if an object repeats a key, a reader would round a number, a value is nested deeper than
+/// 127 levels, or the text is not valid JSON.
 pub fn exact_value(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok().map(|Exact(value)| value)
 }
 
 /// Members of `_meta` that name a request, and say nothing about its work. Claude Code gives each call the id that its
-/// model chose for the call, so a call that is made again has another one.
+/// model chose, so a repeated call has a different id.
 const REQUEST_NAMES: [&str; 5] = [
     mcp::META_PROGRESS_TOKEN,
     mcp::META_TRACE.0,
@@ -44,7 +44,7 @@ pub fn exact_params(text: &[u8]) -> Option<Value> {
     Some(params)
 }
 
-/// Removes a `_meta` without members, which says no more than none.
+/// Removes a `_meta` without members, which means the same as no `_meta`.
 pub(crate) fn remove_empty_meta(params: &mut Value) {
     let Some(members) = params.as_object_mut() else { return };
     if members.get("_meta").and_then(Value::as_object).is_some_and(Map::is_empty) {
@@ -52,7 +52,7 @@ pub(crate) fn remove_empty_meta(params: &mut Value) {
     }
 }
 
-/// The parameters of a message whose members occur once. The other members are not kept: a call needs no copy of them.
+/// The parameters of a message without repeated keys. The other members are not kept: a call needs no copy of them.
 struct Envelope(Value);
 
 impl<'de> Deserialize<'de> for Envelope {

@@ -12,15 +12,15 @@ use memchr::memchr2;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-// A scanner of Milepost's own: a middlebox must find the id of every message, whatever JSON the message
-// holds, and must not copy a megabyte to do so. Typed readers refuse such messages whole. Where a
-// value is really read, `serde_json` reads it. Large answers are recognised by their two ends.
+// Milepost has its own JSON scanner, because it must find the id of every message, whatever JSON the message contains,
+// and must not copy a megabyte to do so. Typed readers refuse such messages completely. Values that are really read are
+// read by `serde_json`. Large answers are recognised by their beginning and their end.
 /// Whether a byte separates JSON tokens (RFC 8259 §2).
 pub const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The first position at or after `at` that is no white space.
+/// Returns the first position at or after `at` that is not white space.
 pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     while at < text.len() && is_space(text[at]) {
         at += 1;
@@ -37,8 +37,8 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     let (words, _) = text.as_chunks::<8>();
     let short = &words[..words.len().min(SHORT_WORDS)];
     for (place, word) in short.iter().enumerate() {
-        // Little endian puts the first byte lowest. `zero_byte` may be wrong above the lowest bit
-        // that it sets, so only that one is used.
+        // In little-endian order the first byte is the lowest. `zero_byte` may be wrong above the lowest bit that it
+        // sets, so only the lowest bit is used.
         let word = u64::from_le_bytes(*word);
         let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\'));
         if found != 0 {
@@ -100,7 +100,7 @@ fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The position after the value that begins at `at`; `None` if it is cut off or is no value.
+/// Returns the position after the value that begins at `at`; `None` if the text there is incomplete or is not a value.
 ///
 /// Scalars are not checked: `NaN` and `1e400` are values here.
 pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
@@ -174,7 +174,7 @@ pub struct Member {
 
 /// The members of the object that begins at the start of a text, in order, repeats included.
 ///
-/// Ends early where the text is no object any more; [`Members::end`] then stays `None`.
+/// Ends early if the text is not a valid object; [`Members::end`] then stays `None`.
 #[derive(Debug)]
 pub struct Members<'a> {
     text: &'a [u8],
@@ -185,7 +185,7 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Starts at the first byte of `text` that is no white space.
+    /// Starts at the first byte of `text` that is not white space.
     pub fn new(text: &'a [u8]) -> Self {
         let at = skip_space(text, 0);
         let is_object = text.get(at) == Some(&b'{');
@@ -249,9 +249,8 @@ impl Iterator for Members<'_> {
     }
 }
 
-/// The range of the member whose value is at `value`, together with the comma that separates the member from a
-/// neighbour: an object without this range has one member less and is otherwise the same. `None` if no member
-/// stands there.
+/// Returns the range of the member whose value is at `value`, including the comma between the member and a neighbour:
+/// without this range the object has one member fewer and is otherwise unchanged. `None` if no member is at this place.
 pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     let back = |end: usize| {
         let space = text.get(..end)?.iter().rev().take_while(|byte| is_space(**byte)).count();
@@ -270,8 +269,8 @@ pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     Some(before(key, b',').unwrap_or(key)..value.end)
 }
 
-/// The elements of the array at the start of a text, and the position after the array; `None` if
-/// there is no whole array.
+/// Returns the elements of the array at the start of a text, and the position after the array; `None` if the array is
+/// incomplete.
 pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     let mut at = skip_space(text, 0);
     if text.get(at) != Some(&b'[') {
@@ -374,8 +373,8 @@ pub fn number(text: &[u8]) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Sign, digits before and behind the point, and exponent of a JSON number (RFC 8259 §6); `None` if
-/// `text` is not exactly one.
+/// Returns the sign, the digits before and after the point, and the exponent of a JSON number (RFC 8259 §6); `None` if
+/// `text` is not exactly one number.
 fn split_number(text: &str) -> Option<(bool, &str, &str, &str)> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -394,8 +393,8 @@ pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
-    // An exponent that does not fit is larger than that of any other number, whatever its exact
-    // value.
+    // An exponent that does not fit into an `i64` is larger in magnitude than that of any other number, so its exact
+    // value does not matter.
     let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     let power = exponent.parse::<i64>().unwrap_or(beyond);
     Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))

@@ -82,7 +82,7 @@ pub const TASKS_RESULT: &str = "tasks/result";
 /// All tasks.
 pub const TASKS_LIST: &str = "tasks/list";
 
-/// A method that outlives its message: the methods of nearly all requests need no memory of their own.
+/// Returns a method name that outlives its message, without an allocation for the methods of nearly all requests.
 pub fn owned_method(method: &str) -> Cow<'static, str> {
     let known =
         [TOOLS_CALL, TOOLS_LIST, INITIALIZE, LISTEN].into_iter().find(|known| *known == method);

@@ -51,7 +51,7 @@ impl Terminal {
 
     /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
-        // The rest of a character that never came is no text.
+        // The rest of an incomplete character is dropped.
         self.partial.clear();
         self.end(line);
         *self = Self::default();
@@ -216,8 +216,8 @@ pub fn plain(words: &str) -> String {
     shown.collect()
 }
 
-/// Whether a text has no control character, no first byte of a two-byte control character, and no character
-/// that turns text. The loop reads to the end, so that the compiler can handle many bytes at a time.
+/// Whether a text has no control character, no first byte of a two-byte control character, and no character that
+/// changes the text direction. The loop does not stop early, so that the compiler can vectorise it.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
     // The first bytes of the characters that turn text; bars and Arabic letters have them too.
@@ -236,7 +236,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Whether so much of a text is unreadable that the text has another encoding, or is no text.
+/// Whether so much of a text is unreadable that the text has another encoding, or is binary.
 fn is_rubbish(words: &str) -> bool {
     if words.is_ascii() {
         return false;
@@ -275,7 +275,7 @@ enum CharEffect {
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Newline,
-    /// To the beginning of this line, or to another one.
+    /// The cursor moved to the beginning of this line, or to another line.
     Redraw,
     /// The cursor moves back by a number of characters.
     Back(usize),
@@ -292,7 +292,7 @@ impl Sequence {
 
     fn step(&mut self, character: char) -> CharEffect {
         match character {
-            // A sequence that has no end does not swallow what follows.
+            // An unterminated sequence must not swallow the following text.
             '\n' | '\u{85}' => {
                 self.state = State::Ground;
                 CharEffect::Control(Control::Newline)
@@ -309,7 +309,7 @@ impl Sequence {
                 State::OscString | State::SosPmApcString => CharEffect::Nothing,
                 State::DcsEntry | State::DcsParam | State::DcsIntermediate => CharEffect::Nothing,
                 State::DcsPassthrough | State::DcsIgnore => CharEffect::Nothing,
-                // Text ends a sequence that has no end.
+                // Text ends an unterminated sequence.
                 _ => {
                     self.state = State::Ground;
                     CharEffect::Text(character)
@@ -367,7 +367,7 @@ fn csi(end: u8, first: usize) -> CharEffect {
         b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'u' | b'S' | b'T' => {
             CharEffect::Control(Control::Redraw)
         }
-        // The line or the screen is erased, not only what is right of the cursor.
+        // The whole line or screen is erased, not only the part right of the cursor.
         b'K' | b'J' if first > 0 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' if first <= 1 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' => CharEffect::Control(Control::Column(first - 1)),

@@ -1,5 +1,5 @@
-//! Text that strict readers refuse: bytes that are no UTF-8, and escapes of lone surrogates in JSON. Each becomes one
-//! U+FFFD, as readers that accept such text do by themselves. Control characters in strings become escapes.
+//! Text that strict readers refuse: invalid UTF-8, and escapes of lone surrogates in JSON. Each becomes one U+FFFD, as
+//! in readers that accept such text. Control characters in strings become escapes.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -147,8 +147,8 @@ impl ReadablePieces {
     }
 }
 
-/// The length of the text that is readable as it is and needs nothing of what follows; `None` if that has to be
-/// looked at closely.
+/// Returns the length of the text that is valid and does not depend on the following text; `None` if the text must be
+/// examined in detail.
 fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
     // An escape, or a pair of escapes, may be cut off at the end of the piece.
     let tail = text.len().saturating_sub(UNFINISHED_MAX);
@@ -163,11 +163,11 @@ fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
     (!mentions_surrogate(&text[..ready])).then_some(ready)
 }
 
-/// What begins at one place of a text.
+/// The kind of text that begins at a position.
 enum TextUnit {
     /// A part of this length that stays.
     Readable(usize),
-    /// A part of this length, and what is to be in its place.
+    /// A part of this length, and its replacement.
     Unreadable(usize, &'static [u8]),
     /// The end of the part has not come.
     Unfinished,

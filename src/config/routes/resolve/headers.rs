@@ -1,4 +1,4 @@
-//! `headers`: what is set and what is taken out.
+//! `headers`: the headers that are set and removed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const OF_A_CONNECTION: [&str; 12] = [
     "upgrade",
 ];
 
-/// Headers whose value is a secret wherever it comes from.
+/// Headers whose value is always a secret.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "set-cookie"];
 
 /// Names that are often meant.
@@ -60,7 +60,8 @@ pub(super) fn read(
         }
         let text = match value.get_ref() {
             HeaderText::Text(text) => text,
-            // The token is read now: a file without one is an error of the route file, and not of a request.
+            // The token is read now, so that a file without a token is an error of the route file, and not of a
+            // request.
             HeaderText::BearerFile(path) => {
                 let bearer = BearerFile::in_file(folder.join(path));
                 let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;

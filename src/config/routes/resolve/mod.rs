@@ -75,7 +75,7 @@ fn resolve(
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    // Only now: `defaults` may name dialects that the presets of routes have brought.
+    // Only now, because `defaults` may name dialects that come from the presets of routes.
     let of_all = &file.defaults.progress;
     let defaults = dialects::choose(of_all.settings(), of_all.dialects(), &own)?;
     for (section, route) in file.route.iter().zip(&routes) {
@@ -130,7 +130,7 @@ fn preset(
         let what = "an opaque route has no use for a preset";
         return Err(ConfigError::new(named.span(), what));
     }
-    // A fault within a preset has no place in this file: the place is the key that names it.
+    // A fault within a preset is not in this file, so the error is reported at the key that names the preset.
     let place = |error: ConfigError| ConfigError::new(named.span(), error.what);
     let preset = PresetSettings::read(named.get_ref().0, own).map_err(place)?;
     *own = preset.dialects().to_vec();

@@ -1,4 +1,4 @@
-//! The messages of the server: what the leg reads itself, and what goes to the relay.
+//! Messages of the server: those that the leg handles itself, and those that it passes to the relay.
 
 use super::UpstreamClient;
 use crate::protocol::jsonrpc::{Key, Kind, Message};

@@ -75,7 +75,7 @@ impl UpstreamClient {
         if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
     }
 
-    /// Answers the requests of a POST that has no response.
+    /// Answers the requests of a POST that got no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         error.log(None);
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
@@ -86,7 +86,7 @@ impl UpstreamClient {
         self.refuse_all(stream, &text, None);
     }
 
-    /// Takes a status that is no success, with the beginning of its body.
+    /// Handles a status that is not a success, with the beginning of its body.
     pub(super) fn take_error(&mut self, stream: StreamId) {
         let Some(exchange) = self.exchanges.remove(stream) else { return };
         let session = exchange.session;
@@ -120,7 +120,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Resumes a response that has ended, if requests of its POST have no answer.
+    /// Resumes a response that has ended, if requests of its POST are unanswered.
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
@@ -458,7 +458,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Refuses all open requests: without the stream they have no answers.
+    /// Refuses all open requests: without the stream they cannot be answered.
     pub(super) fn lose_http_sse(&mut self, why: &str) {
         let Some(mut lost) = self.http_sse.take() else { return };
         self.inbox.close(ResponseStream::HttpSse);

@@ -1,8 +1,8 @@
 //! The unused connections to one server, and what is known of how long the server keeps them open.
 //!
-//! A request on a connection that the server closes at that moment is lost: nobody knows whether the server has read
-//! the request, and a POST must not be sent twice. Hence a connection is used again only while the server is known to
-//! keep it. No I/O.
+//! If the server closes a connection at the moment when a request is sent, it is unknown whether the server has read
+//! the request, and a POST must not be sent twice. Hence a connection is reused only while the server is known to keep
+//! it open. No I/O.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) const IDLE_FOR: Duration = Duration::from_secs(3);
 /// once. Servers that close each connection after its response do so within a few milliseconds.
 pub(super) const PROVEN_AFTER: Duration = Duration::from_millis(50);
 
-/// The time for which it is remembered that a server has closed a connection early.
+/// The time after which an early close by the server is forgotten.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
 /// One unused connection.
@@ -38,7 +38,7 @@ pub(super) struct IdleLinks<L> {
     is_proven: bool,
     /// The server has closed a connection early: the time for which connections may be idle, until that moment.
     early: Option<(Duration, Instant)>,
-    /// The last time that somebody was told.
+    /// The time of the last warning.
     told: Option<Instant>,
     /// A task closes the connections when their time has come.
     pub(super) is_watched: bool,
@@ -65,8 +65,8 @@ impl<L> IdleLinks<L> {
         }
     }
 
-    /// A connection that may be used again, if it is still open, and the time for which it was idle. To be told to
-    /// [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
+    /// Takes a connection that may be reused if it is still open, and the time for which it was idle. The caller then
+    /// calls [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
         self.close_old(now);
         // A server that has not shown that it keeps connections can show it best on the oldest. Otherwise the newest is
@@ -84,8 +84,8 @@ impl<L> IdleLinks<L> {
         self.is_proven |= idle >= PROVEN_AFTER;
     }
 
-    /// The server has closed a connection that was idle for this time, or less. Returns whether somebody is to be told
-    /// that no connection to the server is used again: at most once a minute.
+    /// Notes that the server has closed a connection that was idle for this time or less. Returns whether to warn that
+    /// connections to the server are no longer reused: at most once a minute.
     pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
         // The server closed the connection at some moment within `idle`: half of that time leaves a margin.
         let max = self.idle_max(now).min(idle / 2);
@@ -108,7 +108,7 @@ impl<L> IdleLinks<L> {
         self.links.retain(|one| now < one.until && now - one.since < max);
     }
 
-    /// The time of the next [`IdleLinks::close_old`]; `None` if there are no connections.
+    /// The time of the next [`IdleLinks::close_old`]; `None` without connections.
     pub(super) fn next_close(&self) -> Option<Instant> {
         self.links.iter().map(|one| one.until).min()
     }

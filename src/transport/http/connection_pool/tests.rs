@@ -66,7 +66,7 @@ impl Pooled {
         tokio::join!(self.pool.send(request), answered).0
     }
 
-    /// The whole body, or what the reading of it ends with.
+    /// Reads the whole body, or the error that ends it.
     async fn text(&self, server: &mut Option<DuplexStream>, text: &str) -> Result<String, String> {
         let response = self.ask(server, text).await.map_err(|error| error.for_clients())?;
         read(response.into_body()).await
@@ -81,7 +81,7 @@ async fn read(mut body: UpstreamBody) -> Result<String, String> {
     Ok(String::from_utf8(text).unwrap())
 }
 
-/// What has come at a server.
+/// Returns the bytes that have arrived at a server.
 async fn told(server: &mut DuplexStream) -> String {
     let mut bytes = vec![0; 1 << 16];
     let count = server.read(&mut bytes).await.unwrap();

@@ -13,7 +13,7 @@ use super::link_error::LinkError;
 pub(crate) struct Http1Body {
     /// The connection; `None` once the response has come or has failed.
     link: Option<Box<Http1Link>>,
-    /// What has come and was not taken.
+    /// The bytes that have arrived and were not read.
     data: Bytes,
     trailers: Option<Box<HeaderMap>>,
     /// Bytes that are still to be taken, if the head declares their number.
@@ -31,9 +31,9 @@ impl Http1Body {
         Self { link: Some(link), data, trailers: None, left, is_over }
     }
 
-    /// The connection, once it can serve another request. What has come of the body stays here.
+    /// Takes the connection, once it can serve another request. Unread bytes of the body stay here.
     pub(crate) fn take_link(&mut self) -> Option<Box<Http1Link>> {
-        // Only a connection that is done: on any other one bytes of this response are still to come.
+        // Only a connection whose response is complete: otherwise more bytes of this response follow.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();
         Some(link)
@@ -44,7 +44,7 @@ impl Http1Body {
         self.is_over
     }
 
-    /// The length of what is to come, if the head declares it.
+    /// Returns the length of the rest of the body, if the head declares it.
     pub(crate) fn size(&self) -> SizeHint {
         self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }

@@ -45,7 +45,7 @@ pub(super) struct ChunkDecoder {
     state: ChunkState,
     /// Bytes of data in the chunk.
     size: u64,
-    /// Those of them that are still to come.
+    /// The number of bytes of the chunk that are still to come.
     left: u64,
     digits: u32,
     extension_bytes: usize,
@@ -53,7 +53,7 @@ pub(super) struct ChunkDecoder {
     trailer_lines: usize,
 }
 
-/// What the decoder has found in some bytes.
+/// The result of decoding some bytes.
 pub(super) struct Decoded {
     /// Bytes of data, which are now at the front.
     pub(super) data: usize,
@@ -106,7 +106,7 @@ impl ChunkDecoder {
         Decoded { data, used, fault }
     }
 
-    /// The state after a byte that is no data.
+    /// Returns the state after a byte that is not data.
     fn next(&mut self, byte: u8) -> Result<ChunkState, MalformedResponse> {
         use ChunkState::{
             Data, DataCr, DataLf, Extension, LastLf, LineStart, Over, Size, SizeLf, Space, Start,
@@ -144,7 +144,7 @@ impl ChunkDecoder {
             }
             // The ends of lines of a head may lack their carriage return; here a reader may take that for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
-            // Without trailers the end is one empty line, and nothing is kept for a parser.
+            // Without trailers the end is an empty line, so no bytes are kept for the parser of trailers.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
             (LineStart | Trailer, _) => {
                 self.add_trailer(byte)?;

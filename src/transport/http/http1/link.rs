@@ -24,19 +24,19 @@ pub(crate) struct Http1Link {
     response: ResponseDecoder,
     /// Whether the head of the response has come, and nothing was waited for since.
     has_new_head: bool,
-    /// What the server has promised for the connection.
+    /// The server's promise to keep the connection open.
     pub(crate) promised: KeepAlive,
 }
 
-/// What has become of a request.
+/// The state of sending a request.
 enum SendState {
     Sending(RequestWriter),
     Sent,
-    /// The server does not read. It may have answered before.
+    /// The server no longer reads. It may have answered before.
     Broken(Option<io::Error>),
 }
 
-/// What a connection has of its response.
+/// The next part of a response on a connection.
 pub(super) enum BodyPart {
     Data(Bytes),
     /// The response is over.
@@ -62,7 +62,7 @@ impl Http1Link {
     pub(crate) fn is_idle(&mut self) -> bool {
         self.is_done() && {
             let cx = &mut Context::from_waker(Waker::noop());
-            // A look without a wake-up: nobody waits for this connection.
+            // Check without registering a wake-up: no task waits for this connection.
             self.poll_read(cx, |_, _| ()).is_pending()
         }
     }
@@ -82,15 +82,15 @@ impl Http1Link {
         self.response.take_trailers()
     }
 
-    /// The bytes of a connection that a proxy has made a tunnel (RFC 9110, 9.3.6): what came with the head of the
-    /// response is not among them.
+    /// Returns the byte stream of a connection that a proxy has turned into a tunnel (RFC 9110, 9.3.6). Bytes that came
+    /// with the head of the response are not in it.
     pub(crate) fn into_io(self) -> Io {
         self.io
     }
 
     /// Begins a request on a connection that is unused or idle. [`Http1Link::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
-        // Nothing of the last response may be left: the decoder begins anew, with the request's method.
+        // The last response must be complete: the decoder starts again, with the method of the new request.
         self.response = ResponseDecoder::new(request.method());
         self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
@@ -99,7 +99,8 @@ impl Http1Link {
         self.response.reuse(headers);
     }
 
-    /// Sends the request and waits for the head of the response. With the head comes what has come of the body.
+    /// Sends the request and waits for the head of the response. Returns the head with the part of the body that has
+    /// arrived.
     ///
     /// # Errors
     /// If the connection fails, the response is malformed, or the body of the request cannot be read.
@@ -123,7 +124,7 @@ impl Http1Link {
         }
     }
 
-    /// Waits for more of the response's body, and sends what is left of the request.
+    /// Waits for more of the response's body, and sends the rest of the request.
     ///
     /// # Errors
     /// As for [`Http1Link::poll_head`].
@@ -155,7 +156,7 @@ impl Http1Link {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends the request as far as the connection accepts it.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), LinkError> {
         let SendState::Sending(request) = &mut self.request else { return Ok(()) };
         match request.poll(&mut self.io, cx) {
@@ -174,7 +175,7 @@ impl Http1Link {
         Ok(())
     }
 
-    /// Why there is no head: the first cause.
+    /// Returns the first cause why no head arrived.
     fn unanswered(&mut self, error: Option<io::Error>) -> LinkError {
         let unsent = match &mut self.request {
             SendState::Broken(error) => error.take(),

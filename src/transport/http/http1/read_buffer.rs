@@ -5,10 +5,10 @@ use std::cell::Cell;
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes that one read takes at most, and from which a piece of a body is large.
+/// Maximum number of bytes per read. A piece of a body of at least this length counts as large.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that one read takes at most within a large piece.
+/// Maximum number of bytes per read within a large piece.
 const LARGE_READ_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
@@ -20,7 +20,8 @@ thread_local! {
 pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
     let is_large = piece >= READ_BYTES_MAX as u64;
     let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
-    // Taken out of its cell while `read` runs: a call within it finds an empty buffer, not this one.
+    // The buffer is taken out of its cell while `read` runs, so that a nested call gets an empty buffer instead of this
+    // one.
     let mut buffer = BUFFER.take();
     buffer.clear();
     buffer.reserve(limit);

@@ -16,7 +16,7 @@ use super::link_error::LinkError;
 use crate::transport::http::io::Io;
 use crate::transport::http::request_body::{RequestBody, RequestBodyError};
 
-/// The longest body, in bytes, that is copied behind its head, so that one write takes both.
+/// Maximum length of a body, in bytes, that is copied after its head, so that both are sent in a single write.
 const COPIED_BODY_MAX: usize = 16 << 10;
 
 /// Writes one request.
@@ -27,7 +27,7 @@ pub(super) struct RequestWriter {
     written: usize,
     /// A piece of the body.
     data: Bytes,
-    /// What follows the piece.
+    /// The bytes after the piece.
     end: &'static [u8],
     /// The rest of the body.
     body: Option<RequestBody>,
@@ -39,22 +39,22 @@ pub(super) struct RequestWriter {
 /// How the server knows the end of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestLength {
-    /// There is no body.
+    /// The request has no body.
     Empty,
-    /// So many bytes are still to come.
+    /// The number of bytes that are still to come.
     Known(u64),
     Chunked,
 }
 
 impl RequestWriter {
-    /// Nothing is written yet. The headers have been read.
+    /// Returns a writer that has written nothing yet, and the headers of the request.
     pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
         let (head, mut body) = request.into_parts();
         let length = match body.size_hint().exact() {
             // The end is asked for first: a body that is over has an exact length of 0 as well.
             _ if body.is_end_stream() => RequestLength::Empty,
             Some(length) => RequestLength::Known(length),
-            // These have no body, unless a length says so.
+            // Requests with these methods have no body unless a length is given.
             None if [Method::GET, Method::HEAD].contains(&head.method) => RequestLength::Empty,
             None => RequestLength::Chunked,
         };
@@ -89,7 +89,7 @@ impl RequestWriter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), LinkError>> {
         loop {
-            // The head waits for the first piece, so that one write takes both.
+            // The head waits for the first piece, so that both are sent in a single write.
             let waits =
                 self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
             let is_unwritten = self.written == 0 && !self.text.is_empty();
@@ -101,7 +101,7 @@ impl RequestWriter {
             ready!(self.poll_pieces(io, cx))?;
             // All that there was is written, and the body has nothing more for now.
             if waits {
-                // What is written may be all that comes for a long time.
+                // Flush: these bytes may be the last for a long time.
                 let _ = Pin::new(&mut *io).poll_flush(cx)?;
                 return Poll::Pending;
             }
@@ -205,7 +205,7 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     };
     let mut is_said = known.is_empty();
     for (name, value) in &head.headers {
-        // The length is that of the body that is sent, whatever else the headers say.
+        // The length is that of the body that is sent, whatever the headers say.
         let value = match *name {
             // RFC 9112, 6.1 and 6.2: a length and chunks never stand together.
             TRANSFER_ENCODING => continue,

@@ -51,8 +51,8 @@ impl ResponseDecoder {
         self.spare = headers;
     }
 
-    /// Reads all of `bytes`, which are the next ones, until the head of the response is there. Returns the head and
-    /// the data of the body that `bytes` hold. Heads of responses such as 103 are left out.
+    /// Reads the next bytes until the head of the response is complete. Returns the head, and the data of the body that
+    /// follows in `bytes`. Interim responses such as 103 are skipped.
     ///
     /// # Errors
     /// If the bytes are no response, or the length of the body is in doubt.
@@ -63,8 +63,8 @@ impl ResponseDecoder {
         if self.held.is_empty() {
             return self.begin(bytes);
         }
-        // Only the new bytes are searched for the blank line: a head that comes in single bytes is parsed once.
-        // The blank line may have begun in the bytes before: its first bytes are looked at again.
+        // Only the new bytes are searched for the blank line, so that a head that arrives in single bytes is parsed
+        // once. The blank line may begin in the previous bytes, so their last bytes are searched again.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -80,8 +80,8 @@ impl ResponseDecoder {
         bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
-            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response, an empty line
-            // may be the rest of another response.
+            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response an empty line may
+            // be the rest of another response.
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
@@ -143,7 +143,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// The server sends nothing more.
+    /// Notes that the server has closed its side.
     ///
     /// # Errors
     /// If the response has no end.
@@ -240,14 +240,15 @@ fn parse(
     Ok(Some((head, length)))
 }
 
-/// How the end of a body is known (RFC 9112, 6.3). A length that two readers may take for different ones is refused.
+/// Returns how the end of a body is recognised (RFC 9112, 6.3). A length that two readers may read differently is
+/// refused.
 fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, MalformedResponse> {
     let (status, headers) = (head.status(), head.headers());
     let has_none = matches!(
         status,
         StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
-    // RFC 9112, 6.3: these have no body, whatever their headers say.
+    // RFC 9112, 6.3: these responses have no body, whatever their headers say.
     if has_none || method == Method::HEAD {
         return Ok(BodyDecoder::Length(0));
     }
@@ -285,24 +286,24 @@ fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, Malforme
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    // Only digits: the parser of the standard library also takes a sign.
+    // Digits only: the parser of the standard library would also accept a sign.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
 }
 
-/// Whether the server keeps the connection (RFC 9112, 9.3). A connection of HTTP/1.0 is never used again, whatever the
+/// Whether the server keeps the connection open (RFC 9112, 9.3). A connection of HTTP/1.0 is never reused, whatever the
 /// response says.
 fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
-        // What is no ASCII cannot be understood, and the connection is better not used again.
+        // A value that is not ASCII cannot be understood, so the connection is not reused.
         !value.as_bytes().is_ascii()
             || words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     };
-    // Some servers send a body here, which would be taken for the beginning of the next response. A length with 304 is
-    // that of what the client has already.
+    // Some servers send a body with these statuses, which would be read as the beginning of the next response. A length
+    // with 304 is that of the copy that the client already has.
     let has_odd_body = match head.status() {
         StatusCode::NO_CONTENT => {
             headers.contains_key(TRANSFER_ENCODING)

@@ -14,7 +14,7 @@ use crate::protocol::json;
 pub enum Key {
     /// An integer that fits.
     Integer(i64),
-    /// Any other number, in the only spelling that this type uses for the value.
+    /// Any other number, in a normal form that is unique for the value.
     Number(Box<str>),
     /// A string, escapes read.
     Text(Bytes),
@@ -55,8 +55,8 @@ impl Key {
             return Some(Self::Integer(value));
         }
         let text = std::str::from_utf8(text).ok()?;
-        // Rust's parser takes `-0` and `007` too. The one is the number 0, the other is no number
-        // of JSON: both are decided below.
+        // Rust's parser also accepts `-0` and `007`. `-0` is the number 0, `007` is not a JSON number: both are handled
+        // below.
         if let Ok(value) = text.parse::<i64>()
             && !text.starts_with("-0")
             && (text == "0" || !text.starts_with('0'))

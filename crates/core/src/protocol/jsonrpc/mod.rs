@@ -73,8 +73,7 @@ pub enum Framing {
     Within(Bytes),
     /// An event of another name than `message`, with the name `message` in its place.
     Renamed(Bytes),
-    /// A part of something: alone it needs a frame of its own, in the place of this one if there is
-    /// one.
+    /// An element of a frame: alone it needs a frame of its own, which replaces the given frame if there is one.
     Apart(Option<Bytes>),
 }
 
@@ -194,7 +193,7 @@ impl Message {
             answer.take(raw, &member);
         }
         let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
-        // A value that is no container ends before the window does, or is a text of its own.
+        // A value that is not a container ends before the window, or was read separately.
         let is_container = matches!(raw[start], b'{' | b'[');
         let floor = close.saturating_sub(WINDOW).max(start + 1);
         let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;
@@ -335,7 +334,7 @@ impl Message {
         elements
     }
 
-    /// An array in an array is no batch, so that nothing needs to recurse.
+    /// An array within an array is not a batch, so no recursion is needed.
     fn element(raw: Bytes) -> Self {
         let mut element = Self::parse(raw).framed(Framing::Apart(None));
         if element.kind == Kind::Batch {
@@ -349,9 +348,9 @@ impl Message {
     }
 }
 
-/// An error answer of Milepost's own, without a line ending. The error names Milepost as its
-/// author, because it must not look like the server's (26:basic §Error Codes), and the HTTP status
-/// of the server's answer, if there was one.
+/// Returns an error response of Milepost itself, without a line ending. The error names Milepost as its author, because
+/// it must not look like the server's (26:basic §Error Codes), and the HTTP status of the server's response, if it had
+/// one.
 pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }
@@ -377,12 +376,12 @@ fn error_with(id: &[u8], code: i32, why: &str, data: &str) -> Bytes {
     Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
 }
 
-/// Whether `raw` is one whole array whose first element is a message.
+/// Whether `raw` is a complete array whose first element is a message.
 fn is_batch(raw: &Bytes) -> bool {
     let Some((elements, end)) = json::elements(raw) else { return false };
     json::skip_space(raw, end) == raw.len()
         && elements.first().is_some_and(|first| {
-            // Only an object: reading arrays in arrays would go as deep as they do.
+            // Only an object: the depth of nested arrays would be the depth of the recursion.
             raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
         })
 }

@@ -51,7 +51,8 @@ impl NullScan {
         self.start = None;
     }
 
-    /// The position of the present member, with the comma before it, as long as the member may be one that is left out.
+    /// Returns the position of the current member, with the comma before it, while the member may be one that is
+    /// removed.
     pub(super) fn unfinished(&self) -> Option<u64> {
         self.start
     }

@@ -1,5 +1,5 @@
-//! Several messages on one line, text behind a message, and a byte order mark before one: no client can read such a
-//! line, and each of the messages can be read alone.
+//! Several messages on one line, text after a message, and a byte order mark before a message: no client can read such
+//! a line, but each of the messages can be read separately.
 
 use bytes::Bytes;
 
@@ -41,7 +41,7 @@ impl Message {
         (!messages.is_empty()).then(|| (messages, raw.slice(at..)))
     }
 
-    /// The message behind a byte order mark, which is no part of JSON.
+    /// Returns the message after a byte order mark, which is not part of JSON.
     pub fn behind_mark(&self) -> Option<Self> {
         let is_marked = self.kind == Kind::Noise && self.raw().starts_with(BOM);
         let message = is_marked.then(|| Self::parse(self.raw().slice(BOM.len()..)))?;

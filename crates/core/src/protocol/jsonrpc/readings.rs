@@ -32,7 +32,7 @@ pub struct AmbiguousMember {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Some readers take another member for this one.
+    /// Some readers mistake another member for this member.
     Respelled(&'static str),
     /// The member is there twice.
     Repeated(&'static str),

@@ -35,7 +35,7 @@ pub struct ScannedBody {
     pub end: Option<u64>,
     /// The value is an object with members.
     pub has_members: bool,
-    /// One of the members is one of [`RESULT_MEMBERS`].
+    /// Whether a member of [`RESULT_MEMBERS`] was seen.
     pub is_tool_result: bool,
     /// One of the members is `error`.
     pub has_error: bool,
@@ -89,7 +89,7 @@ pub struct Scan {
     member_named: bool,
     /// The next byte begins its value.
     awaits_member: bool,
-    /// The outermost object has begun; anything else is no message.
+    /// Whether the outermost object has begun; a text that does not begin with one is not a message.
     object: bool,
     closed: bool,
     nulls: NullScan,
@@ -99,7 +99,7 @@ pub struct Scan {
     wrong_version: Option<Range<u64>>,
     /// The position of the brace that closes the outermost object.
     brace: Option<u64>,
-    /// Bytes read in the pieces before this one.
+    /// Number of bytes in the pieces before the current piece.
     before: u64,
     /// The text is an array, and this reads its elements.
     array: Option<Box<ArrayScan>>,
@@ -123,7 +123,7 @@ impl Scan {
         let mut at = 0;
         while at < piece.len() {
             if self.in_string && !self.escaped && self.depth > 1 && !self.reads_member() {
-                // Nothing inside a nested string matters but where it ends.
+                // Within a nested string, only its end matters.
                 match memchr::memchr2(b'"', b'\\', &piece[at..]) {
                     Some(offset) => at += offset,
                     None => return,

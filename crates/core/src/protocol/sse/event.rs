@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{BOM, CR, LF, line_end};
 
-/// The comment that keeps a stream alive: a block of its own that is no event to anyone.
+/// The comment that keeps a stream alive: a block of its own, which readers do not treat as an event.
 pub const COMMENT: &[u8] = b": keep-alive\n\n";
 
 /// The end of an event whose message breaks off. The last name of an event counts, and clients read messages of the
@@ -38,7 +38,7 @@ pub(super) struct FieldSpans {
     retry: Span,
 }
 
-/// A part of a block. An end of 0 stands for no part, because no value of a field ends there.
+/// A part of a block. An end of 0 means none, because no value of a field can end there.
 ///
 /// Half the size of a `Range`: events are moved more often than anything else is done with them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -245,11 +245,12 @@ pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item =
 /// The beginning of a data line, as nearly all servers write it.
 const DATA: &[u8] = b"data: ";
 
-/// The bytes before the data of a block that has one data line, perhaps the usual name before it, and nothing else.
+/// Returns the bytes before the data of a block that has a single data line, optionally preceded by the usual name, and
+/// no other line.
 fn usual_head(raw: &[u8]) -> Option<&[u8]> {
     let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
     let rest = raw[name..].strip_prefix(DATA)?;
-    // The first line end is the last but one byte: the block has no other line.
+    // The first line end is the last byte but one, so the block has no other line.
     let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
     (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
 }
