@@ -77,7 +77,7 @@ struct OpenCallAt<'a> {
 /// Cancels the call that is meant. Returns the line for the operator.
 ///
 /// # Errors
-/// If no process can be asked, the arguments mean no call or several, or the call cannot be cancelled.
+/// If no process answers, the arguments match no call or several, or the call cannot be cancelled.
 pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
     let named = args.admin.addresses().await.map_err(SiteError::from)?;
     let is_one = named.as_ref().is_some_and(|addresses| addresses.len() == 1);
@@ -94,7 +94,7 @@ pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
         match calls {
             Ok(calls) => read.push((site, calls)),
             Err(error) if is_one => return Err(error.into()),
-            // Nothing listens at the usual address, or the process has ended meanwhile.
+            // No process listens at the usual address, or the process has ended meanwhile.
             Err(_) => {}
         }
     }
@@ -106,7 +106,7 @@ pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
     Ok(format!("cancelled call {number}, {label}, of {}\n", printable(&meant.server())))
 }
 
-/// The calls of a process, with a token of this machine if the process asks for one.
+/// Requests the calls of a process, with a token of this machine if the process requires one.
 async fn ask(mut site: Site) -> (Site, Result<CallsToCancel, SiteError>) {
     let name = site.name.clone();
     let read = async {

@@ -44,12 +44,12 @@ pub enum InitError {
     /// The file is there.
     #[error("{} is there already; --add adds the route to it", .0.display())]
     Exists(PathBuf),
-    /// No server was named, and nobody can be asked.
+    /// No server was named, and there is no terminal to ask at.
     #[error(
         "no server is named, and there is no terminal to ask at; `milepost init -- node server.js` names one"
     )]
     NoServer,
-    /// A word of the command is no text.
+    /// A word of the command is not Unicode text.
     #[error("{0:?} is not Unicode, which a route file needs")]
     NoText(OsString),
     /// The routes would not be usable.
@@ -69,10 +69,10 @@ pub enum InitError {
     Output(#[from] io::Error),
 }
 
-/// Writes the file and says what can be done with it. `asked` reads the user's answers, if there is a user.
+/// Writes the file and prints the next steps. `asked` reads the user's answers, if there is a user.
 ///
 /// # Errors
-/// Why nothing was written.
+/// The reason why nothing was written.
 pub fn run(
     args: &InitArgs,
     out: &mut dyn Write,
@@ -163,14 +163,14 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// The address of the server, if its only word is one.
+/// Returns the address of the server, if the only word is a URL.
 fn address(words: &[String]) -> Option<Url> {
     let [only] = words else { return None };
     Url::parse(only).ok().filter(|url| ["http", "https"].contains(&url.scheme()))
 }
 
-/// A path made of the server's name: the program or what a launcher starts, without its folder and its ending, or
-/// the host of an address.
+/// Returns a path made from the server's name: the program, or the program that a launcher starts, without its
+/// directory and extension, or the host of a URL.
 fn path_of(words: &[String]) -> String {
     let name = match address(words) {
         Some(url) => {
@@ -200,7 +200,7 @@ fn free_path(path: String, taken: &[String]) -> String {
 
 /// The lines of the route.
 fn route(path: &str, words: &[String]) -> String {
-    // What looks like a variable is none.
+    // A text that looks like a variable must be kept as text.
     let quoted = |word: &str| plain(&word.replace("${", "$${"));
     let upstream = match address(words) {
         Some(url) if url.path().ends_with("/sse") => {
@@ -229,7 +229,7 @@ fn write_whole(path: &Path, text: &str, is_there: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Says what was written, and what comes next.
+/// Prints what was written, and the next steps.
 fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Result<()> {
     let shown = file.display();
     let listen = routes.server().listen;
@@ -247,7 +247,7 @@ fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Re
     writeln!(out, "  milepost doctor --config {shown} --route {path} --call TOOL")
 }
 
-/// The paths of the routes in the text of a file; none if it is no TOML.
+/// Returns the paths of the routes in the text of a file; none if the text is not TOML.
 pub(super) fn paths_in(text: &str) -> Vec<String> {
     let Ok(file) = text.parse::<toml::Table>() else { return Vec::new() };
     let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();

@@ -184,7 +184,8 @@ fn processes_text(processes: &[RunningProcess], now: u64) -> String {
 }
 
 impl RunningProcess {
-    /// The server of a `wrap`, by its own name if it has said one; the address of a `serve`, with the number of routes.
+    /// Returns the server of a `wrap`, by the name that it has given itself if known, or the address of a `serve` with
+    /// the number of its routes.
     fn server(&self) -> String {
         let name = &self.about.name;
         match (&*self.about.kind, self.routes.as_slice()) {

@@ -102,7 +102,7 @@ fn render(page: &Man, is_of_program: bool, out: &mut Vec<u8>) -> io::Result<()> 
     if is_of_program { page.render_subcommands_section(out) } else { Ok(()) }
 }
 
-/// The parts of what stands behind the options in the help of a command.
+/// The parts of the text after the options in the help of a command.
 struct AfterHelp<'a> {
     examples: Vec<&'a str>,
     /// Sentences on the exit code.

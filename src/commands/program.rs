@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
     code
 }
 
-/// One connection needs no second thread; many may.
+/// One connection needs no second thread; many connections may.
 fn runtime(command: &Command) -> Builder {
     let threads = match command {
         Command::Serve(args) => {
@@ -382,7 +382,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// `milepost doctor`: 0 if a plain client is fine with the server, 1 if not, 2 if there is no result.
+/// `milepost doctor`: exit code 0 if a plain client works well with the server, 1 if not, 2 if there is no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let by_suite = args.suite;
     let options = match args.resolve() {
@@ -400,7 +400,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
     }
 }
 
-/// `milepost try`: 0 if every call is answered, 1 if not, 2 if nothing can be called.
+/// `milepost try`: exit code 0 if every call is answered, 1 if not, 2 if no call can be made.
 async fn try_out(args: TryArgs) -> ExitCode {
     let playground = match args.resolve() {
         Ok(playground) => playground,
@@ -415,8 +415,8 @@ async fn try_out(args: TryArgs) -> ExitCode {
     }
 }
 
-/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result, or a proxy does not
-/// start.
+/// `milepost check-progress`: exit code 0 if no scenario fails, 1 if a scenario fails, 2 if there is no result, or a
+/// proxy does not start.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(CheckProgressTask::Judge(options)) => options,
@@ -468,7 +468,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes `text` to standard output. A reader that closes early is no fault.
+/// Writes `text` to standard output. A closed pipe (`milepost presets | head`) is not an error.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),

@@ -15,7 +15,7 @@ use crate::lab::recordings::differences::{
 };
 use crate::protocol::jsonrpc::Message;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
 
 /// Differences of one answer that are shown as text.
@@ -54,7 +54,7 @@ fn tolerance(text: &str) -> Result<TimeTolerance, String> {
 pub struct RecordingDiff {
     /// The report.
     pub text: String,
-    /// Whether there is no difference.
+    /// Whether the recordings are equal.
     pub is_equal: bool,
 }
 
@@ -79,7 +79,7 @@ struct CallPair<'a> {
 /// Compares two recordings.
 ///
 /// # Errors
-/// If one of them cannot be read, or is no whole recording.
+/// If one of them cannot be read, or is not a complete recording.
 pub fn run(args: &DiffArgs) -> Result<RecordingDiff, RecordingError> {
     let (a, b) = (RecordedCalls::load(&args.a)?, RecordedCalls::load(&args.b)?);
     let (pairs, only_b) = pairs(&a, &b);
@@ -233,7 +233,7 @@ fn compare(
     found
 }
 
-/// Everything that was found.
+/// The results of the comparison.
 struct DiffReport<'a> {
     a: &'a RecordedCalls,
     b: &'a RecordedCalls,

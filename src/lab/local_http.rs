@@ -54,7 +54,7 @@ pub(super) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Listens at an address.
+    /// Listens on an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
@@ -119,7 +119,7 @@ async fn converse(
     };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    // A client that breaks off is no event here.
+    // Ignore the error: a client that disconnects early is not an event here.
     let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
@@ -143,7 +143,7 @@ async fn respond(
     }
 }
 
-/// A response of events, which nobody may cache.
+/// Returns a response of events, which must not be cached.
 pub(super) fn event_stream(
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Response<ServedBody> {

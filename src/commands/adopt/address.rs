@@ -18,8 +18,8 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
-/// The keys of addresses. A key other than the first is kept in mind by the name that the transport has
-/// among the options of `wrap`, where the entry has no `type`.
+/// The keys of addresses. If the entry has no `type`, a key other than the first is remembered by its transport's name
+/// among the options of `wrap`.
 pub(super) const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 
 /// The name of the transport for each key.
@@ -97,8 +97,8 @@ impl ServerObject<'_> {
         Ok(edits)
     }
 
-    /// The file of [`NODE_AUTHORITIES`], if `env` has that variable alone and the server has no headers, which would
-    /// move there.
+    /// Returns the file of [`NODE_AUTHORITIES`], if `env` has only that variable and the server has no headers, which
+    /// would be moved to `env`.
     fn node_authorities(&self) -> Result<Option<&StringLit<'_>>, Alone> {
         let Some(env) = self.member("env")?.and_then(|env| env.value.as_object()) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The change of a client's file: its new text, and what is said of it.
+//! The change of a client's file: its new text, and the report about it.
 
 use std::env;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::config::values::nearest;
 /// Variables with the folder of an environment whose programs are on the `PATH` of one shell.
 const ENVIRONMENTS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
-/// What became of one server.
+/// The result for one server.
 #[derive(Debug, Clone)]
 pub(super) struct ServerFate {
     /// The name of the server, with the folder that it is for.
@@ -92,17 +92,17 @@ impl Change {
     }
 }
 
-/// A file to be changed, and what is known of it.
+/// A file to be changed, and the facts about it.
 pub(super) struct FileTerms<'a> {
     pub(super) args: &'a AdoptArgs,
     pub(super) path: &'a Path,
     pub(super) sharing: &'a Sharing,
-    /// The text of the backup, if there is one.
+    /// The text of the backup, if a backup exists.
     pub(super) backup: Option<&'a str>,
 }
 
 impl FileTerms<'_> {
-    /// The first lines of a report: the file, and who shares it.
+    /// Returns the first lines of a report: the file, and who shares the file.
     pub(super) fn head(&self) -> String {
         let mut head = format!("{}\n", plain(&self.path.display().to_string()));
         if let Some(folder) = self.sharing.repository() {

@@ -21,7 +21,7 @@ pub(super) const SERVERS: &str = "mcp_servers";
 /// The change of a file of Codex.
 ///
 /// # Errors
-/// If the file is no TOML, has no servers, or a named server cannot be changed.
+/// If the file is not TOML, has no servers, or a named server cannot be changed.
 pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
     let wrong = |at: usize, what: &str| AdoptError::wrong(terms.path, text, at, what);
     let file = parse(terms.path, text)?;
@@ -74,7 +74,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
 /// The servers of a file, in the order of their names.
 ///
 /// # Errors
-/// If the file is no TOML.
+/// If the file is not TOML.
 pub(super) fn listed(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
     let file = parse(path, text)?;
     let mut found = Vec::new();

@@ -9,8 +9,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
-/// The keys under which clients keep their servers. `mcp.servers` is one key in some settings of VS
-/// Code.
+/// The keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
@@ -67,7 +66,7 @@ impl ServerEntry<'_> {
     }
 }
 
-/// The servers of a file in the order of their names in it; `None` if there is no place for servers.
+/// Returns the servers of a file in the order of the file; `None` if the file has no key for servers.
 pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
     let file = file.as_object()?;
     let mut places: Vec<(Option<&str>, &Object<'_>)> = Vec::new();

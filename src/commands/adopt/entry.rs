@@ -32,7 +32,7 @@ impl Alone {
     }
 }
 
-/// Puts `ours` before the server. `is_named`: the user has asked for just this one.
+/// Puts `ours` before the server. `is_named`: whether the user named this server.
 pub(super) fn wrap(
     text: &str,
     object: &Object<'_>,
@@ -57,7 +57,7 @@ pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     }
     match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
-        // What is no server of Milepost's own needs no word here.
+        // A server that `adopt` did not change needs no mention here.
         Ok(None) | Err(_) => Ok(None),
     }
 }
@@ -245,7 +245,7 @@ impl<'a> ServerObject<'a> {
                 }
                 None => Edit::insert(args.start() + 1, words(self.comma(member))),
             },
-            // Without `--`, which shows that there were no arguments.
+            // Without `--`: its absence shows that the server had no arguments.
             None => {
                 let words: Vec<&str> = begin.iter().map(String::as_str).chain([raw]).collect();
                 Edit::insert(command.end(), self.args_member(member, &words))
@@ -273,7 +273,7 @@ impl<'a> ServerObject<'a> {
             return Err(Alone::new(args.start(), "the server is in a route file"));
         }
         let first = words.len().saturating_sub(parsed.command.len());
-        // What is behind Milepost's own options is the server's, word by word.
+        // The words after Milepost's own options are the server's command, unchanged.
         let is_command = words.iter().skip(first).zip(&parsed.command).all(|(a, b)| *b == **a);
         let Some(target) = args.elements.get(first).filter(|_| is_command) else {
             return Err(Alone::new(args.start(), "the arguments do not show the server's command"));
@@ -299,7 +299,7 @@ impl<'a> ServerObject<'a> {
         self.list_separator(args).unwrap_or_else(|| self.comma(member).to_owned())
     }
 
-    /// The separator that a list has, if it has one.
+    /// Returns the separator between the elements of a list, if the list has several.
     pub(super) fn list_separator(&self, args: &Array<'_>) -> Option<String> {
         let first = args.elements.first()?;
         if let Some(line) = own_line(self.slice(args.start() + 1..first.start())) {

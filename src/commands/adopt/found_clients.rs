@@ -94,8 +94,7 @@ pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
     Ok(found)
 }
 
-/// Whether a file can be read and holds servers. Settings of a client without servers are not worth a
-/// word.
+/// Whether a file can be read and contains servers. A client's settings without servers are not mentioned.
 fn has_servers(args: &AdoptArgs, path: &Path) -> bool {
     let Ok((_, text)) = ClientFile::read(path) else { return false };
     let sharing = Sharing::default();

@@ -1,5 +1,5 @@
-//! The file of goose: `extensions` in YAML. It is not edited, because goose writes it anew itself; the
-//! lines to write are shown.
+//! The file of goose: `extensions` in YAML. It is not edited, because goose itself rewrites it; the lines to write are
+//! shown.
 
 use std::fmt::Write;
 
@@ -109,7 +109,7 @@ fn lines(name: &str, command: &[String]) -> String {
     )
 }
 
-/// The extensions of a file. What is written in another way than goose writes is left out.
+/// Returns the extensions of a file. Extensions in another form than goose writes are left out.
 fn servers(text: &str) -> Vec<GooseServer> {
     let mut found: Vec<GooseServer> = Vec::new();
     let (mut is_inside, mut list) = (false, false);

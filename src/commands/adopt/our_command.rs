@@ -112,8 +112,8 @@ fn launcher(exe: &Path, is_shared: bool) -> Option<(&'static str, &'static [&'st
     found.map(|(_, runner, runs)| (*runner, *runs))
 }
 
-/// The position of `wrap` in the arguments of a command, if Milepost is in front of the server already. An argument that is
-/// no word is `None`.
+/// Returns the position of `wrap` in the arguments of a command, if Milepost is already in front of the server. An
+/// argument that is not a string is `None`.
 pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     let is_wrap = |at: &usize| args.get(*at).is_some_and(|word| word.as_deref() == Some(WRAP));
     if is_milepost(command) {
@@ -126,7 +126,7 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if !RUNNERS.contains(&file_name(command)) {
         return None;
     }
-    // The package is the first word that is no option of the program that runs it.
+    // The package is the first word that is not an option of the program that runs it.
     let is_package = |word: &Option<String>| {
         word.as_deref().is_none_or(|word| !word.starts_with('-') && word != "dlx")
     };

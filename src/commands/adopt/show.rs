@@ -129,7 +129,7 @@ fn mask(name: &str, value: &Value<'_>, is_hidden: bool, masks: &mut Vec<Edit>) {
             }
         }
         Value::StringLit(text) if is_hidden || is_secret(name, &text.value) => {
-            // What the client fills in says nothing yet.
+            // The value of a reference is filled in by the client, so it is not known here.
             let is_reference = text.value.starts_with("${") && text.value.ends_with('}');
             if !is_reference {
                 masks.push(hide(value, HIDDEN));

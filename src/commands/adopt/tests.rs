@@ -346,7 +346,7 @@ fn authorities_that_a_client_in_node_trusts_are_trusted_by_wrap() {
     let url = "https://127.0.0.1:1/mcp";
     let flags = format!(r#""--ca-file","system","--ca-file",{},"#, Json::from(&*file));
     check(&format!(r#"{{"url":"{url}",{env}}}"#), &wrapped(&flags, url));
-    // Nobody asks for the authorities of a server without TLS.
+    // A server without TLS needs no authorities.
     let plain = "http://127.0.0.1:1/mcp";
     check(&format!(r#"{{"url":"{plain}",{env}}}"#), &wrapped("", plain));
 }
@@ -366,7 +366,7 @@ fn authorities_that_wrap_could_not_use_leave_the_entry_alone() {
         let text = entry(&format!(r#"{{"url":"https://127.0.0.1:1/mcp",{rest}}}"#));
         assert_eq!(changed(&text, false), text);
     }
-    // What a user has written by hand is not taken away.
+    // An option that a user has written by hand is not removed.
     let own = entry(
         r#"{"command":"/opt/milepost","args":["wrap","--ca-file","/a.pem","https://127.0.0.1:1/"]}"#,
     );

@@ -85,7 +85,7 @@ pub(super) enum ProcessNews {
     Begun(String),
     /// An event of `/calls`, and its data.
     Event(String, String),
-    /// The process shows no more calls; with the reason, if it is one to be told.
+    /// The process reports no more calls; with the reason, if it is to be shown.
     Ended(Option<String>),
 }
 
@@ -115,7 +115,7 @@ impl CallTrouble {
 /// The order of the calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallOrder {
-    /// Calls in flight in the order of their beginning, then ended ones, the last first.
+    /// Calls in flight in the order of their beginning, then ended calls, newest first.
     #[default]
     Usual,
     /// The longest first.
@@ -152,16 +152,16 @@ impl CallOrder {
     }
 }
 
-/// What is shown of the calls, and in which order.
+/// Which calls are shown, and in which order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct CallFilter {
     /// Words in lower case; each must be in the line of a call.
     pub(super) words: Vec<String>,
     /// Also requests that call no tool.
     pub(super) every_method: bool,
-    /// Only calls in flight.
+    /// Whether only calls in flight are shown.
     pub(super) only_open: bool,
-    /// Only calls in this trouble.
+    /// The trouble that calls must have to be shown.
     pub(super) trouble: CallTrouble,
     /// The order.
     pub(super) order: CallOrder,
@@ -187,7 +187,7 @@ impl TopCall {
         self.tool.as_deref().unwrap_or(&self.method)
     }
 
-    /// What Milepost has changed, in few words.
+    /// Returns Milepost's changes to the call, as a short text.
     pub(super) fn changes(&self) -> String {
         self.change_words().join(", ")
     }
@@ -225,7 +225,7 @@ impl TopCall {
         words
     }
 
-    /// The part of the work that is done, from 0 to 1, if the client was told of one.
+    /// Returns the part of the work that is done, from 0 to 1, if the client has received progress with a total.
     pub(super) fn share(&self) -> Option<f64> {
         let figure: f64 = self.progress.as_ref()?.parse().ok()?;
         let total: f64 = self.total.as_ref()?.parse().ok()?;
@@ -233,7 +233,7 @@ impl TopCall {
         is_part.then(|| (figure / total).min(1.0))
     }
 
-    /// What the client was told last, without its words.
+    /// Returns the last value that the client has received, without its text.
     pub(super) fn figure(&self) -> String {
         match (&self.progress, &self.total, self.share()) {
             (Some(progress), Some(total), Some(share)) => {
@@ -357,7 +357,7 @@ impl TopCalls {
         running.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The name and the trouble of a process that has ended with one.
+    /// Returns the name and the reason of a process that has ended unexpectedly.
     pub(super) fn trouble(&self) -> Option<String> {
         let mut troubles = self.processes.values().filter_map(|process| process.trouble.clone());
         troubles.next_back()
@@ -385,7 +385,7 @@ impl TopCalls {
         rows
     }
 
-    /// The row of one call, whatever the filter.
+    /// Returns the row of one call, even if the filter excludes it.
     pub(super) fn row(&self, key: &CallKey, at: Instant) -> Option<TopRow> {
         let process = self.processes.get(&key.0)?;
         let mut rows = process.rows(&key.0, at);

@@ -136,7 +136,7 @@ fn beside(
     let [old, new] =
         [left, right].map(|side| side.iter().map(|line| bare(line)).collect::<Vec<_>>());
     let diff = TextDiff::from_slices(&old, &new);
-    // Removed and added lines that have no partner yet.
+    // Removed and added lines that have not been paired yet.
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     let mut rows: Vec<(Option<&String>, Option<&String>, bool)> = Vec::new();
     for change in diff.iter_all_changes() {

@@ -1,4 +1,4 @@
-//! What `milepost top` draws.
+//! The drawing of `milepost top`.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ const WORDS: &str = "MESSAGE";
 /// A column of the table.
 struct TopColumn {
     name: &'static str,
-    /// Its width, or else its share of what the others leave.
+    /// Its width, or else its share of the width that the other columns leave.
     width: usize,
     share: usize,
     only_wide: bool,
@@ -174,8 +174,9 @@ fn draw_table(
     lines.enumerate().map(mark).collect()
 }
 
-/// The widths of these columns, which fill the whole width: each as its cells need it, and the words of calls have the
-/// rest. Where there is too little room, each column has its share, and what it does not need goes to those behind it.
+/// Returns the widths of these columns, which fill the whole width: each column gets the width that its cells need, and
+/// the text of calls gets the rest. If the width does not suffice, each column gets a share, and passes the unused part
+/// to the columns after it.
 fn widths(columns: &[TopColumn], table: &[Vec<TopLine>], width: usize) -> Vec<usize> {
     let needed = |at: usize| table.iter().map(|cells| cells[at].width()).max().unwrap_or_default();
     let fixed: usize = columns.iter().map(|column| column.width + GAP).sum();

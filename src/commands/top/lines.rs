@@ -82,7 +82,7 @@ impl TopLine {
         self.0.iter().flat_map(|span| span.text.chars()).map(columns).sum()
     }
 
-    /// The line at the left of so many columns; one that is wider ends with `…`.
+    /// Returns the beginning of the line, at most this many columns wide; a longer line ends with `…`.
     pub(super) fn in_cell(self, width: usize) -> Self {
         if self.width() <= width || width == 0 {
             return self.at_left(width);
@@ -92,7 +92,8 @@ impl TopLine {
         Self(spans).at_left(width)
     }
 
-    /// The line, exactly this wide, with this part of what is left before it: none, half, or all.
+    /// Returns the line with exactly this width. `before` determines how much of the free width is put before it: none,
+    /// half, or all.
     fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
         let cut = self.cut(width);
         let left = width.saturating_sub(cut.width());

@@ -26,7 +26,7 @@ pub(super) struct TopTerminal {
 }
 
 impl TopTerminal {
-    /// Begins to draw. A panic restores the terminal before it says what has happened.
+    /// Begins to draw. A panic restores the terminal before it prints its message.
     pub(super) fn begin() -> io::Result<Self> {
         let mode = Arc::new(RawMode::begin()?);
         let (report, of_hook) = (panic::take_hook(), Arc::clone(&mode));

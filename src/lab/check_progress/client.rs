@@ -1,5 +1,5 @@
-//! A client: the reference server feeds it good and bad progress; what the client showed, and whether it
-//! survived, comes from its own report.
+//! Tests a client: the reference server sends it correct and faulty progress. The client itself reports what it showed,
+//! and whether it survived.
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -67,21 +67,21 @@ pub enum ClientError {
     /// The report cannot be read.
     #[error("cannot read the report")]
     Read(#[source] io::Error),
-    /// There is no report.
+    /// The report is missing.
     #[error(
         "no report: a line with an object with `calls` is expected (docs/check-progress.md), not {0:?}"
     )]
     NoReport(String),
 }
 
-/// What a client says of itself. Other members are allowed.
+/// The report of a client. Other members are allowed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ClientReport {
     /// The name of the client.
     #[serde(default)]
     pub(super) client: Option<String>,
     pub(super) calls: Vec<ReportedCall>,
-    /// What the client complained of.
+    /// The errors that the client reported.
     #[serde(default)]
     pub(super) errors: Vec<String>,
 }
@@ -161,7 +161,7 @@ pub(super) fn tool(scenario: Scenario) -> &'static str {
     scenario.id().split_once('/').map_or("correct", |(_, tool)| tool)
 }
 
-/// What the operator has to do.
+/// Returns the instructions for the operator.
 fn instructions(server: &ReferenceHttp, wanted: &[Scenario]) -> String {
     let tools: Vec<&str> = wanted.iter().map(|scenario| tool(*scenario)).collect();
     format!(
@@ -204,7 +204,7 @@ async fn all_of(from: impl AsyncRead + Unpin) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The report in a text: the whole text, or its last line that is one.
+/// Finds the report in a text: the whole text, or its last line that is a report.
 fn read(text: &str) -> Result<ClientReport, ClientError> {
     let whole = serde_json::from_str(text).ok();
     let line = || text.lines().rev().find_map(|line| serde_json::from_str(line).ok());

@@ -48,12 +48,12 @@ fn ending(call: &ReportedCall) -> String {
     shown(format!("{}: {why}", call.outcome).as_bytes())
 }
 
-/// The values that a client has shown; what is no number is `None`.
+/// Returns the values that a client has shown; `None` for a value that is not a number.
 fn values(call: &ReportedCall) -> Vec<Option<f64>> {
     call.progress.iter().map(|shown| shown.first().and_then(Value::as_f64)).collect()
 }
 
-/// What the client showed: adds to the faults, and returns what is worth knowing.
+/// Judges what the client showed: adds to the faults, and returns the remarks.
 fn shows(
     scenario: Scenario,
     call: &ReportedCall,

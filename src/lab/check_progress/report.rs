@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
 use crate::lab::doctor::findings::shown;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
 
 impl ProgressReport {

@@ -54,7 +54,7 @@ fn outcome(findings: &[Finding], scenario: Scenario) -> Option<ScenarioOutcome> 
     }
 }
 
-/// The reason why a session without findings tells nothing about a scenario.
+/// Returns the reason why a session without findings is no evidence about a scenario.
 fn unseen(scenario: Scenario, examined: &Examined, wire: TransportKind) -> Option<&'static str> {
     let calls = &examined.calls;
     let usable = calls.iter().map(|call| call.usable).max().unwrap_or_default();
@@ -82,7 +82,7 @@ fn unseen(scenario: Scenario, examined: &Examined, wire: TransportKind) -> Optio
             no_call.or_else(no_report).or_else(|| fewer(1))
         }
         Scenario::Rises | Scenario::Readable => no_call.or_else(no_report).or_else(|| fewer(2)),
-        // Those of other programs.
+        // Scenarios for other kinds of programs.
         _ => Some("not a scenario for servers"),
     }
 }

@@ -76,7 +76,7 @@ pub enum DemoError {
         /// The line.
         line: String,
     },
-    /// A call has no answer, or an error for one.
+    /// A call was not answered, or was answered with an error.
     #[error("the call of {0} got no result")]
     Unanswered(&'static str),
     /// The client's count differs from the proxy's.
@@ -107,7 +107,7 @@ pub async fn run(silence: Duration) -> Result<u8, DemoError> {
     };
     match ended {
         Ok(_) => Ok(0),
-        // Whoever reads us has seen enough.
+        // A closed pipe (`milepost demo | head`) is not an error.
         Err(DemoError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => {
             let _ = view.clear();
@@ -276,7 +276,7 @@ impl Show<'_, '_> {
         tally.sent += 1;
     }
 
-    /// Counts one row: the server's message, if there is one, and the client's message.
+    /// Counts one row: the server's message, if the row has one, and the client's message.
     async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
         let event = row.got.as_ref().map(|line| self.client.receive(line));
         if let Some(ClientEvent::Refused(fault)) = event {

@@ -17,7 +17,7 @@ use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 /// The capacity of a pipe of the operating system.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Something passed.
+/// A message that passed through the pipe.
 #[derive(Debug)]
 pub(crate) enum PipeEvent {
     /// The server sent this line.
@@ -49,7 +49,7 @@ impl Pipes {
 
         let (requests, answers) = split(server_end);
         tasks.spawn(async move {
-            // It fails only when nobody reads it any more.
+            // Ignore the error: the server fails only when its output is no longer read.
             let _ = server::serve(requests, answers, silence).await;
         });
 

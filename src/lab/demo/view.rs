@@ -102,7 +102,7 @@ impl<'a> DemoView<'a> {
         width.max(WIDTH_MIN)
     }
 
-    /// Words, broken where the line ends. What follows the first line is indented by `indent`.
+    /// Writes a text, wrapped at the width of the line. The lines after the first are indented by `indent`.
     pub(super) fn words(&mut self, tone: Tone, words: &str, indent: usize) -> io::Result<()> {
         let width = self.width();
         let mut line = String::new();
@@ -234,7 +234,7 @@ impl Live {
                 "         =          ",
                 "      =             ",
                 "   =                ",
-                // Over, and nobody has said of how much.
+                // The call is over, and its total was never reported.
                 "--------------------",
             ],
         )

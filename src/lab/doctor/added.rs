@@ -1,5 +1,5 @@
-//! What the proxy does by itself: the notifications that it adds, which a report does not take for words
-//! of the server, and the number of those that it withholds so that the answer is not mistaken.
+//! The proxy's own actions: the notifications that it adds, which a report must not count as the server's, and the
+//! number of reports that it withholds so that the answer is not mistaken.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

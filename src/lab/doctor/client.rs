@@ -57,7 +57,7 @@ pub(in crate::lab) struct DoctorClient {
     seen_answers: BTreeSet<u64>,
     /// The failures in place of an answer.
     failures: BTreeMap<Option<u64>, String>,
-    /// Heads of responses: whether the GET stream has one, and the last session that was named.
+    /// Facts from the heads of responses: whether the GET stream has arrived, and the last session id.
     get_head: bool,
     session: Option<HeaderValue>,
     closed: bool,
@@ -115,7 +115,7 @@ impl DoctorClient {
         }
     }
 
-    /// Reads the next arrival, until `deadline`; whether there was one.
+    /// Reads the next arrival until `deadline`. Returns whether something arrived.
     async fn step(&mut self, deadline: Instant) -> bool {
         let Some(arrived) = self.link.next(deadline).await else { return false };
         if self.closed && matches!(arrived.what, Arrival::Closed) {
@@ -209,7 +209,7 @@ impl DoctorClient {
                     Some(Key::Text(id)) => str::from_utf8(&id).ok().and_then(|id| id.parse().ok()),
                     _ => None,
                 };
-                // Answers to nobody are judged, and not kept here.
+                // Answers to no request are judged, but not kept here.
                 if let Some(id) = id.filter(|id| *id < self.next_id) {
                     self.answers.entry(id).or_insert_with(|| message.clone());
                 }
@@ -292,7 +292,7 @@ impl DoctorClient {
                 return Err(Trouble::Failed(why));
             }
             if self.closed {
-                // What is still on its way: standard error, for one.
+                // Read what is still on its way, for example on standard error.
                 self.drain(Duration::from_millis(100)).await;
                 if ids.iter().all(|id| self.answers.contains_key(id)) {
                     return Ok(());
@@ -310,7 +310,7 @@ impl DoctorClient {
     /// Reads arrivals for the given time.
     pub(in crate::lab) async fn drain(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
-        // A server that never pauses is not listened to for ever.
+        // The time is limited, because some servers never pause.
         while Instant::now() < deadline && self.step(deadline).await {}
     }
 

@@ -8,7 +8,8 @@ use crate::protocol::jsonrpc::Kind;
 /// Lines of one message that is spread over several.
 const SPREAD_MAX: usize = 1000;
 
-/// What the output of a server tells about why `initialize` has no answer; `None` if the output has nothing unusual.
+/// Returns the hint that a server's output gives about why `initialize` was not answered; `None` if the output has
+/// nothing unusual.
 pub(super) fn clue(entries: &[TrafficEntry]) -> Option<String> {
     let lines: Vec<&[u8]> = entries
         .iter()

@@ -1,8 +1,8 @@
 //! The content of messages: the words and the values that a server sends, and whether they arrive at a client.
 //!
-//! What is shown of words may be cut, joined or freed of control characters, and a second call says
-//! other numbers in them. So words are compared by their letters alone. A value may get a total, so it is compared
-//! with the client's value and with its part of the total.
+//! The text that a client shows may be shortened, joined or without control characters, and a second call has other
+//! numbers in its texts. So texts are compared by their letters only. A value may get a total, so it is compared with
+//! the client's value and with its part of the total.
 
 use serde_json::Value;
 
@@ -14,7 +14,8 @@ const WORDS_MAX: usize = 10_000;
 /// Letters of words that are compared. Words longer than 200 characters are cut by the proxy.
 const LETTERS_MAX: usize = 100;
 
-/// Letters from which on words may be part of other words. Shorter ones stand in many words by accident.
+/// Minimum number of letters of a text that may be found within another text. Shorter texts occur in many texts by
+/// accident.
 const PART_MIN: usize = 4;
 
 /// Letters from which on the beginning of words stands for the words, which the proxy has cut.
@@ -90,7 +91,7 @@ impl MessageContent {
         }
     }
 
-    /// Adds what a client is told in progress with these parameters.
+    /// Adds the text and the values of progress that a client gets.
     pub fn add_told(&mut self, params: &Value) {
         self.add_value(params);
         if let (Some(value), Some(total)) = (params["progress"].as_f64(), params["total"].as_f64())
@@ -113,7 +114,7 @@ impl MessageContent {
         self.words.is_empty() && self.values.is_empty()
     }
 
-    /// Whether some of these words or values stand in what a client was told.
+    /// Whether some of these texts or values occur in what a client was sent.
     pub fn arrives_in(&self, told: &Self) -> bool {
         let is_told = |words: &String| told.words.iter().any(|said| is_in(words, said));
         let is_same = |value: &f64| {
@@ -123,7 +124,7 @@ impl MessageContent {
     }
 }
 
-/// Whether words stand in what was said.
+/// Whether a text occurs in another.
 fn is_in(words: &str, said: &str) -> bool {
     let letters = |text: &str| text.chars().count();
     words == said

@@ -37,8 +37,8 @@ pub struct Cure {
     pub flags: Option<String>,
     /// The keys and tables alone, for a route that is there already.
     pub additions: String,
-    /// Faults that are not cured, by the names of their rules, with the method if there is one: those that no setting
-    /// cures, or, where the same was done behind Milepost, those that were counted there.
+    /// Faults that are not cured, by the names of their rules, with the method if there is one: faults that no setting
+    /// cures, or, if the same calls were made through Milepost, the faults that were counted there.
     pub uncured: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> CureTerms<'a> {
 /// One key of the route, and the flags of `wrap` that mean the same.
 struct CureKey {
     line: String,
-    /// `None`: there is no such flag.
+    /// `None`: no flag sets it.
     flags: Option<String>,
 }
 
@@ -169,13 +169,13 @@ fn uncured(found: &Examined) -> Vec<String> {
     found.findings.iter().filter(is_uncured).map(named).collect()
 }
 
-/// The faults that were counted behind Milepost, whatever the rules promise.
+/// Returns the faults that were counted behind Milepost, even if the rules promise a cure.
 pub(super) fn counted_again(after: &Examined) -> Vec<String> {
     let hurts = |finding: &&Finding| finding.rule.weight() != Weight::Note;
     after.findings.iter().filter(hurts).map(named).collect()
 }
 
-/// The name of a finding's rule, with the method or dialect if there is one.
+/// Returns the name of a finding's rule, with the method or dialect if it has one.
 fn named(finding: &Finding) -> String {
     match &finding.name {
         Some(name) => format!("{} ({name})", finding.rule.name()),

@@ -38,7 +38,7 @@ pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
     examine_through(entries, terms, &AddedProgress::default())
 }
 
-/// Says what is wrong in a conversation through the proxy, which has added notifications of its own.
+/// Examines a conversation through the proxy, which has added notifications of its own.
 pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProgress) -> Examined {
     let mut examiner = Examiner {
         terms,
@@ -76,7 +76,7 @@ struct Examiner {
     /// Streams that have ended.
     over: Vec<TrafficStream>,
     presets: Extract,
-    /// Notifications of methods that nobody knows.
+    /// Notifications with unknown methods.
     unknown: UnknownMethods,
     /// Notifications that a dialect reads and lets pass.
     overheard: Vec<Overheard>,
@@ -294,8 +294,7 @@ impl Examiner {
             })
     }
 
-    /// The call that is meant if nothing names it: that of the stream, or the only one that is open, or
-    /// the last one.
+    /// Returns the call of a message that names none: the call of the stream, or the only open call, or the last call.
     fn implied_call(&self, stream: TrafficStream) -> Option<usize> {
         if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);
@@ -422,7 +421,8 @@ impl Examiner {
     }
 }
 
-/// The dialect that reads a method, and the rule for its messages: one that is on by default goes first.
+/// Returns the dialect that reads a method, and the rule for its messages. Dialects that are on by default are
+/// preferred.
 fn dialect_of(method: &str) -> Option<(&'static Dialect, Rule)> {
     let reading = || dialect::ALL.iter().filter(|one| one.reads(method));
     let is_default = |one: &&Dialect| dialect::defaults().any(|on| on.name() == one.name());

@@ -83,9 +83,9 @@ pub struct ObservedCall {
     pub token: Option<Value>,
     /// The end of the call.
     pub answer: Answer,
-    /// The words of the error with which the call ends, if it ends with one.
+    /// The text of the error, if the call ends with an error.
     pub refusal: Option<String>,
-    /// The error is one of Milepost's own.
+    /// Whether the error is Milepost's own.
     pub is_own_error: bool,
     /// The duration of the call; without an answer, the time until the last event.
     pub took: Duration,
@@ -97,7 +97,7 @@ pub struct ObservedCall {
     pub silence: Duration,
     /// Notifications of the server that a plain client can use.
     pub usable: usize,
-    /// Everything of the server that claims to be progress of this call.
+    /// The number of messages of the server that claim to be progress of this call.
     pub reports: usize,
     /// Notifications that the proxy has added by itself.
     pub added: usize,
@@ -136,7 +136,7 @@ impl Examined {
         self.findings.iter().any(|finding| finding.rule.weight() == Weight::Risk)
     }
 
-    /// The same without habits that the server did not have before.
+    /// Returns the findings without habits that the server did not have before.
     pub fn without_new_habits(mut self, before: &Self) -> Self {
         let is_new = |rule: Rule| rule.is_about_habits() && before.count(rule) == 0;
         self.findings.retain(|finding| !is_new(finding.rule));
@@ -149,7 +149,7 @@ impl Examined {
         self.findings.sort_by_key(|finding| finding.rule);
     }
 
-    /// Adds a description to the first finding of a rule, if there is one.
+    /// Adds a description to the first finding of a rule, if the rule has a finding.
     pub fn explain(&mut self, rule: Rule, why: String) {
         if let Some(finding) = self.findings.iter_mut().find(|finding| finding.rule == rule) {
             finding.example += ": ";
@@ -157,8 +157,8 @@ impl Examined {
         }
     }
 
-    /// Whether the content of a finding reaches a plain client here: some of its words or values are found in what the
-    /// client was told. `None`: the rule is not about content, or the messages have none.
+    /// Whether the content of a finding reaches a plain client here: some of its texts or values occur in what the
+    /// client was sent. `None`: the rule is not about content, or the messages have none.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
         // Messages beside progress are nothing that has to arrive.
         if finding.rule == Rule::MethodOther && finding.draft.is_none() {

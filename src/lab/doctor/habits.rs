@@ -12,7 +12,7 @@ const VALUES_MAX: usize = 1000;
 /// Messages of a call that show whether they are pieces of one text.
 const PIECES_MIN: usize = 3;
 
-/// Different values that show what a server counts.
+/// Minimum number of different values that show what a server counts.
 const VALUES_MIN: usize = 3;
 
 /// Values beside words with a total that are a habit.
@@ -55,7 +55,7 @@ impl Habits {
         self.beside_words >= BESIDE_WORDS_MIN && !self.has_total
     }
 
-    /// Takes words. Words that repeat the earlier ones are no piece.
+    /// Takes a text. A text that repeats the earlier texts is not a piece.
     pub fn see_words(&mut self, words: &str) {
         let is_next = self.messages > 0 && !self.last.is_empty() && words.starts_with(&self.last);
         let is_ragged = words.starts_with(' ') || words.ends_with(' ');
@@ -83,7 +83,7 @@ impl Habits {
         self.messages >= PIECES_MIN && self.ragged * 2 >= self.messages
     }
 
-    /// What values without a total seem to count, as a value of `scale`.
+    /// Returns what values without a total seem to count, as a value of `scale`.
     pub fn scale(&self) -> Option<&'static str> {
         let mut distinct: Vec<f64> = self.values.iter().copied().filter(|v| *v > 0.0).collect();
         let last = distinct.last().copied()?;

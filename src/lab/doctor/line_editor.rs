@@ -28,22 +28,22 @@ const REMOVE: char = '\u{15}';
 pub(super) struct LineEditor {
     text: String,
     history: VecDeque<String>,
-    /// The place of the line in the history; behind the last one: a new line.
+    /// The position of the line in the history; after the last entry it is a new line.
     place: usize,
     /// The new line, while an earlier one is shown.
     draft: String,
 }
 
-/// What a key has done.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum LineStep {
-    /// The line may be another one.
+    /// The line may have changed.
     Edited,
     /// Several words fit.
     Choices(Vec<String>),
     /// The line is complete.
     Entered(String),
-    /// There are no more lines.
+    /// The input has ended.
     Ended,
 }
 
@@ -112,7 +112,7 @@ impl LineEditor {
         }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     fn press(&mut self, key: &Key, words: &[String]) -> LineStep {
         match key {
             Key::Enter => return LineStep::Entered(self.enter()),

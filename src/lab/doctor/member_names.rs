@@ -109,7 +109,7 @@ pub(super) const TOTALS: [&str; 18] = [
     "rows",
 ];
 
-/// Names of members whose numbers are no progress.
+/// Names of members whose numbers are not progress.
 pub(super) const NO_VALUES: [&str; 19] = [
     "time",
     "timestamp",
@@ -161,7 +161,7 @@ pub(super) const WORDS: [&str; 16] = [
     "state",
 ];
 
-/// Names of members that say that a message is the last one, where they are `true`.
+/// Names of members that mark a message as the last when they are `true`.
 pub(super) const FINALS: [&str; 13] = [
     "isfinal",
     "final",

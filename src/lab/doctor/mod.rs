@@ -91,7 +91,7 @@ pub struct Options {
     pub call: Option<RequestedCall>,
     /// The settings of each session.
     pub session: SessionArgs,
-    /// The route of a file that is examined, if it is one.
+    /// The route of a file, if a route is examined.
     pub configured: Option<ConfiguredRoute>,
 }
 
@@ -152,7 +152,7 @@ pub struct SessionArgs {
     pub color: ColorChoice,
 }
 
-/// The names of known clients, their own and their usual ones.
+/// Returns the names of known clients, both their own and their usual names.
 fn client_names() -> KnownNames {
     let names = CLIENTS.iter().flat_map(|row| row.names.iter().copied().chain([row.client]));
     // Shells take a space for the end of a word.
@@ -395,7 +395,7 @@ impl Inspection {
         Ok(examined)
     }
 
-    /// Begins, lists and calls; answers with why a call has no answer, if one has none.
+    /// Begins, lists and calls. Returns the reason if a call was not answered.
     async fn visit(
         &self,
         client: &mut DoctorClient,

@@ -1,5 +1,5 @@
-//! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and
-//! what the client gets, for those who have no client at hand.
+//! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and what the
+//! client gets, for users without a client.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Game {
         let wrong = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         self.client.initialize(Revision::V2025_11_25.date()).await.map_err(wrong)?;
         self.tools = self.client.tools().await.map_err(wrong)?;
-        // What begins a session is of no interest.
+        // Messages from the beginning of the session are not shown.
         while self.seen.try_recv().is_ok() {}
         let names = shown(self.tools.join(", ").as_bytes());
         writeln!(out, "{} {names}", self.colors.heading("Tools:"))?;
@@ -179,8 +179,8 @@ impl TypedLines for LineEditor {
     }
 }
 
-/// Asks for a tool of these and its arguments; `None` at the end of the input or for an empty line. What is not
-/// understood is asked again. A line may hold both: `NAME JSON`.
+/// Asks for one of these tools and its arguments; `None` at the end of the input or for an empty line. An input that is
+/// not understood is asked again. A line may contain both: `NAME JSON`.
 async fn ask(
     tools: &[String],
     typed: &mut impl TypedLines,
@@ -216,7 +216,7 @@ async fn ask(
     }
 }
 
-/// A message of one side, or the decision about one.
+/// A message of one side, or the decision about a message.
 struct SideMessage {
     at: Instant,
     kind: SideKind,
@@ -282,7 +282,7 @@ impl Observer for SideObserver {
             EventKind::Decided(FilterEvent::Heartbeat(_)) => SideKind::Added,
             _ => return,
         };
-        // Who does not read so fast misses something.
+        // Ignore the error: if the display is too slow, it misses messages.
         let _ = self.0.try_send(SideMessage { at: event.at, kind });
     }
 }

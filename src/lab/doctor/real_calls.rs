@@ -61,7 +61,7 @@ impl RealCalls {
         format!("calls {} {}; each is a real call", self.tool, self.limit.words())
     }
 
-    /// Counts calls that begin now, and returns what a user is shown while they last.
+    /// Counts calls that begin now. Returns the text that a user is shown while they last.
     pub(super) fn begin(&self, at_once: usize) -> String {
         let first = self.made.fetch_add(at_once, Ordering::Relaxed) + 1;
         let number = match at_once {

@@ -15,13 +15,13 @@ use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
 use crate::lab::color::Palette;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 2;
 
 /// Tools that are named in the report for people.
 const TOOLS_SHOWN: usize = 20;
 
-/// Everything that was seen.
+/// The results of the examination.
 pub(super) struct DoctorReport {
     /// The command or address of the server.
     pub(super) server: String,
@@ -340,7 +340,7 @@ impl DoctorReport {
         let _ = writeln!(to, ".");
     }
 
-    /// The grade of a session as the predicate of a sentence, and what is to be added to that sentence.
+    /// Returns the grade of a session as the predicate of a sentence, and an addition to that sentence.
     fn graded(&self, of: &Examined) -> (String, String) {
         let reports = ShownReports::of(of);
         let (less, unless) = (reports.words(), reports.exception());

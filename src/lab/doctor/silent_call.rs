@@ -39,7 +39,7 @@ impl Inspection {
         let tried = match tried {
             Ok(tried) => tried,
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-            // The server may refuse what it does not know: then the call stays silent.
+            // The server may refuse unknown members: then the call stays silent.
             Err(_) => return Ok(()),
         };
         let Some(call) = tried.calls.iter().find(|call| call.reports > 0) else { return Ok(()) };

@@ -66,12 +66,12 @@ pub enum TrafficEvent {
         stream: TrafficStream,
         /// The number of the read; messages of one read have the same number.
         read: u64,
-        /// The name of its event, if it came in an event that has one.
+        /// The name of its event, if it arrived in a named event.
         event: Option<String>,
         /// The message.
         message: Message,
     },
-    /// A line on standard output, or an event, that is no message.
+    /// A line on standard output, or an event, that is not a message.
     Noise(Bytes),
     /// A line on standard error.
     Stderr(String),

@@ -1,5 +1,5 @@
-//! A recording as a HAR 1.2 archive. A call of MCP is no exchange of HTTP: an entry has the request and the answer as
-//! bodies, a URL whose scheme says what the call was, and the messages of both sides in `_messages`.
+//! A recording as a HAR 1.2 archive. An MCP call is not an HTTP exchange, so an entry has the request and the answer as
+//! bodies, a URL whose scheme names the kind of call, and the messages of both sides in `_messages`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! A recording as one page for a browser: a row for each call, with the messages of both sides. The page loads
-//! nothing, and its policy runs no script but its own. Every byte of a recording is text in it.
+//! A recording as a single page for a browser: a row for each call, with the messages of both sides. The page loads
+//! nothing, and its policy allows only its own script. Every byte of a recording is text in the page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) fn write(
          <button id=\"failed\" aria-pressed=\"false\" hidden></button>\n<span id=\"found\" role=\"status\"></span>\n</div>\n\
          </header>\n<main>\n"
     )?;
-    // The first call of a tool is open: its messages show what the page is about.
+    // The first call of a tool is expanded, as an example of what the page shows.
     let first = recording.calls.iter().position(|call| call.tool.is_some());
     for (at, call) in recording.calls.iter().enumerate() {
         let open = if Some(at) == first { " open" } else { "" };

@@ -88,8 +88,7 @@ impl ExportText {
 /// Writes a recording in another format.
 ///
 /// # Errors
-/// If the recording cannot be used, or the file cannot be written. A reader of standard output that closes early is
-/// no error.
+/// If the recording cannot be used, or the file cannot be written. A closed pipe on standard output is not an error.
 pub fn run(args: &ExportArgs) -> Result<(), ExportError> {
     let recording = RecordedCalls::load(&args.file)?;
     let name = args.output.clone().unwrap_or_else(|| PathBuf::from("standard output"));

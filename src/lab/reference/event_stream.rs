@@ -93,7 +93,7 @@ pub(super) struct EventReader {
     next: usize,
     /// The last event that the client has.
     after: usize,
-    /// Whether nobody has read the stream before.
+    /// Whether the stream is read for the first time.
     is_first: bool,
 }
 

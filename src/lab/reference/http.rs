@@ -33,11 +33,10 @@ const STREAMS_MAX: usize = 100;
 pub struct ReferenceHttp(LocalServer);
 
 impl ReferenceHttp {
-    /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken
-    /// too.
+    /// Listens at an address. `silence`: the duration of the tool `silent`. `is_modern`: 2026-07-28 is spoken too.
     ///
     /// # Errors
-    /// If nobody can listen there.
+    /// If the address cannot be used.
     pub async fn listen(
         address: SocketAddr,
         notes: SeenNotes,
@@ -61,7 +60,7 @@ impl ReferenceHttp {
     }
 }
 
-/// Everybody who is served.
+/// The clients and sessions of the server.
 struct ReferenceHost {
     terms: ReferenceTerms,
     /// By their names.
@@ -163,7 +162,7 @@ impl ReferenceHost {
         plain_events(pieces)
     }
 
-    /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
+    /// Handles the GET of Streamable HTTP: the rest of a stream, or the stream for messages of no request.
     fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
         let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
@@ -200,7 +199,7 @@ impl ReferenceHost {
     }
 }
 
-/// The name of the session in a request over Streamable HTTP; empty without one.
+/// Returns the session id of a request over Streamable HTTP; empty if it has none.
 fn session_name(headers: &HeaderMap) -> &str {
     headers.get(SESSION_ID).and_then(|name| name.to_str().ok()).unwrap_or_default()
 }

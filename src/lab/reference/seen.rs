@@ -1,4 +1,4 @@
-//! The notes of the reference server: what has reached the server, as lines of a file. A proxy may start
+//! The notes of the reference server: the messages that have reached the server, as lines of a file. A proxy may start
 //! the server several times; all of them write to the same file.
 
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ const NOTES_BYTES_MAX: usize = 4 << 20;
 pub struct SeenNotes(Option<Mutex<File>>);
 
 impl SeenNotes {
-    /// Notes that nobody reads.
+    /// Returns notes that are not kept.
     pub const fn none() -> Self {
         Self(None)
     }
@@ -53,7 +53,7 @@ impl SeenNotes {
     }
 }
 
-/// What the notes of a file say.
+/// The facts in the notes of a file.
 #[derive(Debug, Clone, Default)]
 pub struct SeenFacts(Vec<Value>);
 

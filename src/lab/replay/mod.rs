@@ -32,7 +32,7 @@ const SHOWN: usize = 3;
 /// The reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The file is no recording.
+    /// The file is not a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The flags or the route file cannot be used.
@@ -70,7 +70,7 @@ pub struct Played {
 /// Plays a file with the settings that `settings_of` makes of the recorded ones.
 ///
 /// # Errors
-/// If the file cannot be read or is no recording, or the settings cannot be used.
+/// If the file cannot be read or is not a recording, or the settings cannot be used.
 pub fn run<E: Error + Send + Sync + 'static>(
     file: &Path,
     form: ReplayForm,

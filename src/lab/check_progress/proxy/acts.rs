@@ -1,4 +1,4 @@
-//! The acts: what the reference client does in each session through the proxy.
+//! The acts: the steps of the reference client in each session through the proxy.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -106,7 +106,7 @@ impl ProxyAct {
     }
 }
 
-/// What came of an act.
+/// The messages and errors of an act.
 pub(super) struct ActRecord {
     pub(super) act: ProxyAct,
     /// Whether the proxy runs, and listens where it has an address.
@@ -146,7 +146,7 @@ pub(super) fn first_progress() -> Vec<Value> {
     values.into_iter().enumerate().map(one).collect()
 }
 
-/// The progress of the call `b`: without a total, and partly without a message.
+/// Returns the progress of the call `b`: without a total, and partly without a message.
 pub(super) fn second_progress() -> Vec<Value> {
     vec![
         json!({ "progress": 101 }),
@@ -223,7 +223,7 @@ impl PairTerms<'_> {
         if !record.has_begun && matches!(played, Err(Trouble::Ended(_))) {
             record.has_started = false;
         }
-        // What was said of a server was said by the proxy.
+        // The texts are written for servers; here the proxy is the server of the client.
         let words = |trouble: Trouble| trouble.to_string().replace("the server", "the proxy");
         record.trouble = played.err().map(words);
         record.entries = client.close().await;

@@ -42,10 +42,10 @@ impl ListeningProxy {
         Ok(Self { stop, running, words })
     }
 
-    /// Waits until somebody listens at the address.
+    /// Waits until a process listens on the address.
     ///
     /// # Errors
-    /// Why nobody does, in words.
+    /// The reason why none does, as text.
     pub(super) async fn ready(&self, url: &Url, patience: Duration) -> Result<(), String> {
         let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
         let port = url.port_or_known_default().unwrap_or(80);
@@ -114,7 +114,7 @@ const PORTS: (u16, u16) = (10_000, 20_000);
 /// Ports that are tried.
 const PORTS_TRIED: usize = 20;
 
-/// A port that nobody listens at.
+/// Returns a port on which no process listens.
 ///
 /// # Errors
 /// If the system gives none.

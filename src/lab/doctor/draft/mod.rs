@@ -21,7 +21,7 @@ use crate::protocol::jsonrpc::Key;
 /// Messages of one method that a draft is made from.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Messages in which a value or a text that never changes tells nothing.
+/// Minimum number of messages after which a value or a text that never changes counts as constant.
 const STILL_MIN: usize = 3;
 
 /// A drafted dialect.
@@ -37,7 +37,7 @@ pub struct Draft {
     scale: Option<&'static str>,
     /// The words of the messages.
     pub words: Vec<String>,
-    /// Whether a pointer finds the id or the token of a call, which is no accident.
+    /// Whether a pointer finds the id or the token of a call, which cannot be chance.
     names_call: bool,
     /// The request id was found by its value, which may be like the id of the only call by accident.
     is_id_guessed: bool,
@@ -69,8 +69,8 @@ impl Draft {
         draft
     }
 
-    /// Whether the messages tell how far a call is: they hold a value, or name a call and say something.
-    /// A value under a name that no list knows may be something else, unless it has a total.
+    /// Whether the messages show how far a call is: they have a value, or name a call and have a text. A value under an
+    /// unknown name may be anything, unless it has a total.
     pub fn is_progress(&self) -> bool {
         let is_sure = !self.is_value_guessed || self.total.is_some();
         (self.progress.is_some() && is_sure) || (self.names_call && self.says_something())
@@ -177,7 +177,7 @@ impl Draft {
         let mut habits = Habits::default();
         value.numbers().into_iter().for_each(|value| habits.see_value(value, false));
         let scale = habits.scale();
-        // Parts of one have no other total.
+        // Fractions of 1 have no other total.
         let guess = || guess::total_beside(value, free, calls).filter(|_| scale.is_none());
         match named.or_else(guess) {
             Some(total) => self.set_total(Some(total)),
@@ -363,7 +363,7 @@ fn key_of(value: &Value) -> Option<Key> {
     Key::read(&Bytes::from(value.to_string()))
 }
 
-/// Whether two names are one, in any spelling.
+/// Whether two names are equal, in any spelling.
 fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     match (known, said) {
         (Some(known), Some(said)) => known == said || known.respelled(said),
@@ -371,7 +371,7 @@ fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     }
 }
 
-/// A TOML string. What looks like a variable is none.
+/// Returns a TOML string. A text that looks like a variable is kept as text.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.replace("${", "$${")).to_string()
 }
@@ -456,7 +456,7 @@ mod tests {
         let one =
             |n: u32| json!({ "timestamp": 1_700_000_000 + n, "elapsed": n, "seq": n, "port": 80 });
         check(&[one(1), one(2), one(3)], "");
-        // The id of the request is no value.
+        // The id of the request is not a value.
         check(
             &[json!({ "id": 2, "note": "reading files" })],
             "request_id = \"/id\" message = \"/note\"",
@@ -521,7 +521,7 @@ mod tests {
                 scaled("/s#/far", "unit"),
             ),
             (r#"{"done/of":0.1} {"done/of":0.3} {"done/of":0.9}"#, scaled("/done~1of", "unit")),
-            // It may stay for a while, and the first and the last message may lack it.
+            // The value may stay equal for a while, and the first and the last message may lack it.
             (r#"{"far":0.2} {"far":0.2} {"far":0.4} {"far":0.9}"#, scaled("/far", "unit")),
             (
                 r#"{"hi":true} {"far":0.1} {"far":0.5} {"far":0.9} {"bye":true}"#,
@@ -536,7 +536,7 @@ mod tests {
                 r#"{"step":7,"far":0.1} {"step":7,"far":0.3} {"step":7,"far":0.9}"#,
                 scaled("/far", "unit"),
             ),
-            // Bytes are many; a time beside a counter is no total.
+            // A number of bytes is large; a time beside a counter is not a total.
             (
                 r#"{"got":90,"size":50000000} {"got":20000000,"size":50000000} {"got":50000000,"size":50000000}"#,
                 format!("{} total = \"/size\"", rising("/got")),
@@ -562,7 +562,7 @@ mod tests {
                 r#"{"fraction":0.1} {"fraction":0.4} {"fraction":0.9}"#,
                 r#"progress = "/fraction" scale = "unit""#,
             ),
-            // Only its total is a guess.
+            // Only the total of this value is a guess.
             (
                 r#"{"done":1,"cap":9} {"done":4,"cap":9} {"done":9,"cap":9}"#,
                 r#"progress = "/done" total = "/cap"  # a guess: this number stays the same"#,
@@ -622,7 +622,7 @@ mod tests {
                 r#"{"status":"on"} {"status":"on"} {"status":"on"}"#,
                 "message = \"/status\"".to_owned(),
             ),
-            // Neither for people, nor changing.
+            // These texts are neither for people nor do they change.
             (r#"{"kind":"begin"} {"kind":"report"} {"kind":"other"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"mixing"} {"txt":"mixing"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"baking"}"#, String::new()),

@@ -17,7 +17,7 @@ const BETWEEN_MAX: usize = 16;
 /// Characters around the two numbers that a pattern keeps.
 const AROUND_MAX: usize = 24;
 
-/// Words beside two numbers that are no progress: dates, times, versions and the like.
+/// Numbers beside these words are not progress: dates, times, versions and the like.
 const OTHER_NUMBERS: [&str; 10] =
     ["port", "version", "pid", "retry", "attempt", "took", "eta", "elapsed", "free", "used"];
 
@@ -37,14 +37,14 @@ struct NumberPair<'a> {
     end: usize,
 }
 
-/// The pattern, if the known ones find nothing in any of the texts and a pattern would find a value that
-/// rises towards one total. The texts are in the order in which they came.
+/// Returns the pattern, if the known patterns find nothing in any of the texts and the new pattern finds a value that
+/// rises towards a constant total. The texts are in the order of their arrival.
 pub fn draft(texts: &[String]) -> Option<String> {
     let presets = Extract::presets();
     if texts.iter().any(|text| presets.figure(text).is_some()) {
         return None;
     }
-    // Texts by the number before which the two stand, and what stands between them.
+    // Texts by the count of numbers before the pair, and by the text between the two numbers.
     let mut pairs: BTreeMap<(usize, &str), Vec<NumberPair<'_>>> = BTreeMap::new();
     for text in texts.iter().take(TEXTS_MAX) {
         let figures = figures(text);

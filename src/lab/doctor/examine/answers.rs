@@ -56,8 +56,8 @@ impl Examiner {
         }
     }
 
-    /// Whether an error without an id answers a notification. It may also be about a request whose id the server
-    /// could not read; over HTTP such an error answers the POST that it comes with.
+    /// Whether an error without an id answers a notification. Such an error may also be about a request whose id the
+    /// server could not read; over HTTP it belongs to the POST on whose response it comes.
     fn answers_notification(&self, stream: TrafficStream, error: &Value) -> bool {
         let is_open = self.has_open_call() || self.asked.values().any(|answered| !answered);
         let is_about_ours =

@@ -1,4 +1,4 @@
-//! Text beside the messages: lines on standard error, and lines on standard output that are no messages.
+//! Text beside the messages: lines on standard error, and lines on standard output that are not messages.
 
 use super::Examiner;
 use crate::lab::doctor::content::MessageContent;
@@ -37,7 +37,7 @@ impl TextStream {
 }
 
 impl Examiner {
-    /// Takes a line of standard output, or an event, that is no message.
+    /// Takes a line of standard output, or an event, that is not a message.
     pub(super) fn noise(&mut self, text: &[u8]) {
         if self.terms.wire != TransportKind::Stdio {
             return self.note(Rule::EventNoise, shown(text));

@@ -1,5 +1,5 @@
-//! Notifications of methods that nobody knows, and the words of the calls: whether they tell how far a
-//! call is, and the settings with which they are read.
+//! Notifications with unknown methods, and the texts of the calls: whether they show how far a call is, and the
+//! settings with which they can be read.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(super) struct UnknownMethods(BTreeMap<String, Vec<UnknownNotification>>);
 
 struct UnknownNotification {
     message: Message,
-    /// The number of the call that was open, or the last one.
+    /// The number of the call that was open, or of the last call.
     call: usize,
     /// The call has been answered.
     is_over: bool,
@@ -80,7 +80,7 @@ pub(super) struct CallTexts {
     stderr: SpokenTexts,
     /// On standard output, between the messages.
     stdout: SpokenTexts,
-    /// In notifications of methods that nobody knows.
+    /// The texts in notifications with unknown methods.
     own: SpokenTexts,
 }
 
@@ -138,7 +138,7 @@ impl Examiner {
             .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
     }
 
-    /// Judges the methods that nobody knows.
+    /// Judges the unknown methods.
     pub(super) fn judge_unknown(&mut self) {
         let is_told = self.calls.iter().any(|call| call.reports > 0);
         let mut others = Vec::new();
@@ -180,7 +180,7 @@ impl Examiner {
         }
     }
 
-    /// The number of log messages whose words tell how far a call is, in a known form or in the one that was drafted.
+    /// Returns the number of log messages whose text shows how far a call is, in a known form or in the drafted form.
     pub(super) fn logged_figures(&self) -> usize {
         let Some(logs) = self.found.get(&(Rule::LogProgress, None)) else { return 0 };
         let drafted = self.found.keys().filter(|(rule, _)| *rule == Rule::FigureInWords);
