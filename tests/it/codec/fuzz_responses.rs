@@ -18,7 +18,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use milepost::transport::http::http1::malformed::MalformedResponse;
 use milepost::transport::http::http1::response_decoder::ResponseDecoder;
 
-/// What a reader has of a response.
+/// The result of reading a response.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) head: Option<(StatusCode, Version, HeaderMap)>,
@@ -37,7 +37,7 @@ pub(crate) enum Ending {
     /// More is to come.
     #[default]
     Waiting,
-    /// This is no response.
+    /// The bytes are not a response.
     Refused,
 }
 

@@ -101,7 +101,7 @@ fn tools_may_know_tokens_of_different_types() {
     assert_eq!(figures, ["5}}", r#"5.000001,"message":"y: running"}}"#]);
 }
 
-/// What is said of a tool goes before what is said of its route, and that before all defaults.
+/// A setting of a tool overrides the setting of its route, and that overrides all defaults.
 #[test]
 fn the_nearest_setting_holds() {
     let file = r#"
@@ -212,7 +212,7 @@ fn a_tool_may_be_repaired_on_a_route_that_is_observed() {
             &call(1, "x"),
             &call(2, "y"),
             &call(3, "z"),
-            // Whose it is nobody knows: on this route that passes.
+            // The call of the message is uncertain; on this route it passes.
             &format!("< {invented}"),
             "< a line that is no message",
             &progress(1, "null"),
@@ -355,7 +355,7 @@ fn tools_may_put_different_names_where_the_token_belongs() {
     // The number 1 is the id of the call of x, whose token is 2.
     assert_eq!(figures("token_is = \"token\""), ["1", "2"]);
     assert_eq!(figures("token_is = \"request_id\""), ["2", "1"]);
-    // Both name the call of x, and its figures rise.
+    // Both reports name the call of x, and its values rise.
     assert_eq!(
         figures("token_is = \"token\"\ntools.x = { token_is = \"request_id\" }"),
         ["2", "2"]

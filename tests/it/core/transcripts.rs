@@ -97,7 +97,7 @@ impl Player {
         self.start + self.now
     }
 
-    /// What came out since the last time it was asked.
+    /// Returns the output since the last call of this function.
     pub(crate) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
@@ -184,7 +184,7 @@ impl Player {
                 let input = Input::SpoolAnswer(key.clone(), Repairs::default());
                 let place = self.filter.handle(self.now(), &input).apart();
                 self.drain();
-                // The shell writes it behind what the stream has now.
+                // The shell writes the answer after the messages that the stream has now.
                 if let Some(SpooledAnswer { stream, mut repairs, .. }) = place {
                     let text = format!(
                         r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":"large"}}}}"#,
@@ -201,7 +201,7 @@ impl Player {
         }
     }
 
-    /// Lets time pass, stopping wherever the filter wants to be asked.
+    /// Lets time pass, and stops at each time for which the filter has asked.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         let begin = self.now;
@@ -356,7 +356,7 @@ pub(crate) fn transcripts() -> Vec<Section> {
     section_files("tests/data/golden").iter().flat_map(|file| sections(file)).collect()
 }
 
-/// Those in which each client stream has the server's stream to itself.
+/// Returns the transcripts in which each client stream has the server's stream to itself.
 pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = Section> {
     transcripts().into_iter().filter(|transcript| !transcript.key().starts_with("wire/"))
 }

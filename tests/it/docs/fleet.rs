@@ -24,7 +24,7 @@ fn documents(name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The route file of an example, with what its replicas have in their environment.
+/// Returns the route file of an example, with the environment of its replicas.
 #[track_caller]
 fn routes(text: &str) -> Routes {
     let key = "5a".repeat(32);

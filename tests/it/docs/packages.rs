@@ -36,7 +36,7 @@ fn milepost(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What bash is offered for the last of these words, typed in this folder.
+/// Returns the completions that bash offers for the last of these words, typed in this directory.
 fn completed(folder: &Path, words: &[&str]) -> Vec<String> {
     let output = Command::new(MILEPOST)
         .env("MILEPOST_COMPLETE", "bash")
@@ -101,7 +101,7 @@ fn shells_complete_the_names_in_files() {
     assert_eq!(complete("milepost tap --route "), ["/reports", "/search"]);
     assert_eq!(complete("milepost doctor --config other.toml --route "), ["/find", "/reports"]);
     assert_eq!(complete("milepost try --config=other.toml --route /f"), ["/find"]);
-    // What other values an option has.
+    // The values of an option are completed too.
     assert!(complete("milepost wrap --dialect tools").contains(&"tools-progress".to_owned()));
     assert!(complete("milepost wrap --preset swiss").contains(&"swissarmyhammer".to_owned()));
     write(".mcp.json", r#"{"mcpServers":{"reports":{"command":"a"},"search":{"url":"b"}}}"#);
@@ -134,7 +134,7 @@ fn the_manual_has_a_page_for_every_command() {
     }
     let wrap = fs::read_to_string(folder.path().join("milepost-wrap.1")).unwrap();
     assert!(wrap.contains("heartbeat\\-after"), "{wrap}");
-    // What a formatter complains of is on its standard error.
+    // The complaints of a formatter are on its standard error.
     let all = folder.path().join("all");
     fs::write(&all, whole).unwrap();
     let args = ["-k", "-man", "-Tutf8", "-ww", "-z", all.to_str().unwrap()];
@@ -184,7 +184,7 @@ fn the_unit_starts_what_is_installed_and_gives_it_no_rights() {
     for path in [start[0], start[2]] {
         assert!(destinations.iter().any(|to| to == path), "{path} is not installed");
     }
-    // Long enough for what may drain.
+    // Longer than the default drain time.
     let stop: u64 = value("TimeoutStopSec").trim_end_matches('s').parse().unwrap();
     assert!(stop > 30);
     // A checker wants the program to be there.
@@ -234,7 +234,7 @@ fn the_image_is_made_of_what_is_there() {
             assert!(is_sent(from), "{from} is kept out by .dockerignore");
         }
     }
-    // Cargo does not read the manifest without these.
+    // Cargo does not read the manifest without the files of these targets.
     let manifest = manifest();
     let targets = ["test", "bench", "bin"].map(|kind| manifest[kind].as_array().unwrap());
     for target in targets.into_iter().flatten() {
@@ -244,7 +244,7 @@ fn the_image_is_made_of_what_is_there() {
     for file in ["Cargo.toml", "Cargo.lock", "src/main.rs", "crates/core/src/lib.rs"] {
         assert!(is_sent(file), "{file} is kept out by .dockerignore");
     }
-    // What the code includes from elsewhere.
+    // Files that the code includes from other directories are copied too.
     assert!(text.contains("--bin milepost") && text.contains("--locked"));
     let channel: Table = read("rust-toolchain.toml").parse().unwrap();
     let channel = channel["toolchain"]["channel"].as_str().unwrap().trim_end_matches(".0");
@@ -551,7 +551,7 @@ fn is_permissive(licence: &str) -> bool {
     })
 }
 
-/// What is built into the program on Linux: name, version, licence, place of each crate.
+/// Returns the crates that are built into the program on Linux: name, version, licence and directory of each.
 fn crates() -> BTreeSet<[String; 4]> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
@@ -593,7 +593,7 @@ fn crates() -> BTreeSet<[String; 4]> {
         .collect();
     let is_built = |package: &Value| {
         let text = |key: &str| package[key].as_str().unwrap();
-        // What has no source is of this repository.
+        // A package without a source is a part of this repository.
         let is_foreign = !package["source"].is_null();
         is_foreign && built.contains(&(text("name"), text("version"))) && found.contains(text("id"))
     };

@@ -96,7 +96,7 @@ pub(super) fn ignores_sigterm(client: Transport, _: Transport) {
     scene.end_without_one();
 }
 
-/// A child has started a process of a session of its own, which nobody waits for.
+/// A child has started a process in a session of its own, for which no process waits.
 pub(super) fn leaves_a_grandchild(client: Transport, _: Transport) {
     let folder = tempfile::tempdir().unwrap();
     let forks = format!(

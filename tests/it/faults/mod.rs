@@ -1,5 +1,5 @@
-//! Faults, each on every pair of transports that can have it: no answer is lost that could be given, a call
-//! whose server has died gets an error, another client notices nothing, and nothing is left over.
+//! Faults, each on every pair of transports that can have it: no possible answer is lost, a call whose server has died
+//! gets an error, other clients are not affected, and no process or connection is left.
 //!
 //! Each test plays its fault once, or `FAULTS_ROUNDS` times: `tests/faults/run` plays all of them so.
 

@@ -20,7 +20,7 @@ pub(super) fn keys(server: Transport) -> &'static str {
 /// The pipe to the watchdog, which begins with the first server.
 const WATCHDOG: usize = 1;
 
-/// A client that something happens to, and another one.
+/// A client that suffers a fault, and another client.
 pub(super) struct Scene<'a> {
     pub(super) pair: &'a mut Pair,
     pub(super) one: Client,
@@ -81,8 +81,8 @@ impl<'a> Scene<'a> {
         self.one.hears_nothing(&mut self.pair.server, 2);
     }
 
-    /// After the end of the connection on which the call was to be answered: the session goes on where it has
-    /// other connections or gets a new one, and is over elsewhere. Then everybody leaves.
+    /// After the end of the connection on which the call was to be answered: the session continues if it has other
+    /// connections or gets a new one, and is over otherwise. Then all clients disconnect.
     #[track_caller]
     pub(super) fn end_after_death(mut self) {
         match (self.pair.client, self.pair.server.transport()) {
@@ -104,7 +104,7 @@ impl<'a> Scene<'a> {
         self.end_without_one();
     }
 
-    /// Everybody leaves; nothing is left over.
+    /// All clients disconnect; no process or connection is left.
     #[track_caller]
     pub(super) fn end(mut self) {
         leave(self.pair, &mut self.one);

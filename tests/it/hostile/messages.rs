@@ -12,7 +12,7 @@ use crate::core::transcripts::Player;
 /// An open call with a token, through which the messages of a row come.
 const CALL: &str = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
 
-/// Plays the lines of a row (` ;; ` between them) within a call; what came out.
+/// Plays the lines of a row (` ;; ` between them) within a call. Returns the output.
 fn played(written: &str) -> String {
     let mut policy = Policy::default();
     policy.call.heartbeat.enabled = false;
@@ -36,7 +36,7 @@ fn played(written: &str) -> String {
     }
     player.play("+ 1s");
     let out = player.take();
-    // Whatever came, the call is answered, and nothing follows.
+    // After any input, the call is answered, and no message follows.
     player.play(r#"< {"jsonrpc":"2.0","id":1,"result":{}}"#);
     let out = out.trim_end().replace('\n', " ;; ");
     if out.is_empty() { "nothing".to_owned() } else { one_line(&out) }

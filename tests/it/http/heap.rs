@@ -90,7 +90,7 @@ fn flood(stream: &mut TcpStream, id: &str) {
     write!(stream, "{:x}\r\n{last}\r\n0\r\n\r\n", last.len()).unwrap();
 }
 
-/// Milepost on a thread whose allocations are counted. Nothing happens there but in measurements.
+/// Milepost on a thread whose allocations are counted. Only measurements run on it.
 struct Counted {
     address: SocketAddr,
     phases: mpsc::Sender<oneshot::Receiver<()>>,

@@ -15,7 +15,7 @@ fn failed(report: &Value) -> Vec<String> {
     ids(report, "failed").into_iter().map(bare).collect()
 }
 
-/// A command that serves a route over HTTP: what is in `{server}`, `{url}` or `{sse}`.
+/// Returns a command that serves a route over HTTP to the server in `{server}`, `{url}` or `{sse}`.
 fn serve(folder: &std::path::Path, upstream: &str) -> String {
     let mut script = String::from("#!/bin/sh\nport=$1; shift\n");
     let _ = writeln!(script, "file={}/$port.toml", folder.display());

@@ -1,5 +1,5 @@
-//! What a user sees of the processes of Milepost without any address: local sockets, `tap`, `top`, and the live
-//! page of `wrap`.
+//! What a user sees of Milepost's processes without an address: local sockets, `tap`, `top`, and the live page of
+//! `wrap`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -80,7 +80,8 @@ impl User {
         session
     }
 
-    /// `tap` once it watches something, and what it says then: a process that has just begun may not be found at once.
+    /// Starts `tap` and waits until it watches a process. Returns its outputs. A process that has just started may not
+    /// be found at once.
     fn watching(&self, args: &[&str]) -> (Kept, Receiver<String>, Receiver<String>, String) {
         let mut found = None;
         until("something is watched", || {
@@ -154,7 +155,7 @@ fn a_call_is_cancelled_by_its_number() {
     while !session.line().contains("cancelled by an operator: it hangs") {}
     let (code, said) = cancel(&["last"]);
     assert_eq!(code, Some(1), "{said}");
-    // The answer comes after all, and goes to nobody.
+    // The answer arrives after all, but no client waits for it.
     fs::write(user.done(), "").unwrap();
     assert_eq!(session.finish().1, Some(0));
 }
@@ -279,7 +280,7 @@ fn ls_lists_each_process_with_its_server_and_its_open_calls() {
     assert_eq!(listed(), json!([]));
     let mut session = user.busy(&[]);
     until("there is a socket", || user.sockets().len() == 1);
-    // One that takes long to say what it is is left out.
+    // A process that takes too long to describe itself is left out.
     let mut found = json!([]);
     until("it is listed", || {
         found = listed();
@@ -343,7 +344,7 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
     assert!(wait(&mut terminal.0, STUCK).unwrap().success());
     fs::write(user.done(), "").unwrap();
     session.lines_until("result");
-    // Where there is no terminal, `top` says so.
+    // Without a terminal, `top` prints an error.
     let refused = user.command().arg("top").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && said.contains("`top` needs a terminal"), "{said}");

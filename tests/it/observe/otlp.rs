@@ -28,9 +28,8 @@ use crate::support::{MILEPOST, secrets, until};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// Answers `initialize` and calls of `quick`; `slow` after progress, the same again, progress
-/// in another dialect, and 300 ms; `fails` with
-/// an error, `bad` with a result that is one.
+/// Answers `initialize` and calls of `quick`; answers `slow` after progress, repeated progress, progress in another
+/// dialect, and 300 ms; answers `fails` with an error, and `bad` with a result that is marked as an error.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s\n' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([0-9]*\),.*/\1/p')
@@ -49,7 +48,7 @@ while read -r line; do
 done
 "#;
 
-/// A collector that answers as it is told, and keeps what it got.
+/// A collector that answers as a test wants, and keeps the spans.
 struct Collector {
     address: String,
     got: Arc<Mutex<Vec<Asked>>>,
@@ -183,7 +182,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
     crate::support::within_tries(|| {
         let collector = Collector::willing();
         let (before, after, log) = conversation(&collector);
-        // It has them although it would have waited longer for others.
+        // The collector has the spans, although the exporter would have waited longer for a full batch.
         let spans = collector.spans();
         let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
         let expected = ["tools/call slow", "tools/call fails", "tools/call bad", "tools/list"];
@@ -367,7 +366,7 @@ fn calls_through_serve_are_spans_of_the_trace_in_their_headers() {
     post(&address, "/http", &[("traceparent", &unsampled)], &call(4, "none", "")).rest();
     let in_session = [("mcp-session-id", &*id), ("traceparent", &*parent)];
     post(&address, "/child", &in_session, &call(5, "three", "")).rest();
-    // Nobody has to end for them to be told.
+    // The spans are exported before the process ends.
     until("three spans are told", || collector.spans().len() == 3);
     let metrics = || Exchange::send(&admin, "GET", "/metrics", &[], "").rest();
     until("they are counted", || metrics().contains("milepost_spans_total{result=\"exported\"} 3"));
@@ -421,13 +420,13 @@ fn timed(to: &str, variables: &[(&str, &str)]) -> (Duration, Duration, String) {
     (calls, ending.elapsed(), log)
 }
 
-/// What is lost is said, and nothing else happens.
+/// Lost spans are reported, and calls are not affected.
 #[test]
 fn a_collector_that_is_not_well_harms_no_call() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let down = free.local_addr().unwrap().to_string();
     drop(free);
-    // It takes connections and never says anything.
+    // This collector accepts connections and never answers.
     let mute = Collector::start(|_, _| thread::sleep(Duration::from_secs(600)));
     let broken = Collector::start(|_, stream| fake::say(stream, "500 Oh no", "", "secret words"));
     let odd = Collector::start(|_, stream| drop(stream.write_all(b"secret words\r\n\r\n")));
@@ -619,6 +618,6 @@ fn samplers_are_those_of_opentelemetry() {
         check_sampler("parentbased_traceidratio", "0", [true, false, false]);
     });
     crate::support::within_tries(|| check_sampler("traceidratio", "0", [false; 3]));
-    // A name that is no sampler counts as none.
+    // A name that is not a sampler is ignored.
     crate::support::within_tries(|| check_sampler("xray", "", [true, false, true]));
 }

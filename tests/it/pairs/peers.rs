@@ -16,7 +16,7 @@ fn pairs() -> impl Iterator<Item = Pair> {
 
 #[test]
 fn what_is_said_rightly_passes_to_the_byte() {
-    // 1 stays 1, 1.0 stays 1.0, and what nobody knows stays where it was.
+    // 1 stays 1, 1.0 stays 1.0, and unknown members stay at their places.
     let asks = r#"{"jsonrpc":"2.0","id":7, "method":"tools/call","params":{"name":"w","arguments":{"n":1.0,"m":1e2,"z":null},"_meta":{"progressToken":"t","x/y":[1.0]}},"extra":{"b":1,"a":2}}"#;
     let reports = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t", "progress":1.0,"total":4,"unknown":{"z":1,"a":1.50}},"extra":[1e0]}"#;
     let answers = r#"{"id":7,"jsonrpc":"2.0","result":{"content":[],"n":1.0,"m":1,"unknown":{"z":null,"a":"\u0041"}},"extra":true}"#;

@@ -1,4 +1,4 @@
-//! Real processes: how they are started, how they end, and that nobody survives them.
+//! Real processes: how they are started, how they end, and that no process survives.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ use crate::support::STUCK;
 /// For a server that is to use up its grace.
 const SHORT: Grace = Grace { exit: Duration::from_millis(100), term: Duration::from_millis(100) };
 
-/// For one that is not: more than a test waits.
+/// For a server that does not end by itself: longer than a test waits.
 const LONG: Grace = Grace { exit: Duration::from_secs(300), term: Duration::from_secs(300) };
 
 /// The program that runs `script`.
@@ -460,7 +460,7 @@ fn where_a_process_comes_from_is_told_for_each_milepost_above_it() {
     });
 }
 
-/// What a server leaves everywhere: in its group, in sessions of their own, orphaned.
+/// Processes that a server leaves: in its group, in sessions of their own, and orphaned.
 const FAMILY: &str = "sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &)
     (setsid sh -c 'sleep 1000 & setsid sleep 1000 & wait' &) ; echo; cat";
 
@@ -498,7 +498,7 @@ fn of_twenty_servers_each_takes_its_own_family_with_it_and_nobody_else() {
         for number in 0..20 {
             assert_eq!(size_of(&mark(number)), if number == 7 { 0 } else { 8 }, "{number}");
         }
-        // Also one that does not wait to be asked, and one that is killed.
+        // Also a server that ends before it is asked, and a server that is killed.
         servers[3].child.signal(Signal::SIGKILL);
         assert_eq!(within(STUCK, servers[3].child.wait()).await, Exit::Signal(9));
         servers[3].child.sweep().await;

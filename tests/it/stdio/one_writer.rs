@@ -216,7 +216,7 @@ fn of_server(lengths: &[usize]) -> Vec<String> {
     lengths.iter().enumerate().map(message).collect()
 }
 
-/// Whether a message of the server reaches the client whatever the time: progress and answers may come too late.
+/// Whether a message of the server reaches the client at any time: progress and answers may come too late.
 fn always_arrives(message: &str) -> bool {
     !message.contains(PROGRESS) && message.contains(r#""method""#)
 }

@@ -6,14 +6,14 @@ use crate::core::checker::Checker;
 use crate::support::session::Session;
 use crate::support::{example, until};
 
-/// The memory that Milepost may need at most, in KiB, whatever is written on standard error.
+/// The most memory that Milepost may need, in KiB, whatever is written on standard error.
 const MEMORY_KIB: u64 = 64 << 10;
 
 /// Figure, total and words of a notification.
 type Told = (f64, Option<f64>, String);
 
-/// The one call of a session, up to its answer: what its client is told of it, and the answer. All of
-/// it is as the specification wants it.
+/// Makes the only call of a session. Returns the messages of its client and the answer, all of which conform to the
+/// specification.
 fn called(session: &mut Session, tool: &str) -> (Vec<Told>, Value) {
     let arguments = r#"{"component":"c"}"#;
     let call = format!(

@@ -10,7 +10,7 @@ use crate::support::exchange::Exchange;
 use crate::support::server::Server;
 use crate::support::{STUCK, example, until, wait};
 
-/// How long nothing has to come for a test to believe that nothing will.
+/// The time without a message after which a test assumes that none follows.
 const SILENCE: Duration = Duration::from_millis(300);
 
 const BOTH: &str = "application/json, text/event-stream";
@@ -85,7 +85,7 @@ pub(super) fn request(id: &Value, tool: &str, arguments: &Value) -> String {
     .to_string()
 }
 
-/// The message of an event; null without one.
+/// Returns the message of an event; null without one.
 fn data(event: &str) -> Value {
     let line = event.lines().find_map(|line| line.strip_prefix("data:"));
     serde_json::from_str(line.unwrap_or_default().trim_start()).unwrap_or_default()
@@ -127,7 +127,7 @@ fn kuzumem_on_the_sdk_sends_progress_without_a_figure() {
         assert_eq!(different.len(), 7);
         assert_eq!(messages.last().unwrap().1["id"], id);
     }
-    // Whoever comes has the same session, whatever the path.
+    // Every client gets the same session, on every path.
     assert_eq!(client.introduce().header("mcp-session-id"), client.session);
     let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
     assert_eq!(client.send("POST", "/", BOTH, ping).status(), 200);

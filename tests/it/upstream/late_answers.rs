@@ -1,4 +1,4 @@
-//! Late answers of a server over HTTP: a call that waits for the cancellation of an older one.
+//! Late answers of a server over HTTP: a call that waits for the cancellation of an older call.
 
 use super::rig::Rig;
 use crate::http::rig::{ms, pass, secs};
@@ -58,7 +58,8 @@ async fn a_call_that_waits_joins_when_the_cancellation_comes() {
     assert_eq!(rig.line().await, result("2"));
 }
 
-/// A result of 5 MB, which a relay does not hold in one piece, as the TypeScript SDK writes one: with its id last.
+/// Returns a result of 5 MB, which a relay does not keep in memory as a whole, with its id last, as the TypeScript SDK
+/// writes it.
 fn large(id: &str) -> String {
     let text = "x".repeat(5 << 20);
     format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)

@@ -1,4 +1,4 @@
-//! Streams: whose progress comes on which, what is gone back to, and what the server asks.
+//! Streams: on which of them progress arrives, what is resumed, and the questions of the server.
 
 use super::rig::{Rig, error};
 use crate::http::rig::{ms, pass, secs, settle};

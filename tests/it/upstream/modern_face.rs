@@ -23,7 +23,7 @@ fn asking(id: &str, method: &str, params: &str) -> String {
         .replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"elicitation":{}}"#)
 }
 
-/// The next POST of a client; the server has no stream for messages of no request.
+/// Returns the next POST of a client; the server has no stream for messages of no request.
 async fn next_post(rig: &mut Rig) -> Asked {
     loop {
         let asked = rig.asked().await;

@@ -102,7 +102,7 @@ async fn requests_go_at_once_and_notifications_in_their_order() {
     let b = rig.asked().await;
     assert_eq!(b.text(), note("b"));
     rig.not_asked().await;
-    // One that is never accepted holds nobody up for ever.
+    // A message that is never accepted delays later messages only for a limited time.
     pass(secs(10)).await;
     assert_eq!(rig.asked().await.text(), call("3", "3"));
 }

@@ -117,7 +117,7 @@ async fn clients_of_other_capabilities_have_a_child_of_their_own() {
     assert!(second.line().await.contains(r#""sampling":{}"#));
 }
 
-/// Asks as somebody with this `Authorization`.
+/// Sends a request with this `Authorization`.
 fn ask_as(rig: &Rig, authorization: &str, body: &str) -> Answer {
     let headers = headers_of(body);
     let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
@@ -314,7 +314,7 @@ async fn a_client_of_2026_reaches_a_server_of_http_sse_which_asks_it() {
     wire.say(answer(&sent["id"], r#"{"content":[]}"#));
     pass(secs(1)).await;
     assert_eq!(next.messages(), [progress("2", 6), complete("2")]);
-    // Who leaves gives the request up at the server.
+    // A client that disconnects cancels its request at the server.
     let left = ask(&rig, &call("3", ""));
     let sent = posted(&mut rig).await;
     left.leave();
@@ -324,7 +324,7 @@ async fn a_client_of_2026_reaches_a_server_of_http_sse_which_asks_it() {
     assert_eq!(cancelled["params"]["requestId"], sent["id"]);
 }
 
-/// The next message for the server, which has no stream for messages of no request.
+/// Returns the next message for the server, which has no stream for messages of no request.
 async fn next_post(rig: &mut Rig) -> Asked {
     loop {
         let asked = rig.asked().await;

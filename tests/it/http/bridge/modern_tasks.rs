@@ -208,7 +208,7 @@ async fn requests_about_tasks_that_are_wrong_get_clear_errors() {
         let error = value(&refused.text())["error"].clone();
         assert_eq!((refused.status(), &error["code"]), (status, &json!(code)), "{method}: {error}");
     }
-    // A method that there is no more needs no name either.
+    // A method that 2026-07-28 has removed needs no `Mcp-Name` header either.
     let result = declaring("6", "tasks/result", &format!(r#""taskId":"{}","#, task.id));
     let headers = headers_of(&result);
     let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();

@@ -34,7 +34,7 @@ impl Owned {
         Self { rig, wire, session }
     }
 
-    /// A request of whoever presents this token, or none.
+    /// Sends a request with this token, or without one.
     fn send(&self, method: &str, token: &str, body: &str) -> Answer {
         let authorization = format!("Authorization: Bearer {token}");
         let mut headers = vec![&*self.session, "Accept: application/json, text/event-stream"];
@@ -43,14 +43,14 @@ impl Owned {
         self.rig.send(&format!("{method} /r"), &headers, body.as_bytes())
     }
 
-    /// The status of a GET of whoever presents this token.
+    /// Returns the status of a GET with this token.
     async fn get(&self, token: &str) -> u16 {
         let answer = self.send("GET", token, "");
         settle().await;
         answer.status()
     }
 
-    /// The server answers a call of whoever presents this token with this status.
+    /// The server answers a call with this token with this status.
     async fn call(&mut self, id: &str, token: &str, status: &str) -> Answer {
         let answer = self.send("POST", token, &call(id, id));
         let asked = self.rig.asked().await;
@@ -64,7 +64,7 @@ impl Owned {
 #[tokio::test(start_paused = true)]
 async fn a_session_belongs_to_the_credentials_that_the_server_accepts() {
     let mut owned = Owned::before(SSE).await;
-    // Another one neither listens nor ends it, and nobody speaks in it without credentials.
+    // Another caller can neither listen nor end the session, and a caller without credentials cannot send.
     for token in ["two", ""] {
         assert_eq!(owned.get(token).await, 404);
         let ended = owned.send("DELETE", token, "");
@@ -144,7 +144,7 @@ async fn a_stream_of_http_sse_belongs_to_who_opened_it() {
     rig.asked().await.json(&["Mcp-Session-Id: theirs"], &agreement("2025-06-18"));
     let _ready = post(&rig, "one", INITIALIZED);
     settle().await;
-    // The proxy's own GET presents what the server has accepted.
+    // The proxy's own GET uses credentials that the server has accepted.
     let mut listening = None;
     while let Some(asked) = rig.try_asked().await {
         assert_eq!(asked.request.header("authorization"), Some("Bearer one"));

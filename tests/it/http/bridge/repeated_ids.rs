@@ -31,7 +31,7 @@ async fn twice(begun: &mut Begun) -> ([Answer; 2], (Value, Value)) {
     let (id, token) = names(&line);
     assert_ne!(id, 1);
     assert_ne!(token, 1);
-    // Nothing else of the request has changed.
+    // The rest of the request is unchanged.
     assert_eq!(line, call(&id, &token));
     ([first, second], (id, token))
 }

@@ -1,4 +1,4 @@
-//! Sessions of ours before a stdio server: how they begin, what is answered how, and how they end.
+//! Sessions that Milepost manages for a stdio server: their beginning, the forms of answers, and their end.
 
 use tokio::sync::mpsc;
 
@@ -502,7 +502,7 @@ async fn a_client_that_has_moved_its_stream_has_not_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_a_task_and_an_answer_keep_the_session_of_a_client_that_has_left() {
-    // A call, whose answer nobody can fetch.
+    // A call whose answer no client can fetch any more.
     let (begun, home) = listening().await;
     let waits = begun.post(call("1", "1"));
     settle().await;
@@ -785,7 +785,7 @@ async fn a_token_that_is_active_in_another_session_is_nobodys() {
     settle().await;
     assert_eq!(first.messages(), [result("1")]);
     pass(secs(1)).await;
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(progress("7", "5"));
     settle().await;
     assert!(second.messages()[1].contains(r#""progressToken":9"#));
@@ -805,7 +805,7 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     assert_eq!(begun.server.told().await, [call("1", "1")]);
     begun.server.say(result("1"));
     settle().await;
-    // The same with a stream. Who comes back to a call takes no further place.
+    // The same with a stream. A client that resumes a call takes no further place.
     let left = begun.post(call("3", "3"));
     settle().await;
     begun.server.say(progress("3", 1));
@@ -830,7 +830,7 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     begun.server.say(result("5"));
     pass(secs(1)).await;
     assert_eq!(answered.text(), result("5"));
-    // A message that breaks off has no answer to wait for.
+    // An incomplete message has no answer to wait for.
     let half =
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"x","params":"{}"#, "y".repeat(5_000_000));
     let broken = begun.rig.post(&[&begun.session, "Content-Length: 6000000"], &half);
@@ -841,7 +841,8 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     assert!(next.is_silent(), "{}", next.text());
 }
 
-/// What a body beyond 4 MiB holds is in a file (`a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory`).
+/// Bytes of a body beyond 4 MiB are in a file
+/// (`a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory`), and count for the budget too.
 #[tokio::test(start_paused = true)]
 async fn bodies_for_a_stdio_server_count_for_the_budget_in_files_too() {
     let mut begun = begun("\n[server]\nmax_unread_bytes = 10_000_000", "2025-06-18").await;

@@ -141,7 +141,7 @@ async fn who_leaves_gives_up() {
     assert_eq!(two.messages(), [progress("1", 1)]);
     drop(two);
     assert_eq!(json(&server.line().await)["params"]["requestId"].to_string(), second_id);
-    // What comes late is for nobody.
+    // A late report reaches no client.
     let (three, third_id) = asked(&rig, &mut server, &call("1")).await;
     server.say(progress(&first_id, 9));
     server.say(result(&second_id));
@@ -218,7 +218,7 @@ async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     pass(secs(2)).await;
     assert_eq!(answer.status(), 404);
     assert!(answer.text().contains("-32601"), "{}", answer.text());
-    // Nobody has a use for that server.
+    // The server is no longer used.
     pass(secs(1)).await;
     assert!(server.is_closed());
     assert!(server.told().await.is_empty());
@@ -230,7 +230,7 @@ async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     assert_eq!(refused["error"]["code"], -32022);
     assert_eq!(refused["error"]["data"]["requested"], "2026-07-28");
     assert_eq!(refused["error"]["data"]["supported"][0], "2025-11-25");
-    // It falls back.
+    // The client falls back to `initialize`.
     let session = rig.post(&[], initialize("2025-11-25"));
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
@@ -457,7 +457,7 @@ async fn arguments_that_a_listed_tool_repeats_in_headers_are_held_to_them() {
         headers.extend(more.iter().map(|line| (*line).to_owned()));
         ask_with(&rig, &headers, &body)
     };
-    // Nobody has listed the tools yet: every header passes.
+    // The tools have not been listed yet, so every header passes.
     let answer = with("1", r#"{"region":"a"}"#, &["Mcp-Param-Region: b"]);
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
@@ -465,7 +465,7 @@ async fn arguments_that_a_listed_tool_repeats_in_headers_are_held_to_them() {
     server.say(result(&id));
     settle().await;
     assert_eq!(answer.status(), 200);
-    // The list teaches what the headers mean.
+    // The list of tools determines the meaning of the headers.
     let list = request("2", "tools/list", "");
     let (answer, id) = asked(&rig, &mut server, &list).await;
     let schema =

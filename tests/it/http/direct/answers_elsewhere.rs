@@ -326,7 +326,7 @@ async fn an_answer_counts_whatever_its_type_is_called() {
             "{kind}: {text}"
         );
     }
-    // Words stay what they are.
+    // Strings stay strings.
     let mut rig = Rig::new(QUIET);
     rig.session("s", "2025-06-18").await;
     let post = rig.post(&[SESSION], call("1", "7"));

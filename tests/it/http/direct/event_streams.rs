@@ -1,5 +1,5 @@
-//! Streams of events: which bytes pass, what is put between them, ids and what can be resumed, and what
-//! a client is told when its server dies.
+//! Event streams: which bytes pass, which are inserted, event ids and resumption, and the error after the death of a
+//! server.
 
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
@@ -7,7 +7,7 @@ use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
-/// What is said of a connection that breaks off between two chunks.
+/// The error for a connection that ends between two chunks.
 const BROKEN: &str = "the connection to the server failed: error reading a body from connection: \
                       unexpected EOF during chunk size line";
 
@@ -62,7 +62,7 @@ fn fine() -> Vec<Vec<u8>> {
         format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", result("1")),
         // Odd ids.
         format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), result("1")),
-        // Names of their own for what is no message.
+        // Other event names for data that is not a message.
         format!(
             "event: ping\ndata: 2026-01-01\n\nevent: x\ndata: {{}}\n\nevent:\ndata: {}\n\n",
             result("1")
@@ -75,7 +75,7 @@ fn fine() -> Vec<Vec<u8>> {
         ),
         // A byte order mark.
         format!("\u{feff}data: {}\n\n", result("1")),
-        // Whatever JSON may be.
+        // Unusual but valid forms of JSON.
         "data: { \"jsonrpc\":\"2.0\",\"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
     ];
     texts.into_iter().map(String::into_bytes).collect()
@@ -114,7 +114,7 @@ async fn what_is_right_passes_on_listening_streams_too() {
     for stream in fine() {
         let mut rig = Rig::new(QUIET);
         let (answer, server) = listens(&mut rig, &[S]).await;
-        // Here no progress is right.
+        // Here the client must get no progress.
         let text = String::from_utf8_lossy(&stream);
         if text.contains("notifications/progress") {
             continue;
@@ -266,7 +266,7 @@ async fn a_dropped_event_is_dropped_with_its_id() {
     }
 }
 
-/// Sends events in a chunk each, or all of them in one.
+/// Sends events, each in a chunk of its own or all in one chunk.
 fn send<const N: usize>(server: &Asked, events: [String; N], at_once: bool) {
     if at_once {
         server.chunk(events.concat());
@@ -476,7 +476,7 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     // The client may have read the answer: Milepost adds nothing.
     pass(secs(60)).await;
     assert!(resumed.messages().is_empty(), "{}", resumed.text());
-    // What is repeated is repaired as everywhere.
+    // Repeated messages are repaired like others.
     resumes.chunk(step(2));
     resumes.chunk(event_with("e2b", &report("\"u\"", "3", "m")));
     resumes.chunk(event_with("e3", &result("1")));
@@ -546,7 +546,7 @@ async fn an_answer_that_was_written_for_a_client_that_had_left_is_repeated_for_i
     resumes.chunk(event_with("e2", &result("1")));
     settle().await;
     assert_eq!(resumed.text(), event_with("e2", &result("1")));
-    // A client that has missed nothing is not told twice.
+    // A client that has missed nothing gets no message twice.
     let (listens, listened) = listens(&mut rig, &[S]).await;
     listened.say(result("1"));
     settle().await;
@@ -748,7 +748,7 @@ async fn a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed()
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_stream_within_an_event_spoils_nothing() {
-    // With an id the client comes back; what it has of the event is not counted by anyone.
+    // With an id the client resumes; the part of the event that it has received is not counted.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
     let half = "id: e2\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"resu\n";
@@ -857,7 +857,7 @@ async fn progress_that_waits_does_not_follow_an_answer_on_another_stream() {
         let (mut rig, answer, server) = called("", "2025-06-18").await;
         let (listening, listened) = listens(&mut rig, &[S]).await;
         server.say(progress("7", "1"));
-        // Its token is another one, so that it waits for the least interval.
+        // The token is not the client's, so the report waits for `min_interval`.
         server.say(report("\"u\"", "2", "m"));
         settle().await;
         listened.say(result(id));
@@ -882,7 +882,7 @@ async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_mes
     server.say(result("1"));
     server.end();
     pass(secs(10)).await;
-    // Both connections are full, and what the proxy has taken is bounded.
+    // Both connections are full, and the proxy has taken a bounded number of bytes.
     assert!(server.written() < 1 << 20, "{}", server.written());
     answer.pause(false);
     pass(secs(1)).await;

@@ -39,7 +39,7 @@ async fn progress_on_a_stream_that_is_held_goes_to_its_request() {
     listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
     assert_eq!(answer.messages(), [progress("7", "1"), report("7", "2", "m")]);
-    // What else it says finds an open response.
+    // Other messages of the server go to an open response.
     listened.chunk(event_with("g3", &log("m")));
     settle().await;
     assert_eq!(answer.messages().last(), Some(&log("m")));
@@ -65,7 +65,7 @@ async fn a_client_that_comes_later_gets_the_stream_and_what_it_has_missed() {
     listened.chunk(event_with("g20", &log("20")));
     settle().await;
     assert_eq!(listens.text(), missed.clone() + &event_with("g20", &log("20")));
-    // It is kept awake from now on, and progress still goes where it belongs.
+    // From now on the stream is kept alive with comments, and progress still goes to its call.
     let (answer, _server) = called(&mut rig, "1", "7").await;
     listened.chunk(event_with("g21", &progress("7", "1")));
     pass(secs(16)).await;
@@ -88,7 +88,7 @@ async fn nothing_is_held_for_who_listens_or_where_there_is_nothing_to_hear() {
     listened.events(&[]);
     pass(secs(10)).await;
     assert!(rig.try_asked().await.is_none());
-    // The server has no such stream.
+    // This server has no GET stream.
     let mut rig = Rig::new("own_get = true");
     rig.session("s", "2025-06-18").await;
     pass(secs(3)).await;
@@ -184,7 +184,7 @@ async fn a_stream_that_is_held_for_a_client_that_says_nothing_is_let_go_and_come
     pass(secs(2)).await;
     let listened = rig.asked().await;
     listened.events(&[]);
-    // What the server says is no use by the client.
+    // Messages of the server do not count as use by the client.
     pass(secs(9 * 60)).await;
     listened.chunk(event_with("g1", &log("m")));
     assert!(listened.left().is_none());

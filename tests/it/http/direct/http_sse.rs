@@ -179,7 +179,7 @@ async fn an_endpoint_in_an_event_too_large_to_hold_reaches_no_client() {
     assert!(rig.try_asked().await.is_none());
 }
 
-/// A control character in front is no part of an address: what is left is the address of the stream.
+/// A leading control character is not part of an address: the rest is the address of the stream.
 #[tokio::test(start_paused = true)]
 async fn an_odd_endpoint_of_the_same_server_is_posted_to() {
     let mut rig = Rig::new("");
@@ -213,7 +213,7 @@ async fn nothing_comes_before_the_endpoint() {
     assert_eq!(stream.text(), "event: endpoint\ndata: /r/messages?s=1\n\n");
     pass(secs(16)).await;
     assert_eq!(stream.blocks().len(), 2, "comments from here on");
-    // A second one is no message.
+    // A second endpoint event is not a message.
     server.chunk("event: endpoint\ndata: /m?s=2\n\n");
     settle().await;
     assert_eq!(stream.blocks().len(), 3);
@@ -450,7 +450,7 @@ async fn a_token_of_another_clients_stream_is_nobodys() {
     assert_eq!(theirs.messages(), [report("9", "1", "by id")]);
     one.say(result("1"));
     pass(secs(1)).await;
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(report("7", "2", "invented"));
     pass(secs(1)).await;
     assert_eq!(theirs.messages().last(), Some(&report("9", "2", "invented")));

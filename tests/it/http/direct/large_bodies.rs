@@ -13,7 +13,7 @@ const S: &str = "Mcp-Session-Id: s";
 
 const LARGE: usize = 10 << 20;
 
-/// What a connection and the proxy may hold of a body that nobody takes.
+/// Bytes that a connection and the proxy may hold of a body that is not read.
 const HELD_MAX: usize = 1 << 20;
 
 /// An answer of ten megabytes with its id at one of its ends.
@@ -240,7 +240,7 @@ async fn a_large_request_reaches_the_server_byte_for_byte() {
     asked.json(&[], &result("1"));
     settle().await;
     assert_eq!(answer.text(), result("1"));
-    // What a route does not take is refused before the server hears of it.
+    // A body beyond the limit of its route is refused before the server gets any of it.
     let mut rig = Rig::new("max_request_bytes = 1000");
     let answer = rig.post(&[], call("1", format!("\"{}\"", "t".repeat(1000))));
     settle().await;
@@ -293,8 +293,8 @@ async fn a_client_that_pauses_in_a_large_body_is_408() {
     assert_eq!(answer.status(), 408);
 }
 
-/// A client on a connection of its own says this, and then so many pieces, one each time this time has passed;
-/// what it is told, and when.
+/// A client on a connection of its own sends this text, and then this number of pieces at this interval. Returns its
+/// answer and the time of the answer.
 async fn say_slowly(
     rig: &Rig,
     head: &[&str],
@@ -342,7 +342,7 @@ async fn a_client_that_sends_its_body_too_slowly_is_408() {
         let differs = after.as_secs().abs_diff(at);
         assert!(differs <= 1, "{keys}: after {after:?}");
     }
-    // Whoever is quick enough is not refused.
+    // A client that is fast enough is not refused.
     let body = call("1", "1");
     let keys = "body_min_rate = 0\nbody_timeout = \"off\"";
     let length = format!("Content-Length: {}", body.len());

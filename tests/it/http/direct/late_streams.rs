@@ -1,5 +1,4 @@
-//! A stream in place of an answer that takes long: when there is one, and how what the server says in
-//! the end becomes an event.
+//! A stream in the place of an answer that takes long: when it begins, and how the server's answer becomes an event.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
 use crate::support::messages::*;
@@ -180,7 +179,7 @@ async fn without_a_token_only_who_names_a_revision_gets_a_stream() {
     assert!(!is_upgraded(&mut rig, &[S, BOTH], &call("1", "")).await);
     let named = [S, BOTH, "MCP-Protocol-Version: 2025-06-18"];
     assert!(is_upgraded(&mut rig, &named, &call("1", "")).await);
-    // It is kept awake with comments and told nothing else.
+    // The stream is kept alive with comments and gets nothing else.
     let answer = rig.post(&[S, named[2]], call("1", ""));
     let server = rig.asked().await;
     pass(secs(36)).await;
@@ -216,7 +215,7 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     settle().await;
     assert_eq!(answer.status(), 401);
     assert!(!is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
-    // A session is proven by itself, whatever its tokens: they are renewed.
+    // A session proves its caller by itself, whatever its tokens: tokens are renewed.
     rig.session("s", "2025-06-18").await;
     assert!(is_upgraded(&mut rig, &[BOTH, S, "Authorization: Bearer c"], &call("1", "7")).await);
     let answer = rig.post(&[S], call("1", "7"));
@@ -225,7 +224,7 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     assert_eq!(answer.status(), 401);
     assert!(!is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await, "it has succeeded since");
-    // A session that nobody has seen begin.
+    // A session whose beginning Milepost has not seen.
     let cold = "Mcp-Session-Id: cold";
     assert!(!is_upgraded(&mut rig, &[BOTH, cold], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, cold], &call("1", "7")).await);
@@ -311,7 +310,7 @@ async fn a_404_that_comes_too_late_ends_the_session_all_the_same() {
     server.answer("404 Not Found", &[], "");
     settle().await;
     assert!(answer.is_over());
-    // It is unknown now, so that the next one has its own status.
+    // The caller is unknown now, so its next call gets its own status.
     assert!(!is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await);
 }
 
@@ -326,7 +325,7 @@ async fn a_server_that_is_lost_after_the_stream_began_is_one_error() {
     assert!(messages[1].contains(r#""data":{"proxy":"milepost"}"#));
     assert!(answer.is_over());
     check([&answer]);
-    // In the middle of JSON: what is there of it is no answer, and none is made of it.
+    // Cut in the middle of JSON: the partial answer is dropped.
     let (_rig, answer, server) = upgraded("").await;
     server.head("200 OK", &["Content-Type: application/json", "Content-Length: 100"]);
     server.raw(r#"{"jsonrpc":"2.0","id":1,"result":{"#);

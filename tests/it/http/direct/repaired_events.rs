@@ -1,5 +1,5 @@
-//! Events and bodies that clients cannot read: events that are no message, text that is no Unicode, null members,
-//! errors without an id or an envelope, several messages in one event, a last event without its blank line.
+//! Events and bodies that clients cannot read: events that are not messages, invalid Unicode, null members, errors
+//! without an id or an envelope, several messages in one event, a last event without its blank line.
 
 use std::io::Write;
 
@@ -233,7 +233,7 @@ async fn answers_are_repaired_in_events_and_bodies() {
         assert_eq!(answer.messages(), [told]);
         assert_eq!(count(&rig, "milepost_repairs_total", ("repair", repair)), 1.0, "{told}");
 
-        // On a listening stream nothing tells the request of an error without id.
+        // On a listening stream the request of an error without id is unknown.
         let (mut rig, _answer, server) = called("", "2025-06-18").await;
         server.events(&[]);
         let (listens, listened) = listens(&mut rig).await;
@@ -351,7 +351,7 @@ async fn the_last_event_gets_the_blank_line_that_it_lacks() {
             assert_eq!(repaired, f64::from(u8::from(is_completed)));
         }
     }
-    // What is cut off is no message.
+    // An incomplete event is not a message.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.events(&[]);
     server.chunk(r#"data: {"jsonrpc":"2.0","id":1,"result":{"content":["#);

@@ -87,7 +87,7 @@ async fn a_token_that_two_requests_have_rises_on_the_stream_of_each() {
     two.say(progress("7", "6"));
     two.say(result("2"));
     settle().await;
-    // What came on the stream of a request is its own: the other one may be another client's.
+    // A message on the stream of a request belongs to that request: the other request may be another client's.
     assert_eq!(first.messages(), [progress("7", "10"), result("1")]);
     assert_eq!(second.messages(), [report("7", "5", "x"), progress("7", "6"), result("2")]);
     check([&first]);
@@ -108,15 +108,15 @@ async fn sessions_know_nothing_of_each_other() {
     listened.say(progress("7", "1"));
     two.say(progress("7", "2"));
     pass(secs(1)).await;
-    // A token of the one is nobody's in the session of the other, on whatever stream.
+    // A token of one session means nothing in the other session, on any stream.
     assert!(ours.messages().is_empty());
     assert!(theirs.messages().is_empty());
     assert!(listens.messages().is_empty());
-    // A token that is nobody's may be the server's own name.
+    // A token that no client sent may be the server's own name for a call.
     two.say(report("\"u\"", "1", "a"));
     settle().await;
     assert_eq!(theirs.messages(), [report("9", "1", "a")]);
-    // What one cancels goes on for the other.
+    // A cancellation in one session does not affect the other session.
     let cancels = rig.post(&[OTHER], cancelled("1"));
     rig.asked().await.accept();
     settle().await;
@@ -144,7 +144,7 @@ async fn a_token_of_another_client_without_a_session_is_nobodys() {
     one.say(result("1"));
     settle().await;
     assert_eq!(third.messages(), [report("\"t\"", "1", "by id")]);
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(report("7", "3", "invented"));
     settle().await;
     assert_eq!(theirs.messages().last(), Some(&report("9", "3", "invented")));
@@ -171,7 +171,7 @@ async fn clients_that_share_a_session_id_keep_the_names_of_their_own_posts() {
         server.say(report("\"u\"", number + 2, &number.to_string()));
     }
     settle().await;
-    // Nobody knows whose request is meant.
+    // It is uncertain whose request is meant.
     let cancels = rig.post(&[S], cancelled("1"));
     rig.asked().await.accept();
     settle().await;
@@ -201,12 +201,12 @@ async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
     settle().await;
     assert_eq!(answer.messages(), [progress("7", "1"), result("1")]);
     assert!(answer.is_over());
-    // Another spelling needs no waiting.
+    // An answer in another spelling of the id is forwarded at once.
     let (spelled, server) = streamed(&mut rig, &[S], &call("2", "7")).await;
     server.say(result("\"2\""));
     settle().await;
     assert_eq!(spelled.messages(), [result("2")]);
-    // The stream ends without the true one: the last is adopted.
+    // The stream ends without an answer with the right id, so the last answer is used.
     let (adopted, server) = streamed(&mut rig, &[S], &call("3", "7")).await;
     server.say(r#"{"jsonrpc":"2.0","id":"a","result":{"content":[],"first":1}}"#);
     server.say(result("\"b\""));
@@ -217,7 +217,7 @@ async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
     settle().await;
     assert_eq!(adopted.messages(), [progress("7", "1"), result("3")]);
     assert!(adopted.is_over());
-    // A body of JSON has no other answer.
+    // A JSON body contains the only answer.
     let json = rig.post(&[S], call("4", "7"));
     rig.asked().await.answer("200 OK", &["Content-Type: application/json"], result("99"));
     settle().await;
@@ -440,7 +440,8 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     check([&answer, &cancels, &other]);
 }
 
-/// A careless client gives the id of what it has cancelled to its next request. Each stream tells whose answer it has.
+/// A careless client reuses the id of a cancelled request for its next request. The stream shows to which of them an
+/// answer belongs.
 #[tokio::test(start_paused = true)]
 async fn the_answer_to_a_cancelled_request_is_not_that_of_the_next_one_with_its_id() {
     for begins in [true, false] {
@@ -529,7 +530,7 @@ async fn a_task_is_told_of_on_any_stream_of_its_session_until_it_ends() {
     assert_eq!(messages[0], related);
     assert!(messages[1].contains(r#""io.modelcontextprotocol/related-task":{"taskId":"T"}"#));
     assert!(messages[1].contains(r#""progress":30.0"#), "{}", messages[1]);
-    // It ends when the client hears so.
+    // The task ends when the client learns that it has ended.
     let asks = r#"{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"T"}}"#;
     let status = |status| {
         format!(r#"{{"jsonrpc":"2.0","id":2,"result":{{"taskId":"T","status":"{status}"}}}}"#)
@@ -603,7 +604,7 @@ async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
     listened.events(&[]);
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
     listened.chunk(event_with("g1", &progress("7", "1")));
-    // A name that nobody knows, with one request that it can mean.
+    // An unknown token, while only one request is open that it can mean.
     listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
     let moved = [event(&progress("7", "1")), event(&report("7", "2", "m"))].concat();
@@ -615,7 +616,7 @@ async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
     settle().await;
     assert_eq!(first.text(), moved);
     assert_eq!(second.text(), event(&progress("8", "3")));
-    // After its answer it is for nobody, though another request is open.
+    // After the answer the token means no call, even if another request is open.
     one.say(result("1"));
     one.end();
     settle().await;
@@ -747,7 +748,7 @@ async fn a_server_without_get_or_delete_says_so_itself() {
     settle().await;
     assert_eq!((get.status(), get.text()), (405, "no".to_owned()));
     assert_eq!(get.header("allow").as_deref(), Some("POST"));
-    // A DELETE that is refused changes nothing; one that succeeds ends the session.
+    // A DELETE that is refused changes nothing; a successful DELETE ends the session.
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
     let sessions = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
     for (status, known, figure) in [("405 Method Not Allowed", 1.0, "1"), ("200 OK", 0.0, "2")] {
@@ -764,7 +765,7 @@ async fn a_server_without_get_or_delete_says_so_itself() {
         listened.events(&[]);
         listened.say(progress("7", figure));
         settle().await;
-        // Of the session that has ended nobody knows the token: it may be one of another process.
+        // The token belongs to no known session: it may belong to a session of another process.
         let of_nobody = if known == 0.0 { vec![progress("7", figure)] } else { Vec::new() };
         assert_eq!(listens.messages(), of_nobody);
         assert_eq!(answer.messages(), [progress("7", "1")], "{status}");
@@ -797,7 +798,7 @@ async fn headers_that_contradict_the_body_are_refused_before_the_server() {
         settle().await;
         assert_eq!(answer.text(), result("1"), "{headers:?}");
     }
-    // Other revisions have no such rule.
+    // Other revisions do not have this rule.
     let answer = rig.post(&["MCP-Protocol-Version: 2025-11-25", "Mcp-Name: foo"], call("1", "7"));
     rig.asked().await.json(&[], &result("1"));
     settle().await;
@@ -929,7 +930,7 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
     let mut rig = Rig::new("");
-    // Whatever it is, even if it answers nothing.
+    // Any body, even one that answers no request.
     for body in [
         result("1"),
         " {\n\t\"result\" : {\"x\": 1.50, \"x\":1e400, \"\\u00e9\":\"\u{2028}\"} ,\r\n \"id\":1 , \"jsonrpc\":\"2.0\"}\n".to_owned(),
@@ -966,7 +967,7 @@ async fn arrays_pass_without_progress_that_means_nothing() {
         let batch = format!("[{}, {}]", call("1", "7"), call("2", "8"));
         let (answer, server) = streamed(&mut rig, &[S], &batch).await;
         let said = [progress("7", "1"), progress("9", "1"), progress("8", "1")];
-        // What comes at once may go out in another order, as far as it belongs to different calls.
+        // Messages that arrive together may be written in another order if they belong to different calls.
         for message in [
             format!("[{}]", said.join(",")),
             format!("[{},{}]", progress("9", "2"), progress("9", "3")),
@@ -1040,7 +1041,7 @@ async fn who_only_listens_keeps_no_proxy_from_ending() {
     check([&answer]);
 }
 
-/// A session is no authentication: the server says who may speak in it.
+/// A session id is not an authentication: the server decides who may use the session.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_refuses_a_stranger_changes_nothing_for_the_client() {
     const OURS: &str = "Authorization: Bearer ours";

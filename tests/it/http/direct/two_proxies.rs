@@ -1,4 +1,4 @@
-//! Two proxies in a row: what they say is what one of them says.
+//! Two proxies in a row give the same result as one.
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};

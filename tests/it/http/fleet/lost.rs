@@ -1,4 +1,4 @@
-//! A replica is killed: what others serve in its place, and what its clients are told at once.
+//! A replica is killed: what other replicas serve in its place, and what its clients get at once.
 
 use std::sync::atomic::Ordering;
 
@@ -161,7 +161,7 @@ async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
         assert!(back.is_over());
     }
     assert!(replicas.events("lost") >= 1);
-    // What else is asked of the session has one answer: begin anew.
+    // Other requests of the session get one answer: begin a new session.
     let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
     let next = call(8, 8);
     for (start, body) in [("POST /r", next.as_bytes()), ("GET /r", b""), ("DELETE /r", b"")] {
@@ -290,7 +290,7 @@ async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equ
     let whole = (2..=20).map(|figure| progress(1, figure)).chain([result(1)]);
     assert_eq!(told, whole.collect::<Vec<_>>());
 
-    // A stream that repeats nothing: whose the token is cannot be known, and nobody gets a stranger's progress.
+    // A stream that repeats no messages: the owner of the token cannot be known, so the progress is withheld.
     let named = format!("Mcp-Session-Id: {}", mine.session.as_deref().unwrap());
     let home = replicas.send(1, "GET /r", &["Accept: text/event-stream", &*named], b"");
     let home_of_server = replicas.asked().await;
@@ -359,7 +359,7 @@ async fn sessions_with_equal_ids_and_tokens_do_not_cross_when_a_replica_is_kille
     }
 }
 
-/// The owner of a session knows all of it: what a server says there of another session's call stays a stranger's.
+/// The owner of a session knows all its calls, so progress of another session's call on its stream is withheld.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_comes_back_to_its_owner_gets_nothing_of_another_session() {
     let mut replicas = Replicas::new(2, HTTP);

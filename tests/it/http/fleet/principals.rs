@@ -95,7 +95,7 @@ async fn what_a_replica_signs_of_a_client_serves_nobody_else() {
         let answer = ask(&mut replicas, to, FRONT, &session, &[&passport, "X-User: bob"]).await;
         assert_eq!(answer.status(), 404, "{to}");
     }
-    // At the address for replicas it has been taken, and the other replicas are not the one that it names.
+    // The passport was used at the replica for which it was made, and the other replicas are not that replica.
     let named = format!("Mcp-Session-Id: {session}");
     for to in [0, 1, 2] {
         for user in ["X-User: ada", "X-User: bob"] {

@@ -121,7 +121,8 @@ async fn a_key_is_changed_without_losing_a_session() {
     }
 }
 
-/// The first rollout of a fleet: replicas without the table, with the table that seals nothing, and with all of it.
+/// The first rollout of a fleet: replicas without the table, with the table but without sealing, and with the complete
+/// table.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_is_brought_in_without_losing_a_session() {
     let mut replicas = Replicas::none(HTTP);

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::*;
 
-/// Set where a test is the inner one.
+/// This variable is set in the inner test process.
 const INNER: &str = "MILEPOST_TEST_INNER";
 
 fn is_inner() -> bool {
@@ -49,7 +49,7 @@ fn without_room_for_a_connection_it_waits() {
 async fn without_room() {
     let site = start(server()).await;
     let stat = File::open("/proc/self/stat").unwrap();
-    // The system completes them all; nothing is accepted meanwhile, and then there is no room.
+    // The system completes all these connections, none is accepted, and then the queue is full.
     let mut clients = Vec::new();
     while let Ok(stream) = std::net::TcpStream::connect(site.address) {
         clients.push(stream);

@@ -25,7 +25,7 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
     let mut first = ask(&proxy, "POST", "203.0.113.7", &[], &call("1", ""));
     let mut one = upstream.asked();
-    // Neither what the client itself says nor an invented token makes it another one.
+    // Neither a header of the client nor an invented token makes it count as another client.
     let invented = [("authorization", "Bearer invented")];
     let listen = [("accept", "text/event-stream"), invented[0]];
     let why = "this client has as many streams as it may: see max_client_streams of [server]";
@@ -41,7 +41,7 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     proxy.logged(&["WARN refused", "max_client_streams", "client=203.0.113.7"]);
     assert_eq!(refusals(&proxy, "streams"), 2.0);
     assert!(upstream.is_idle());
-    // Another client, and the front for nobody.
+    // Another client, and a request of the front that names no client.
     let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &call("3", ""));
     let mut two = upstream.asked();
     let mut unnamed = post(&proxy, &call("4", ""));
@@ -149,7 +149,7 @@ fn a_request_for_which_no_bytes_are_left_is_refused_alike_on_every_transport() {
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");
         assert_eq!(refused.header("content-type").as_deref(), Some("application/json"), "{path}");
         assert_eq!(refused.rest(), own_error("7", why, ""), "{path}");
-        // What asks nothing has no id to answer.
+        // A notification has no id to answer.
         let note = large("7", 100_000).replace(r#""id":7,"#, "");
         let mut refused = send("POST", path, newcomer, &of_session, &note);
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");

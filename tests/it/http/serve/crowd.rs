@@ -1,5 +1,5 @@
-//! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: what is
-//! left of them is nothing, and the others notice nothing.
+//! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: nothing of them is
+//! left, and the others are not affected.
 
 use std::process::Command;
 use std::sync::Barrier;
@@ -26,9 +26,9 @@ const THREADS_MAX: u64 = 4;
 /// Crowds that come one after the other.
 const CROWDS: usize = 2;
 
-/// A stdio server that costs little to start. It has started two other processes, one of them in a session
-/// of its own, and says the numbers of all three. The call of `hang` begins and never ends, `mute` does not
-/// even begin, `work` is done once somebody calls `go`.
+/// A stdio server that is cheap to start. It has started two other processes, one of them in a session of its own, and
+/// prints the pids of all three. The call of `hang` begins and never ends, `mute` never begins, and `work` ends once a
+/// client calls `go`.
 const SERVER: &str = r#"
 sleep 600 & near=$!
 setsid sleep 600 & far=$!
@@ -59,7 +59,7 @@ while read -r line; do
 done
 "#;
 
-/// As what a client speaks.
+/// The protocol that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// 2025-11-25: a session.
@@ -109,7 +109,7 @@ impl<'a> Client<'a> {
         client
     }
 
-    /// It leaves in the middle of its call.
+    /// Whether the client disconnects in the middle of its call.
     fn vanishes(&self) -> bool {
         (self.number / 5).is_multiple_of(2)
     }
@@ -256,8 +256,8 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
     pids.len()
 }
 
-/// The memory that the proxy has in use, as its allocator counts it. The system's figure does not fall when
-/// all have gone: the allocator keeps what the largest crowd has needed for the next one.
+/// The memory that the proxy has in use, according to its allocator. The system's figure does not fall after all
+/// clients have disconnected: the allocator keeps memory for the next crowd.
 pub(crate) struct Heap(TempDir);
 
 impl Heap {
@@ -301,14 +301,14 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     let command = serde_json::to_string(&["sh", "-c", &script]).unwrap();
     // One that is left would be one too many in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
-    // Each client counts what it is told: no busy machine may add to it.
+    // Each client counts its messages, so a busy machine must not add heartbeats.
     let limits = limits + "\nheartbeat.enabled = false";
     let keys = format!(
         "upstream.command = {command}\nupstream.idle_timeout = \"10s\"\nkeep_alive = \"500ms\"\n{limits}"
     );
     let heap = Heap::build();
     let variables = heap.variables();
-    // At the end nobody is waited for: that would take longer than the test waits.
+    // At the end no client is waited for: waiting would take longer than the test allows.
     let start = Start { variables: &variables, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &keys);
     let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));

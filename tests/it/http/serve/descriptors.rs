@@ -77,7 +77,7 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
     assert_eq!(warned(), 1, "{}", proxy.log());
     drop(calls);
     crate::support::until("the descriptors are free again", || proxy.descriptors() < 60);
-    // It is said some seconds later, of a connection that is accepted then.
+    // The log reports it some seconds later, for a connection that is accepted then.
     crate::support::until("the log says it", || {
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert_eq!(Exchange::send(proxy.address(), "GET", "/nowhere", &[], "").status(), 404);
@@ -103,8 +103,8 @@ fn a_request_for_which_no_descriptor_is_left_is_503_and_may_be_sent_again() {
     let connect = || TcpStream::connect(address).unwrap();
     let early: Vec<TcpStream> = (0..2).map(|_| connect()).collect();
     let mut idle = Vec::new();
-    // Eight of 64 descriptors are for operators, and fewer connections than 56 are no limit of their own.
-    // What the process has open for a moment only is not in use: all are for ten looks in a row.
+    // Eight of 64 descriptors are for operators, and the limit of 56 connections is not reached otherwise. Descriptors
+    // that are open only for a moment do not count: the process must be full in ten checks in a row.
     let mut fill = || {
         let mut full_looks = 0;
         crate::support::until("all other descriptors are in use", || {

@@ -1,4 +1,4 @@
-//! `milepost serve` as a process: real sockets, real signals, and what its log says.
+//! `milepost serve` as a process: real sockets, real signals, and its log.
 
 mod admin;
 mod admin_token;
@@ -49,7 +49,7 @@ use crate::support::STUCK;
 use crate::support::exchange::Exchange;
 use crate::support::messages::{call, own_error, result};
 
-/// What clients of Streamable HTTP send with every POST.
+/// The headers that clients of Streamable HTTP send with every POST.
 const POST: [(&str, &str); 2] =
     [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
 
@@ -70,8 +70,8 @@ fn legacy_progress(id: &str, words: &str) -> String {
     )
 }
 
-/// Asks until there is room: what a request has held is given back a moment after its client has the
-/// answer. The request as its client and as the server sees it.
+/// Repeats the request until the limit allows it: the bytes of a request are released a moment after its client has the
+/// answer. Returns the request as its client and as the server sees it.
 fn once_there_is_room(
     upstream: &Upstream,
     ask: impl Fn() -> Exchange,

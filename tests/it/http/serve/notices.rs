@@ -1,4 +1,4 @@
-//! What operators are told of servers and limits: one line a minute with the cure, and a counter.
+//! Notices to operators about servers and limits: one line a minute with advice, and a counter.
 
 use super::idle_connections::asked_of_a_closing_server;
 use super::proxy::Start;
@@ -93,7 +93,7 @@ fn a_route_with_as_many_streams_as_it_may_have_is_told_of_once_a_minute() {
 
 #[test]
 fn a_route_with_as_many_children_or_sessions_as_it_may_have_is_told_of_once_a_minute() {
-    // Neither server answers, so that a session begins and stays.
+    // Neither server answers, so that sessions begin and stay.
     let upstream = Upstream::start();
     let sse = format!("upstream.sse = \"{}\"", upstream.url());
     for (server, setting, key, limit) in [

@@ -191,7 +191,7 @@ fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
     }
 }
 
-/// Knows 2025-06-18. Asks whoever calls `ask`; a call of `slow` gets no answer.
+/// A server of 2025-06-18. It asks the caller of `ask` a question, and does not answer `slow`.
 const OLD: &str = r#"
 import json, sys
 for line in sys.stdin:

@@ -28,7 +28,7 @@ fn what_is_no_http_is_refused_and_the_next_client_is_served() {
         let heard = say(proxy.address(), text);
         assert!(heard.starts_with("HTTP/1.1 400 "), "{text:?}: {heard:?}");
     }
-    // What could be two requests to somebody else is none.
+    // A request that another reader could take for two requests is refused.
     let both = "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\
                 content-length: 6\r\n\r\nhello";
     assert!(say(proxy.address(), both).starts_with("HTTP/1.1 400 "));

@@ -1,4 +1,4 @@
-//! A server that does and says what a test wants, byte for byte.
+//! A server whose actions a test determines, byte for byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl Upstream {
         Self { address, listener, requests }
     }
 
-    /// What makes it refuse connections from then on.
+    /// Returns the listener, so that the server refuses connections from then on.
     pub(crate) fn listener(&self) -> TcpListener {
         self.listener.try_clone().unwrap()
     }
@@ -64,7 +64,7 @@ impl Upstream {
         self.requests.try_recv().ok()
     }
 
-    /// Whether nobody has asked.
+    /// Whether no request has arrived.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.try_recv().is_err()
     }
@@ -135,7 +135,7 @@ impl Asked {
         self.raw(chunk(text.as_ref()))
     }
 
-    /// The same to somebody who may have left.
+    /// As [`Asked::events`], for a client that may have disconnected.
     pub(crate) fn try_events(&mut self) {
         let _ = self.stream.write_all(EVENTS.as_bytes());
     }

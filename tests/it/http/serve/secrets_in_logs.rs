@@ -4,7 +4,7 @@ use super::proxy::Start;
 use super::*;
 use crate::http::serve::scripted_server::dead;
 
-/// Part of everything that is nobody's business.
+/// A part of everything that must stay secret.
 const CANARY: &str = "c4n4ry";
 
 fn with_canaries(proxy: &Proxy, method: &str, path: &str, body: &str) -> Exchange {

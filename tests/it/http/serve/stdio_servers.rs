@@ -1,4 +1,4 @@
-//! Stdio servers behind `milepost serve`: real children, their standard error, and what is left of them.
+//! Stdio servers behind `milepost serve`: real children, their standard error, and the processes that they leave.
 
 use super::proxy::Start;
 use super::*;
@@ -123,7 +123,7 @@ fn what_a_route_has_learned_outlives_the_proxy() {
     let proxy = Proxy::with(&start, &keys);
     let session = begin(&proxy);
     let mut told = String::new();
-    // It is read in the background.
+    // The durations are read in the background.
     until("what was learned is known", || {
         told = call(&proxy, &session, 3);
         told.contains("s of about ")

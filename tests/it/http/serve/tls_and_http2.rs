@@ -429,6 +429,6 @@ fn an_idle_http_2_connection_is_closed_although_its_client_says_nothing() {
     let mut heard = Vec::new();
     let _ = silent.read_to_end(&mut heard);
     assert!(!heard.is_empty());
-    // And not because it answers no ping.
+    // The reason is not a missing answer to a ping.
     proxy.logged(&["connection over", "ended=\"idle\""]);
 }

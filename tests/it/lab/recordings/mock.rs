@@ -9,7 +9,7 @@ use super::{BUILDS, recording, run, written};
 use crate::support::exchange::Exchange;
 use crate::support::{messages, milepost};
 
-/// Sends lines to a mock, closes its input, and takes what it writes.
+/// Sends lines to a mock, closes its input, and returns its output.
 fn served(options: &[&str], file: &str, lines: &[&str]) -> (Option<i32>, Vec<Value>, String) {
     let mut child = milepost()
         .arg("mock")

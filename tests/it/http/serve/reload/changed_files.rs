@@ -69,8 +69,8 @@ fn a_file_that_is_emptied_and_written_again_is_read_once_it_is_whole() {
     let proxy = Proxy::of_file(&Start::default(), &file("", &demo("/a")));
     let path = PathBuf::from(proxy.file());
     std::fs::write(&path, "").unwrap();
-    // Whoever asks at this moment is answered by the next look, which finds the whole file. A program that
-    // sends the signal would take longer to start than a look may wait.
+    // A check at this moment is followed by another check, which finds the complete file. A program that sends the
+    // signal would take longer to start than the time between two checks.
     kill(Pid::from_raw(proxy.pid().cast_signed()), Signal::SIGHUP).unwrap();
     std::fs::write(&path, file("", &demo("/b"))).unwrap();
     until("the file is taken", || reloads(&proxy, "taken") == 1.0);

@@ -35,7 +35,7 @@ fn write(proxy: &Proxy, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// The same, and has it read; the line that says what came of it.
+/// Writes the file and lets the proxy read it. Returns the log line with the result.
 #[track_caller]
 fn reload(proxy: &Proxy, text: &str) -> String {
     let outcomes = [" reloaded ", " the route file cannot be used", " nothing to reload"];
@@ -139,7 +139,7 @@ fn who_is_let_in_and_how_many_holds_from_then_on() {
     assert_eq!(named("tools.example"), "403");
     let keys = "allowed_hosts = [\"tools.example\"]\nmax_connections = 1";
     reload(&proxy, &file(keys, &demo("/a")));
-    // The connection before is the only one that may be open, for as long as it takes to close it.
+    // The connection before this one is the only one that may be open, until it is closed.
     until("there is room", || named("tools.example") == "200");
     let _held = TcpStream::connect(proxy.address()).unwrap();
     until("there is no more room", || named("tools.example") == "503");

@@ -60,12 +60,12 @@ fn with_another_command_a_call_ends_at_the_old_one_and_its_session_with_it() {
     let line = reload(&proxy, &file("", &stdio("new")));
     assert!(line.contains("changed=1") && line.contains("moved=1"), "{line}");
     assert_eq!(begin(&proxy).1, "new");
-    // Nothing begins in a session with the old one; whoever has no call there is gone.
+    // No call begins in a session with the old server, and a session without a call is ended.
     assert_eq!(post_to(&proxy, "/a", &named, PING).status(), 404);
     until("the unused session is over", || children(&proxy) == 2.0);
     let idle = [("mcp-session-id", idle.as_str())];
     assert_eq!(post_to(&proxy, "/a", &idle, PING).status(), 404);
-    // The call may still be told what its server has asked for.
+    // The client can still answer the question that its call's old server has asked.
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
     assert_eq!(json(&stream.rest())["result"]["by"], "old");
     until("the old one has ended", || children(&proxy) == 1.0);
@@ -136,7 +136,7 @@ fn a_route_that_is_gone_ends_its_calls_in_peace() {
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
     assert_eq!(json(&stream.rest())["result"]["by"], "old");
     until("its server has ended", || children(&proxy) == 0.0);
-    // What it has counted stays, and what is counted now is nothing.
+    // Counts of the old server stay, and new counts start from there.
     let calls = number(&proxy, "milepost_calls_total", &[("route", "/a"), ("outcome", "result")]);
     assert!(calls >= 2.0, "{calls}");
     assert_eq!(number(&proxy, "milepost_sessions", &[("route", "/a")]), 0.0);
@@ -180,7 +180,7 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
     let mut at_old = old_call(&proxy, &old);
     assert_eq!(listening.status(), 200);
     reload(&proxy, &file("", &route(&new)));
-    // A request of the same session is the new server's, who does not know it.
+    // A request of the same session goes to the new server, which does not know the session.
     let mut refused = post_to(&proxy, "/a", &named[..1], &call("2", ""));
     new.asked().answer("404 Not Found", "", "");
     assert_eq!(refused.status(), 404);
