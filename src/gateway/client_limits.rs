@@ -55,7 +55,7 @@ impl CountedClient {
         fronts: &[IpNet],
     ) -> Option<Self> {
         let is_front = is_front(remote, fronts);
-        // A name is verified, and so goes before an address.
+        // A name is verified, so it takes precedence over an address.
         match name {
             // The certificate of a front identifies the front, which is not a client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
@@ -159,7 +159,7 @@ impl ClientLimit {
             Self::Sessions => maxima.sessions,
             Self::Children => maxima.children,
             Self::ChildStarts => maxima.child_starts,
-            // A key of the route, and never counted here.
+            // The limit is a key of the route, and is not counted here.
             Self::SharedCalls => 0,
         }
     }
@@ -283,12 +283,12 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
-        // One lock for the look and the count: two requests at the same time cannot both take the last place.
+        // One lock for the check and the count, so that two concurrent requests cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
         };
-        // All are looked at before one is counted, so that a refusal counts for none of them.
+        // All counts are checked before one is raised, so that a refused request counts for none of them.
         if let Some(full) = clients.iter().flatten().find(|client| count(client) >= max) {
             return Err(self.refuse(full.clone(), limit));
         }
@@ -401,7 +401,7 @@ impl LimitedClient {
     /// # Errors
     /// If the client has as many as it may, or starts them too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
-        // The permit is dropped if the start is refused, which takes it back.
+        // If the start is refused, the permit is dropped, which subtracts it from the count.
         let child = self.take(ClientLimit::Children, 0)?;
         for client in [Some(&self.client), self.besides.as_ref()].into_iter().flatten() {
             self.limits.start(client, Instant::now())?;

@@ -173,7 +173,7 @@ fn no_noise() -> DiagnosticsSink {
 
 /// Relays messages between clients and a server that is not a child, until either side ends.
 async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) {
-    // A client that ends its session does not wait for open calls.
+    // A client that ends its session need not wait for open calls.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 

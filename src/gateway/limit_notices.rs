@@ -105,7 +105,7 @@ fn notice(unread: &RequestBodyError) -> Option<(usize, Option<&'static str>, &'s
             "the body of a request cannot be kept in a temporary file, and the client gets 507: make room in the \
              directory that TMPDIR names",
         ),
-        // The client left or was silent: no limit to change.
+        // The client disconnected or was silent, so no limit should be changed.
         RequestBodyError::Paused | RequestBodyError::Unreadable(_) => return None,
     })
 }

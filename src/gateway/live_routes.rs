@@ -324,7 +324,7 @@ impl Proxy {
     fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
         let observes =
             |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
-        // A session knows its requests in one mode: it observes them or it repairs them.
+        // A session either observes all its requests or repairs them all.
         let sessions = match same.filter(observes) {
             Some(old) => Arc::clone(&old.direct.sessions),
             None => {

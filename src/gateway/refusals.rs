@@ -30,7 +30,7 @@ pub(crate) fn no_route() -> Response<Body> {
 pub(crate) fn events_head() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // A stream must reach its client as it comes, and never from a cache.
+    // A stream must reach its client without delay, and never from a cache.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     headers

@@ -277,7 +277,8 @@ impl RouteState {
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
-        // Hashed with a random key: the number says nothing about the credentials, and lasts as long as the process.
+        // Hashed with a random key: the number reveals nothing about the credentials, and is valid as long as the
+        // process runs.
         self.shared.hasher.hash_one(values)
     }
 }
@@ -291,7 +292,7 @@ pub(crate) fn policy_of(
 ) -> Policy {
     let mut policy = routes.policy(route);
     policy.learned = match old {
-        // Another server may be slower or faster: nothing of the old one's durations is used.
+        // Another server may be slower or faster, so the durations of the old server are not used.
         Some(old) if label_of_route(&old.route) == label_of_route(route) => {
             let learned = Arc::clone(&old.policy.learned);
             if policy.needs_durations() && !old.policy.needs_durations() {

@@ -75,7 +75,7 @@ impl TokenScope {
         message: &Message,
     ) {
         let own = own.map_or(0, |lease| lease.tokens.len());
-        // Most often only this call has tokens: then the lock of the route is not taken.
+        // Usually only this call has tokens. Then the lock of the route is not taken.
         if self.tokens.entries.load(Ordering::Relaxed) > own {
             self.mark(now, filter, origin, message);
         }

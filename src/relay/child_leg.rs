@@ -65,7 +65,7 @@ impl ChildLeg {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // `spool` comes first: the other parts look at whole messages only.
+        // `spool` comes first, because the other parts handle whole messages only.
         let kept = match &mut self.spool {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
@@ -144,7 +144,7 @@ impl ChildLeg {
                 return Poll::Ready(own);
             }
             if self.pipe.backlog().is_writing() {
-                // A part may have sent the server something. Polled again, so that it is written.
+                // A part may have sent a message to the server. The task is woken, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -196,7 +196,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn send_part(&mut self, part: MessagePart, _: &ClientHeaders) {
-        // Parts wait for the server's start.
+        // Parts of messages wait for the server's start.
         let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
         if goes {
             self.pass_part(part);
@@ -217,7 +217,7 @@ impl ServerLeg for ChildLeg {
     fn enter_raw_mode(&mut self) -> bool {
         let is_raw = self.spool.is_none() && self.start.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
-            // In raw mode nothing can be answered in the server's place.
+            // In raw mode Milepost cannot answer in the server's place.
             self.settle();
         }
         is_raw

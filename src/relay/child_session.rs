@@ -124,7 +124,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     }
                 },
                 exit = self.child.wait() => {
-                    // The pipe may still hold the last output. Where its end has been seen, nothing is left in it.
+                    // The pipe may still contain the last output, unless its end was already read.
                     if !std::mem::take(&mut server_done) {
                         self.drain().await;
                     }
@@ -193,7 +193,7 @@ impl<C: ClientLeg> ChildSession<C> {
         self.relay.close_server_input().await;
         self.client_done = true;
         let patient = client_reads && self.relay.open_calls() > 0;
-        // A client that stops reading shortens the time; nothing makes it longer.
+        // A client that stops reading shortens the time. The time is never extended.
         if self.stop.is_none() || (self.patient && !patient) {
             let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
             self.stop = Some(Stop::Term(Instant::now() + grace));
@@ -228,7 +228,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
     /// its descendants.
     async fn end(&mut self, exit: Exit) {
-        // Heartbeats stop first: they would say that the calls go on.
+        // Heartbeats stop first, because they would claim that the calls continue.
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));

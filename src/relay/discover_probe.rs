@@ -242,7 +242,7 @@ impl DiscoverProbe {
                 (!probe.refused, ProbeState::Agreed)
             }
             ProbeState::Probing(probe) if probe.refused || probe.is_abandoned => {
-                // The server is alive, and has answered something else first.
+                // The server is alive, and has answered another request first.
                 if !probe.refused {
                     self.era.set(OLD);
                     self.own = Some(unknown(&probe.id));

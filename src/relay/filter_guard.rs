@@ -159,7 +159,7 @@ impl FilterGuard {
             return;
         };
         self.policy = current;
-        // The wanted settings: which of them hold already follows from the conversation.
+        // The new settings are recorded. Which of them are in effect already follows from the conversation.
         if let Some(emitter) = &mut self.emitter {
             let words = settings::write(policy).words;
             emitter

@@ -40,7 +40,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
-                    // An answer that comes from a file is given up with its client.
+                    // An answer that is read from a file is dropped with its client.
                     self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
@@ -65,7 +65,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
                 FromClient::End => {
-                    // The server gets the end first: messages that the filter sends now follow the whole message.
+                    // The server gets the end first, so that the filter's messages follow the complete message.
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));
@@ -162,7 +162,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
         if let Some(answered) = answered {
-            // Progress that waits for the client goes out before the first piece.
+            // Progress that waits for the client is written before the first piece.
             self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed
@@ -181,7 +181,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let reader = reader.map(|place| self.spooled.remove(place));
         match (piece, reader) {
             (Err(_), Some(reader)) => {
-                // Half of the answer is written: the client must not take it for the whole.
+                // A part of the answer is written, and the client must not take it for the whole answer.
                 if reader.begun {
                     self.clients.send(stream, Transmit::broken());
                 }

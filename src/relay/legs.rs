@@ -63,7 +63,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let [parent, state] = &TRACE_HEADERS;
     let mut parents = headers.get_all(parent).iter();
     match (parents.next(), parents.next()) {
-        // A header that is there twice names no trace.
+        // A header that occurs twice names no trace.
         (Some(only), None) => {
             let state = headers.get_all(state).iter().map(HeaderValue::as_bytes);
             TraceContext::read(only.as_bytes(), state)

@@ -339,7 +339,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(RelayEvent::Due);
         }
-        // Last: only a relay with nothing else to do looks for operators.
+        // Last, so that cancellations cost nothing while the relay has other work.
         self.filter.poll_cancellations(cx).map(|()| RelayEvent::Due)
     }
 
@@ -466,7 +466,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn clients_gone(&mut self) -> RelayStep {
         self.client_side = ClientSide::Gone;
         if self.large_message.take().is_some() {
-            // Its rest will not come, and cancellations for the server wait for its end.
+            // The rest of the message will not arrive, and cancellations for the server wait for its end.
             self.server.send_part(MessagePart::BrokenOff, &None);
         }
         self.spooled.clear();

@@ -114,11 +114,11 @@ impl Pipe {
             }
             // A waiting message keeps its read buffer alive, so small messages share a buffer.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
-                // As much again for a long line, so that growing copies it once and not once a read.
+                // Doubled for a long line, so that growing copies the line once and not with each read.
                 self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
             }
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
-            // An error ends the input as its end does: nothing more can be read.
+            // An error ends the input in the same way as its end: nothing more can be read.
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
             self.bytes_read += bytes as u64;
@@ -145,7 +145,7 @@ impl Pipe {
     }
 
     fn put(&mut self, payload: &Payload) {
-        // In raw mode only the other side's own bytes are written.
+        // In raw mode only the bytes of the other side are written.
         if !self.is_raw {
             let outbox = if self.midway { &mut self.waiting } else { &mut self.outbox };
             outbox.push_message(payload);
@@ -203,7 +203,7 @@ impl ClientLeg for Pipe {
     }
 
     fn is_ready(&self, stream: StreamId) -> bool {
-        // A message is decided only when all before it is written: until then a newer report may take its place.
+        // A message is decided only when all earlier bytes are written: until then a newer report may replace it.
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
 

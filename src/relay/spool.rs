@@ -70,12 +70,12 @@ impl SpoolLarge {
             return;
         };
         let Coming { mut scan, kept } = *coming;
-        // Scanned even if it is not kept: the id of the answer, for the error, may come in a later piece.
+        // Scanned even if it is not kept, because a later piece may contain the id, which the error needs.
         scan.feed(&piece);
         self.state = match kept {
             Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
             Ok(mut kept) => {
-                // Written by `poll_write`, since the file may be slow.
+                // Written by `poll_write`, because the file may be slow.
                 let write = async move { kept.push(piece).await.map(|()| kept) };
                 SpoolState::Writing(scan, write.boxed())
             }

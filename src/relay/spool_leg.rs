@@ -47,7 +47,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
                 return Poll::Ready(received);
             }
             if self.leg.backlog().is_writing() {
-                // The server may have been sent an error (`refuse`). Polled again, so that the error is written.
+                // The server may have been sent an error (`refuse`). The task is woken, so that the error is written.
                 cx.waker().wake_by_ref();
             }
         }

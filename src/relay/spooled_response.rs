@@ -170,7 +170,7 @@ impl SpoolReader {
             };
             let is_last = piece.is_empty();
             if is_last {
-                // The reader is done. An empty piece tells the repairs that nothing follows.
+                // The file is read to its end. An empty piece tells the repairs that no more text follows.
                 self.rest = None;
             }
             let text = 0..piece.len();
@@ -182,7 +182,7 @@ impl SpoolReader {
                     ReadablePiece::Instead(new) => repaired = new.into(),
                 }
             }
-            // A repair may hold back the end of a piece, in which a character is cut.
+            // A repair may keep the end of a piece in which a character is cut.
             if !repaired.is_empty() {
                 self.begun = true;
                 return Poll::Ready(Ok(Some(repaired)));
@@ -221,7 +221,7 @@ impl LateReader {
                 Ok(piece) => self.text.extend_from_slice(&piece),
                 Err(error) => {
                     tracing::error!(%error, "an answer stored in a file cannot be read; the answer is dropped");
-                    // A part of the answer would be read as the whole.
+                    // A part of the answer would be taken for the whole.
                     self.text.clear();
                     break;
                 }

@@ -102,7 +102,7 @@ impl DiagnosticsSink {
         if !self.outbox.is_empty() {
             let written = pin!(self.outbox.write(&mut self.to)).poll(cx);
             if let Poll::Ready(written) = written {
-                // Ignore the error: where standard error is closed, the relay goes on without it.
+                // Ignore the error: if standard error is closed, the relay continues without it.
                 if written.is_err() {
                     self.outbox = Outbox::default();
                 }
@@ -137,7 +137,7 @@ impl DiagnosticsSink {
     /// Writes the remaining text, also from the server's standard error; gives up if nothing is
     /// taken for `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
-        // A process that keeps standard error open and stays silent has nothing to say about this server.
+        // A process that keeps standard error open but stays silent has no text about this server.
         let end = Instant::now() + ERRORS_LAST_MAX;
         while self.from.is_some()
             && Instant::now() < end
@@ -147,7 +147,7 @@ impl DiagnosticsSink {
         while !self.outbox.is_empty()
             && timeout(patience, poll_fn(|cx| self.poll(cx))).await.is_ok()
         {}
-        // The last piece counts as written once a thread has it.
+        // The last piece counts as written when a thread has taken it.
         if self.outbox.is_empty() {
             let _ = timeout(patience, self.to.flush()).await;
         }

@@ -44,12 +44,13 @@ impl ByteBudget {
     /// The part of the client with this number; without one only the limit of all holds.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
-            // Locked once for each share, and not for its bytes, which have an atomic counter.
+            // The lock is taken once for each share, and not for its bytes, which have an atomic counter.
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
             }
-            // Entries of clients that have left go when a new client comes: no list of departures is needed.
+            // Entries of clients that have disconnected are removed when a new client comes, so no list of departures
+            // is needed.
             clients.retain(|_, known| known.strong_count() > 0);
             let own = Arc::<AtomicU64>::default();
             clients.insert(client, Arc::downgrade(&own));
@@ -98,7 +99,7 @@ impl ByteRoom {
     /// dropped all the same.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
-        // Added before the comparison: two owners at the same time cannot both take the last room. `Relaxed` is
+        // Added before the comparison, so that two concurrent owners cannot both take the last bytes. `Relaxed` is
         // enough, because no other memory depends on the counters.
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = self.share.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -126,7 +127,7 @@ impl ByteRoom {
             Some(0) => Ok(()),
             Some(more) => {
                 let held = self.hold(usize::try_from(more).unwrap_or(usize::MAX));
-                // `hold` counts the bytes even if it fails, so that they have to be taken back here.
+                // `hold` counts the bytes even if it fails, so they must be subtracted here.
                 held.inspect_err(|_| self.give_back(more))
             }
             None => {

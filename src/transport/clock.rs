@@ -10,6 +10,6 @@ pub(crate) fn now() -> std::time::Instant {
 /// Returns the pause before the next attempt: `first` without a failure, doubled with each further failure, at most
 /// `longest`.
 pub(crate) fn growing_pause(first: Duration, longest: Duration, failures: u32) -> Duration {
-    // Saturating: a server that is away for days has any number of failures.
+    // Saturating, because a server that is unreachable for days has any number of failures.
     first.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }

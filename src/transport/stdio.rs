@@ -57,7 +57,7 @@ impl AsyncWrite for ChildTextWriter {
         text: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // One piece at a time: the text keeps its order, and a child that writes without end is held back.
+        // One piece at a time, so that the text keeps its order and a child that writes without end has to wait.
         ready!(this.poll_written(cx))?;
         let piece = text[..text.len().min(ERROR_PIECE)].to_vec();
         let size = piece.len();

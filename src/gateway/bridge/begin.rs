@@ -103,8 +103,8 @@ impl Bridge {
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
-        // Made by the task: a notice that is dropped because nothing started would lock the table of shared
-        // servers, and the caller holds that lock. The permit is given back before the notice.
+        // Created by the task: if the start fails, the dropped notice would lock the table of shared servers, whose
+        // lock the caller holds. The permit is returned before the notice.
         let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
         let held = move || (running, EndNotice { servers, session: ends });
         let accepted = request.owner.map(|_| {
@@ -116,7 +116,7 @@ impl Bridge {
             state: &self.state,
             era: &self.era,
             policy,
-            // A shared server knows only tokens of Milepost's own, which no other session has.
+            // A shared server only knows Milepost's own tokens, which no other session uses.
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
@@ -219,7 +219,7 @@ impl Bridge {
                 client: parts.extensions.get(),
             })
         };
-        // A child sees no `Authorization`: a client keeps its child when its token is renewed.
+        // A child does not see `Authorization`, so a client keeps its child when its token is renewed.
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         let mut caller = caller(parts, is_over_http).into_vec();
         if self.state.translates_eras {

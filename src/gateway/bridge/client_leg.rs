@@ -139,7 +139,7 @@ impl SessionLeg {
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
             SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
-                // Key and text: answers are compared by the key, and written with the client's text.
+                // Key and text: answers are compared by the key, and are written with the client's text.
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
@@ -169,11 +169,11 @@ impl SessionLeg {
     /// The place of a message for `stream`; `None` if its client does not want the message.
     fn place_of(&self, stream: StreamId, kind: &TransmitKind) -> Option<StreamId> {
         if let TransmitKind::Answer(id) = kind {
-            // The filter may not know the request, but a stream may wait for this id.
+            // The filter may not know the request, although a stream waits for this id.
             let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
-        // A stream that is over, or takes only answers, cannot carry the message.
+        // A stream that has ended, or takes only answers, cannot carry the message.
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
         match kind {
             _ if !refuses => Some(stream),
@@ -278,7 +278,7 @@ impl ClientLeg for SessionLeg {
             let is_ours = end.status != ENDED.status;
             return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
-        // New settings come before the next message, which they are for.
+        // New settings come before the next message, to which they apply.
         if let Some(settings) = self.changed_settings() {
             return Poll::Ready(settings);
         }
@@ -319,7 +319,7 @@ impl ClientLeg for SessionLeg {
             return Some(settings);
         }
         if !self.session.was_heard() && self.is_route_retired() {
-            // The other server is to get the first request.
+            // The new server must get the first request.
             return None;
         }
         let command = self.commands.try_recv().ok()?;
@@ -353,7 +353,7 @@ impl ClientLeg for SessionLeg {
             Fragment::Whole => {
                 self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
-                // The filter waits until its message is written, and on this stream nothing is.
+                // The filter waits until its message is written, but on this stream nothing is written.
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }
@@ -379,7 +379,7 @@ impl ClientLeg for SessionLeg {
         let cancelled = self.open.get(&stream).map_or(0, |buffer| buffer.settle_cancelled());
         self.end_waiting(cancelled);
         if self.open.get(&stream).is_some_and(|buffer| buffer.open() > 0) {
-            // Its answer comes on the stream that belongs to no request.
+            // The answer comes on the stream for messages of no request.
             self.unanswered.insert(stream);
         } else {
             self.close(stream);
@@ -389,7 +389,7 @@ impl ClientLeg for SessionLeg {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
         while let Some(stream) = self.session.signals.next_drained() {
-            // Messages given since then are still to be taken, and are signalled again.
+            // The client must still take messages that were given since then, and is signalled again.
             let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));

@@ -38,7 +38,7 @@ impl Bridge {
             // does not.
             return no_method();
         }
-        // The stream of an open call counts already, also while its client is away.
+        // The stream of an open call still counts while its client is away.
         let permit = match buffer.permit().map_or_else(|| self.stream_permit(parts, None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,

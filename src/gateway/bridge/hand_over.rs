@@ -52,7 +52,7 @@ impl Bridge {
 
 impl SessionHeir for Bridge {
     fn adopts(&self, session: &BridgeSession) -> bool {
-        // A server over HTTP may check credentials, of which a session without a request has none.
+        // A server over HTTP may check credentials, and a session without a request has none.
         session.kind == SessionKind::HttpSse
             && matches!(self.state.route.upstream, Upstream::Command(_))
             && !self.state.shared.is_retired()

@@ -41,7 +41,7 @@ impl ListedTools {
                 }
             }
             TransmitKind::Progress | TransmitKind::Batch(..) => {}
-            // The learned headers may be wrong now.
+            // The tools have changed, so the learned headers may be wrong now.
             _ if session.kind == SessionKind::Shared
                 && message().method().as_deref() == Some(mcp::TOOLS_CHANGED) =>
             {

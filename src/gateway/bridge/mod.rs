@@ -146,7 +146,7 @@ impl Bridge {
         let session = self.sessions.find(id.as_bytes(), SessionKind::Own);
         let session = session.filter(|session| match parts.method {
             Method::POST => self.may_speak(session, parts),
-            // GET and DELETE reach no server that could check other credentials: only the owner may send them.
+            // GET and DELETE do not reach a server that could check other credentials, so only the owner may send them.
             _ => {
                 session.began_with(parts.extensions.get())
                     && session.belongs_to(self.state.credentials(headers))

@@ -99,7 +99,7 @@ impl Bridge {
                 .await;
             }
         };
-        // Not between the pieces of a large message, whose sender holds this lock until its end.
+        // Not between the pieces of a large message, whose sender has this lock until its end.
         let _order = session.speaking.lock().await;
         if !session.send(SessionCommand::Tell(message, self.headers_for_server(&parts))).await {
             return gone(None);
@@ -122,7 +122,7 @@ impl Bridge {
         };
         let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
         let posted = match posted {
-            // An id that was used before is replaced by one of Milepost's own, for which the whole message is needed.
+            // An id that was used before is replaced by an id of Milepost, for which the whole message is needed.
             PostedMessage::Large(body) if repeats_ids => {
                 match posted_message::hold(&self.state, parts, body).await {
                     Ok(message) => PostedMessage::Whole(message),
@@ -135,7 +135,7 @@ impl Bridge {
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
-            // A call that would be cut soon is better made in the next session.
+            // A call that would soon be cut should be made in the next session.
             Some(_) if self.state.shared.shutdown.turns_calls_away() => {
                 let id = ids.first().map(|id| &id[..]);
                 return refusal(StatusCode::NOT_FOUND, STOPPING, id);
@@ -320,7 +320,7 @@ impl PendingPost {
                 }
             };
             tokio::select! {
-                // If the answer has come by now, the client gets it as JSON, even if the timer has run out as well.
+                // If the answer has arrived by now, the client gets it as JSON, even if the timer has expired too.
                 biased;
                 look = poll_fn(|cx| subscription.poll_first_response(cx)) => look,
                 () = upgrade => FirstResponse::Events,

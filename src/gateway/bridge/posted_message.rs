@@ -75,7 +75,7 @@ async fn take_large(
 ) -> Result<ReadBody, Box<Response<Body>>> {
     let not_taken = |unread| Box::new(refuse(state, &unread, parts));
     let max = state.route.max_request_bytes;
-    // A shared server gets ids of Milepost's own, for which the whole message is needed.
+    // A shared server gets ids of Milepost, for which the whole message is needed.
     if modern::date_of(&parts.headers, None).is_some() {
         let bytes = request_body::whole(body, max).await.map_err(not_taken)?;
         return keep_or_refuse(state, parts, bytes).map(ReadBody::Whole);

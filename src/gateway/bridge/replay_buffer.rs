@@ -162,7 +162,7 @@ impl ReplayBuffer {
     /// stopped, which reads no more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
-        // The number tells an earlier reader that it reads no more.
+        // An earlier reader sees from the number that it must no longer read.
         state.reader += 1;
         state.attached = true;
         // A client may name a number that was never given.
@@ -288,7 +288,7 @@ impl ReplayBuffer {
     /// Notes a cancellation of a request of this id, which several streams have.
     pub(crate) fn note_cancellation(&self, id: &Key) {
         let mut state = self.lock();
-        // At most one for each open request.
+        // At most one entry for each open request.
         let is_new = !state.perhaps_cancelled.contains(id);
         if is_new && state.open.iter().any(|(open, _)| open == id) {
             state.perhaps_cancelled.push(id.clone());
@@ -345,7 +345,7 @@ impl ReplayBuffer {
         state.over = true;
         let permit = state.permit.take();
         drop(state);
-        // Dropped without the lock, since its place goes to another stream.
+        // Dropped after the lock is released, because another stream takes the place at once.
         drop(permit);
         self.client.wake();
     }

@@ -98,7 +98,7 @@ impl SharedServers {
                     SharedLookup::At(at) if at > Instant::now() => at,
                     SharedLookup::Dead => return Err(dead()),
                     found => {
-                        // Started under the lock: two requests at the same time must not start two servers.
+                        // Started under the lock, so that two concurrent requests do not start two servers.
                         let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
@@ -113,7 +113,7 @@ impl SharedServers {
                     }
                 }
             };
-            // Without the lock: other callers start their servers in the meantime.
+            // Without the lock, so that other callers can start their servers meanwhile.
             sleep_until(at).await;
         }
     }
@@ -129,7 +129,7 @@ impl SharedServers {
             return;
         }
         let lived = entry.began.elapsed();
-        // A server that has lived for long did not die at its start: the pause begins anew.
+        // A server that has run for a while did not fail at its start, so the pause is reset.
         entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
         entry.died = Some(Instant::now());
         // Only servers that have ended are removed: a running server must stay available to its callers.

@@ -63,7 +63,7 @@ impl Subscription {
 
     /// The client waits for more; the relay may send again.
     fn ask_for_more(&self, state: &mut BufferState) {
-        // The client has taken all that it was given.
+        // The client has read everything that it was given.
         state.unread = 0;
         if std::mem::take(&mut state.relay_waits) {
             self.buffer.signals.mark_drained(self.buffer.id);
@@ -111,11 +111,11 @@ impl Subscription {
             let number = next.number;
             let broke_off = next.broken_off || (state.over && !next.whole);
             if broke_off && from == 0 {
-                // The message will never be whole: its request gets an error.
+                // The rest of the message will not arrive, so its request gets an error.
                 state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
-            // Its first pieces are gone, so the client gets an error in place of the whole message.
+            // The first pieces are dropped, so the client gets an error instead of the message.
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(id(number), &text, out);
@@ -162,7 +162,7 @@ impl Subscription {
             return ReadStatus::Elsewhere;
         }
         let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
-        // A client cannot resume in the middle of a message: pieces that it was given are not kept.
+        // A client cannot resume in the middle of a message, so pieces that it was given are not kept.
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole, broken_off) = (large.lost, large.whole, large.broken_off);
@@ -217,13 +217,13 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.buffer.lock();
-        // A reader that another one has replaced leaves nothing behind.
+        // A reader that was replaced must not change the state.
         if state.reader != self.reader {
             return;
         }
         state.detach();
         self.buffer.fit(&mut state);
-        // The time without a client counts from now on.
+        // The time without a client is counted from now on.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();

@@ -29,7 +29,7 @@ impl AcceptedCallers {
         if proven {
             place.store(caller, Ordering::Relaxed);
         } else {
-            // Another caller may have taken the place meanwhile.
+            // Ignore the result: another caller may have taken the place meanwhile.
             let _ = place.compare_exchange(caller, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }

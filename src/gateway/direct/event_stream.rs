@@ -295,7 +295,8 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             self.handler.collect_at(at.into_std(), &mut self.out);
         }
         if !self.out.is_empty() {
-            // Own bytes may be the first on the stream: a byte order mark of the server would then stand in the middle.
+            // Milepost's own bytes may be the first on the stream; a byte order mark of the server would then not be at
+            // the beginning.
             self.events.drop_mark();
         }
         self.over |= !self.is_within() && !self.handler.is_open();
@@ -368,7 +369,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Reads until there is enough to write or nothing more to read.
     fn read(&mut self, cx: &mut Context<'_>) {
-        // The clock is read once for all that is done here: that takes less than a timer can tell.
+        // The clock is read once for all work of this poll, which is shorter than the resolution of a timer.
         let at = Instant::now();
         while !self.over && !self.out.is_full() {
             let is_refused = self.pass_run();
@@ -388,7 +389,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
                 self.over |= !self.handler.is_open();
                 continue;
             }
-            // The due messages may take all the room.
+            // The messages that are due may fill the buffer.
             self.collect(at);
             if self.over || self.out.is_full() {
                 return;
@@ -470,7 +471,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
                 self.handler.drain_mailbox(&mut self.out);
             }
             if self.pacing.is_stuck() {
-                // The unread bytes stay with the server.
+                // The unread bytes stay in the server's connection.
                 if !self.pacing.is_blocked_over(cx) {
                     return Poll::Pending;
                 }

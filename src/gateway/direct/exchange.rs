@@ -258,13 +258,13 @@ impl Exchange {
         {
             self.lease = None;
         }
-        // The session has to know of answers that are Milepost's own.
+        // The session must know about answers that Milepost itself gave.
         if let Some(member) = self.member.as_ref().filter(|_| gave_up)
             && self.filter.open_calls() == 0
         {
             member.refused();
         }
-        // After Milepost has ended all calls, nothing that still comes is for this client.
+        // After Milepost has ended all calls, later messages are not for this client.
         self.answered |= is_ended_here && self.filter.open_calls() == 0;
         let to_server = std::iter::from_fn(|| self.filter.poll_to_server());
         let to_server: Vec<Payload> = to_server.collect();
@@ -459,7 +459,7 @@ impl EventHandler for Exchange {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         self.end_response();
         self.collect(out);
-        // The client comes back with the last event id. In 2026-07-28 a closed stream gives its requests up.
+        // The client resumes with the last event id. In 2026-07-28 a closed stream cancels its requests.
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
             return;
@@ -474,10 +474,10 @@ impl EventHandler for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // The answer may have come where the client has come back.
+        // The answer may have arrived on the stream to which the client has reconnected.
         self.drain_mailbox(&mut Batch::default());
         if let Some(member) = self.member.take() {
-            // Without event ids the client cannot come back for the answer.
+            // Without event ids the client cannot resume for the answer.
             let comes_back = self.resumable || self.elsewhere.is_some();
             if !self.modern && !comes_back && self.filter.open_calls() > 0 {
                 self.filter.apply(now(), Input::CloseClients);

@@ -59,7 +59,7 @@ struct Handover {
 pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listening {
     let session = match request_head.session_id() {
         Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
-        // Without a session no request can be known here.
+        // Without a session, no request can be known here.
         None => {
             let observers = &direct.state.shared.observers;
             let scope = direct.sessions.scope(None, None);
@@ -83,7 +83,7 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
-        // A task: no request of the client drives this stream.
+        // A task, because no request of the client drives this stream.
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
@@ -162,7 +162,8 @@ impl Direct {
                         let ClaimRequest { write_state, reply } = claim;
                         held.stream.set_client(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
-                        // Fails if the client has left in the meantime: the stream then ends with the body.
+                        // Ignore the error: the client has disconnected meanwhile, and the stream then ends with the
+                        // body.
                         let _ = reply.send((head, body));
                     }
                     return HeldEnd::Over;

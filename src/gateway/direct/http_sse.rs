@@ -164,7 +164,7 @@ impl EventHandler for SseServerHandler {
         let withhold = || self.stream.lock().filter.withhold_noise(now(), Origin::Shared);
         if message.is_none() && !observing && is_stray(event) && withhold() {
             self.collect(out);
-            // Before the endpoint event clients expect nothing else.
+            // Clients expect nothing before the endpoint event.
             if self.key.is_some() {
                 out.raw(&Bytes::from_static(COMMENT));
                 EventIds::default().keep_remaining_fields(event, None, out);
@@ -358,7 +358,7 @@ impl Direct {
         }
         let origin = origin_of(&parts);
         // A request may be answered on the stream before its POST has a response, so it is noted before it is sent.
-        // Everything else counts once the server has accepted it.
+        // Other messages count only after the server has accepted them.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
             None => (SmallVec::new(), Vec::new()),

@@ -53,7 +53,7 @@ impl Post {
                 let next = async {
                     let next = std::future::poll_fn(|cx| body.poll_data(cx));
                     match deadline {
-                        // A body that never ends has its answer all the same.
+                        // All answers have arrived, although the body may never end.
                         _ if has_all => timeout(UNENDED_WAIT, next).await.ok().or(Some(None)),
                         None => Some(next.await),
                         Some(at) => timeout_at(at, next).await.ok(),

@@ -208,7 +208,7 @@ impl Mailbox {
         let mut queue = self.queue.lock().ok()?;
         let mail = queue.mail.pop_front();
         queue.bytes -= mail.as_ref().map_or(0, Mail::bytes);
-        // Under the lock: a message that is put in at this moment sets the mark again.
+        // Under the lock, because a message that is added at this moment sets the flag again.
         if queue.mail.is_empty() {
             self.filled.store(false, Ordering::Release);
         }

@@ -56,7 +56,7 @@ impl Post {
             let stream = self.stream(exchange, UpstreamAnswer::Elsewhere, permit, true);
             return response.map(|_| stream);
         }
-        // The client reads only JSON: its response begins when all answers are there.
+        // The client reads only JSON, so its response begins when all answers have arrived.
         let shared = std::sync::Arc::clone(&self.direct.state.shared);
         let mut ending = std::pin::pin!(shared.shutdown.wait());
         while !exchange.take_answers(&mut answers) {
@@ -139,7 +139,7 @@ impl Post {
     ) -> Response<Body> {
         let is_packed = parts.headers.contains_key(header::CONTENT_ENCODING);
         let first = poll_fn(|cx| body.poll_data(cx));
-        // The bytes of a compressed body say nothing about its type.
+        // The first bytes of a compressed body do not show its type.
         let first = if is_packed { None } else { timeout(TYPE_WAIT, first).await.ok() };
         let kind = match first {
             Some(Some(Ok(first))) => {

@@ -90,7 +90,7 @@ impl Direct {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
-            // Boxed: otherwise the future that reads the body would have room for all that follows.
+            // Boxed: otherwise the future that reads the body would reserve memory for all later steps.
             post.send(parts, body, proxy_auth).await
         }
     }
@@ -267,8 +267,8 @@ impl Post {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
-                // The server knows who may say something in a session. A message that it refuses says
-                // nothing; and nothing of Milepost's own may come before the client's first.
+                // The server decides who may use a session, so a message that it refuses has no effect, and Milepost
+                // must not add messages before the client's first one.
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
@@ -313,7 +313,7 @@ impl Post {
             self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(self.request_head.caller),
-            // The server may not know the session any more, and must be able to say so with a status.
+            // The server may no longer know the session, and must be able to say so with a status.
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
@@ -326,7 +326,7 @@ impl Post {
 
     /// Whether the client gets a stream for progress that has come elsewhere.
     pub(crate) fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
-        // A client that takes short events only is better off with JSON.
+        // A client that accepts only short events is better served with JSON.
         !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
     }
 
@@ -478,7 +478,7 @@ impl Post {
             idle: self.direct.state.route.idle_timeout.filter(|_| !is_elsewhere),
         };
         let write_state = self.write_state.clone();
-        // The headers of an answer that has begun have been read: its POST is not needed any more.
+        // The headers of the answer have been read, so its POST is no longer needed.
         let has_begun = matches!(answer, UpstreamAnswer::Events(_) | UpstreamAnswer::Elsewhere);
         let post = (!has_begun).then_some(self);
         let upstream = PostUpstream { answer, post };

@@ -160,7 +160,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
-        // A poisoned lock is used: panics stay inside the filter's guard, and nothing else is left half changed.
+        // A poisoned lock is used: panics stay inside the filter's guard, and no other state is left inconsistent.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.used = Instant::now();
         shared
@@ -253,7 +253,7 @@ impl Session {
     pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
-        // An answer may have had an id that the session does not know.
+        // The answer may have had an id that the session does not know.
         if all && shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             shared.filter.apply(now(), Input::SettleStream(on));
         }
@@ -465,7 +465,7 @@ impl SessionState {
 
 impl Drop for SessionState {
     fn drop(&mut self) {
-        // No client has come back for the answers of these calls.
+        // No client has reconnected for the answers of these calls.
         if self.filter.open_calls() > 0 {
             self.filter.apply(now(), Input::CloseClients);
             self.filter.apply(now(), Input::CloseServer("the session is over".into()));

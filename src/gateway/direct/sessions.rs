@@ -95,7 +95,7 @@ impl Sessions {
         let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
-            // More than is needed, so that the search for idle sessions is rare.
+            // More entries than needed are removed, so that the search for idle sessions is rare.
             forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(
@@ -106,7 +106,7 @@ impl Sessions {
             self.scope(None, Some(id)),
         ));
         session.take_cancellations();
-        // Without room the session is not remembered: each of its requests stands alone.
+        // If the table is full the session is not remembered: each of its requests is handled separately.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }

@@ -42,7 +42,7 @@ impl WrittenIds {
         kind: StreamKind,
         before: Option<f64>,
     ) {
-        // An empty id resets the last one of a client (HTML, 9.2.6), so that no client comes back behind it.
+        // An empty id resets the client's last id (HTML, 9.2.6), so no client can resume after it.
         if id.is_empty() {
             return;
         }
@@ -65,7 +65,7 @@ impl WrittenIds {
         let share = IDS_MAX / self.streams.len().max(1);
         let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
-            // The usual case, without a look at the other streams: more than a share is loud enough.
+            // The usual case, which needs no search: a stream with more than its share is the one that forgets.
             Some(newest)
         } else {
             self.streams
@@ -111,7 +111,7 @@ impl WrittenIds {
     /// if no event followed.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
-        // From the newest on: a server may give an id twice, and the last one is meant.
+        // Newest first: if a server uses an id twice, the last event is meant.
         let mut next = None;
         self.streams.get(&stream)?.ids.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);

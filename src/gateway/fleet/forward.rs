@@ -35,7 +35,7 @@ impl FleetMember {
         request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<Response<Body>, Unreached> {
-        // A GET may be a stream without an end: the shutdown waits for calls only.
+        // A GET may be an endless stream, so the shutdown waits for calls only.
         let is_get = request.method() == Method::GET;
         let begun = Instant::now();
         let open = (!is_get).then(|| self.calls.open());

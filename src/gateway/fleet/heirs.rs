@@ -129,7 +129,7 @@ impl Heirs {
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)
-            // An heir that was found to be gone is not believed, even if it is remembered.
+            // An heir that has been found to have ended does not count, even if it is remembered.
             && Some(known.owner) != gone
             && (known.owner == self.me || now < known.at + REMEMBERED)
         {
@@ -140,7 +140,7 @@ impl Heirs {
         }
         let claim = HeirClaim { session, claimant: self.me, gone };
         let Ok(Some(owner)) = timeout(SETTLE_MAX, self.store.settle(claim)).await else {
-            // A store that is down must not delay each request: it is not asked for a while.
+            // An unreachable store must not delay each request, so it is not asked for a while.
             *lock(&self.down_until) = Some(Instant::now() + STORE_DOWN_FOR);
             return Heir::Unknown;
         };

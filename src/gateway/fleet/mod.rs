@@ -169,7 +169,7 @@ impl FleetMember {
                 session.note_name(kind, &parts, &id);
                 let request = Request::from_parts(parts, body);
                 let heritage = self.heritage(route, part, &id);
-                // A replica that is leaving keeps the sessions that no other replica can serve.
+                // A replica that is shutting down keeps the sessions that no other replica can serve.
                 let moves = has_address(route, part);
                 let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
                 let (request, place) = found.await?;
@@ -223,14 +223,15 @@ impl FleetMember {
         for _ in 0..REPLICAS_TRIED_MAX {
             match decided {
                 Course::Here => return Ok((request, ServedHere::Owned)),
-                // The replica that passed the request on may know this address as that of an heir that has ended.
+                // The replica that passed the request on may know this address as the address of an heir that has
+                // ended.
                 Course::Loop if heritage.is_none() => break,
                 Course::Loop | Course::Gone => {}
                 Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
                 Course::Elsewhere(_) => {
                     match self.pass_on(target, request, client).await {
                         Ok(response) => return Err(Box::new(response)),
-                        // The session still exists there, and no other replica may begin it anew.
+                        // The session still exists on that replica, so no other replica may begin it again.
                         Err(unreached) if unreached.is_own_fault && !moves => {
                             return Err(Box::new(unreachable_now()));
                         }

@@ -162,7 +162,7 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
-        // Another fleet or an old key: such an id is passed on as it is, and the server judges it.
+        // The seal of another fleet or an old key: such an id is forwarded unchanged, and the server judges it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;

@@ -76,7 +76,7 @@ impl Valkey {
     }
 
     fn send(&self, command: StoreCommand) {
-        // A full queue is an error and no wait: a request must not wait for the store.
+        // A full queue is an error instead of a wait, because a request must not wait for the store.
         if self.commands.try_send(command).is_err() {
             self.errors.inc();
         }
@@ -105,7 +105,7 @@ async fn speak(
     while let Some(command) = commands.recv().await {
         let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
-            // The request may have gone on without the answer.
+            // The request may have continued without the result.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
             StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
                 Ok(owner) => {

@@ -195,7 +195,7 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         },
         None => None,
     };
-    // A path, or all of `http://host/path`; HTTP/2 always has all of it.
+    // A path, or a whole URL `http://host/path`; HTTP/2 always has the whole URL.
     match parts.uri.scheme_str() {
         Some("http" | "https") => {}
         None if parts.uri.authority().is_none() => {}

@@ -101,7 +101,7 @@ impl ConnectionEnd {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
                 io::ErrorKind::TimedOut => Self::TooSlow,
-                // The listener stops before the client has said anything.
+                // The listener stopped before the client had sent anything.
                 io::ErrorKind::Interrupted => Self::Closed,
                 _ => Self::Broken,
             };
@@ -182,7 +182,7 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            // To the end, until the message of a POST says otherwise (`set_outlives`).
+            // The request is completed until the message of a POST changes the rule (`set_outlives`).
             let rule = match *request.method() {
                 Method::POST | Method::DELETE => Outlives::ToTheEnd,
                 _ => Outlives::Nothing,
@@ -355,7 +355,7 @@ impl Impatient {
     ) -> Poll<io::Result<usize>> {
         let is_lost = matches!(self.end, Http2End::ReadOnly | Http2End::Waits(..));
         if matches!((&written, &self.end), (Poll::Ready(Err(_)), Http2End::Open)) {
-            // The error of a write is not told: the last bytes of the client may still have a request.
+            // The write error is not reported: the last bytes of the client may still contain a request.
             self.end = Http2End::ReadOnly;
         } else if !is_lost {
             self.write_state.block(written.is_pending());

@@ -233,7 +233,8 @@ impl<H: Handler> Dispatcher<H> {
         found: &mut Option<MatchedRoute>,
     ) -> Result<Decision, Refusal> {
         let config = self.config.load();
-        // Host and origin come first: a page of any site can send requests to this listener (DNS rebinding).
+        // Host and origin are checked first, because a page of any site can send requests to this listener (DNS
+        // rebinding).
         admit(&config.server, &self.via, client.local, parts)?;
         admit_page(&config.server, parts)?;
         let route_match = config.endpoints.find(parts.uri.path());
@@ -283,7 +284,7 @@ fn handled<H: Handler>(
     route: Option<usize>,
 ) -> impl Future<Output = Response<Either<Full<Bytes>, H::Body>>> + Send + use<H> {
     let begun = catch_unwind(AssertUnwindSafe(|| handler.handle(request, admitted)));
-    // No `async`: such a future would hold the other one twice.
+    // No `async`: such a future would contain the other future twice.
     let handled = match begun {
         Ok(begun) => future::Either::Left(AssertUnwindSafe(begun).catch_unwind()),
         Err(panic) => future::Either::Right(ready(Err(panic))),
@@ -339,7 +340,7 @@ fn tell_of_loopback_name(parts: &Parts) {
 
 /// Reads a small part of a body that no handler needs.
 async fn read_some(parts: &Parts, body: Incoming) {
-    // A client that waits to be asked for the body has not sent it.
+    // A client that waits for `100 Continue` has not sent the body.
     if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
         let mut body = Limited::new(body, REFUSED_BYTES_MAX);
         let end = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -65,7 +65,7 @@ impl FileWatch {
     pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
-            // The same file, shorter: emptied to be written again. A whole new file has another inode.
+            // The same file, but shorter: it was truncated to be written again. A new file has another inode.
             (Some(now), Some(seen)) => now.0 == seen.0 && now.1 == seen.1 && now.4 < seen.4,
             _ => false,
         });
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(watch.check(), FileChange::BeingWritten);
         fs::write(&file, "12").unwrap();
         assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
-        // A file that is put there by a rename is whole.
+        // A file that is renamed into place is complete.
         fs::write(&new, "1").unwrap();
         fs::rename(&new, &file).unwrap();
         assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
@@ -142,7 +142,7 @@ mod tests {
         fs::write(&new, "2").unwrap();
         fs::rename(&new, &file).unwrap();
         assert_eq!(changes(&mut watch, 3), [false, true, false]);
-        // Gone for a moment, and then back.
+        // The file is missing for a moment, and then returns.
         fs::remove_file(&file).unwrap();
         assert_eq!(changes(&mut watch, 1), [false]);
         // Another length: the system may give the new file the inode of the old one, in the same tick of its clock.

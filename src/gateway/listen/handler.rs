@@ -120,7 +120,7 @@ impl Routed {
         if is_local && !proxy_auth && !has_own_sessions {
             request.extensions_mut().insert(LoopbackCaller);
         }
-        // Before the rule of the route, which may leave the header out.
+        // Before the rules of the route, which may remove the header.
         let prefix = ForwardedPrefix::read(request.headers()).filter(|_| is_front);
         if let Some(prefix) = prefix {
             request.extensions_mut().insert(prefix);
@@ -161,7 +161,7 @@ impl Routed {
         };
         let session = request.extensions().get::<FleetSession>().cloned();
         let mut response = self.serve_here(served, request, admitted).await;
-        // The ids in the response are sealed: the client has to be able to bring them to any replica.
+        // The ids in the response are sealed, so that the client can send them to any replica.
         if let Some(session) = session {
             session.seal_response(&mut response);
         }
@@ -187,7 +187,7 @@ impl Handler for Routed {
         if self.fleet.is_none() {
             return Either::Right(Either::Left(self.serve_here(served, request, admitted)));
         }
-        // Boxed: what only a fleet needs must not make the future of every call larger.
+        // Boxed: the work that only a fleet needs must not make the future of every call larger.
         let routed = Arc::clone(self);
         Either::Right(Either::Right(Box::pin(async move {
             routed.receive(served, request, admitted).await

@@ -102,7 +102,7 @@ impl OpenAnswers {
     pub(super) async fn idle(&self, after: Duration) {
         loop {
             if self.0.open.load(Ordering::Acquire) > 0 {
-                // An answer that ends during this sleep has ended less than `after` ago.
+                // An answer that ended during this sleep ended less than `after` ago.
                 sleep(after).await;
                 continue;
             }
@@ -123,7 +123,7 @@ pub(super) struct OpenAnswer(Arc<Answers>);
 impl Drop for OpenAnswer {
     fn drop(&mut self) {
         let since = self.0.begun.elapsed().as_millis();
-        // Rounded up: the connection ends rather later than earlier.
+        // Rounded up, so that the connection ends later rather than earlier.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
         // The time is stored before the count is decremented: a reader that sees no open request must also see when the
         // last request ended.

@@ -246,7 +246,7 @@ impl HttpListener {
                 }
             }
         }
-        // Closed at once: no client waits in the queue of a listener that accepts no more.
+        // Closed at once, so that no client waits in the queue of a listener that accepts no more connections.
         drop(self.socket);
         finish(connections, phase).await
     }
@@ -291,7 +291,7 @@ impl HttpListener {
             }
             Err(why) => why,
         };
-        // Over TLS the reason would need a handshake: such a connection is closed without it.
+        // Over TLS the reason would need a handshake, so such a connection is closed without it.
         if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
             && tls.is_none()
         {
@@ -403,7 +403,7 @@ impl AcceptedConnection {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let Self { stream, remote, tls, http, room, last_use, lingered } = self;
-        // Without a local address the connection is closed already.
+        // Without a local address the connection is already closed.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let (secure, write_state) = (tls.is_some(), WriteState::default());
@@ -469,7 +469,7 @@ async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePe
     let tell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // A connection that is closed over unread bytes is reset, and the answer may be lost.
+        // If a connection is closed while bytes are unread, the system resets it, and the answer may be lost.
         let mut unread = [0; 1024];
         while stream.read(&mut unread).await? > 0 {}
         io::Result::Ok(())

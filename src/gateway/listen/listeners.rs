@@ -236,8 +236,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // A client that has its answer sends the next request at once, and other replicas may not know yet
-                // that they should send requests elsewhere.
+                // A client that has its answer sends the next request at once, and other replicas may not know yet that
+                // they should get it.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");
@@ -334,7 +334,7 @@ impl<H: Handler> Controls<H> {
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
     /// certificate cannot be used.
     pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
-        // A new file may have lost the names that are needed where other machines can connect.
+        // A new file may lack the names that are needed for other machines.
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = tls::load(server)?;
         Ok(Readiness(terms(server, tls, &*self.handler)))
@@ -358,13 +358,13 @@ async fn drain<H: Handler>(
     stop: &mut mpsc::Receiver<StopSignal>,
 ) -> bool {
     tokio::select! {
-        // The clients of other replicas may have calls here.
+        // Clients of other replicas may have calls here.
         _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = quiet_after_calls(handler, quiet) => {}
         _ = next_signal(stop) => return false,
     }
-    // Streams end after the calls: a client may wait for messages until then.
+    // Streams end after the calls, because a client may wait for messages until then.
     let end = async {
         handler.end_streams().await;
         let _ = clients.await;

@@ -120,7 +120,7 @@ impl Reloading {
         let mut watch = FileWatch::new(self.files());
         // The file may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.mark_in_effect;
-        // SIGHUP came while the file was being written: the next look answers it.
+        // SIGHUP came while the file was being written, so the next check answers it.
         let mut is_waiting = false;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +132,7 @@ impl Reloading {
             if asked && hangups.was_end_of_terminal() {
                 return;
             }
-            // Files are read and certificates parsed: that may take a while, on a network for long.
+            // Reading files and parsing certificates may take a while, on a network file system even long.
             let done = spawn_blocking(move || {
                 if asked {
                     service::notify_reloading();
@@ -188,7 +188,7 @@ impl Reloading {
     /// file changed while it was read: then nothing is applied.
     fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
-        // Read twice: a file that changes in between may be half written.
+        // The file is read twice, because a file that changes in between may be incomplete.
         if self.read().mark != mark {
             return false;
         }
@@ -240,7 +240,7 @@ impl Reloading {
     fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;
-        // Without the table [admin], the listener that runs keeps the token that it requires.
+        // If the new file has no table [admin], the running listener keeps its token.
         if routes.admin().listen.is_some() {
             self.admin = routes.admin().clone();
         }

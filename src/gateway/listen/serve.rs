@@ -64,7 +64,7 @@ pub async fn serve(
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    // Servers start later, and by a starter that needs the orphans adopted.
+    // Servers start later, through a starter that requires adopted orphans.
     descriptors::prepare(routes.server());
     // The table of calls is only read through the admin address. Without that address its cost would be wasted.
     let names = || routes.iter().map(|route| &*route.path);
@@ -99,7 +99,7 @@ pub async fn serve(
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
         local.abort();
-        // Waited for, because its socket file is removed at its end.
+        // Awaited, because the socket file is removed when it ends.
         let _ = local.await;
     }
     let code = code?;

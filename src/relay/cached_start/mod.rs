@@ -167,7 +167,7 @@ impl CachedStart {
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
             StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
-                // The server gets `initialize` at once, whether or not the client is answered from the file.
+                // The server gets `initialize` at once, even if the client is answered from the file.
                 self.begin(&Message::parse(payload.to_bytes()));
                 true
             }
@@ -304,7 +304,7 @@ impl CachedStart {
     fn compare_start(&mut self, message: &Message) {
         let result = result_of(message);
         let is_same = result.as_ref().is_some_and(|result| {
-            // The client has acted on these two; other members, such as the version of the server, may be new.
+            // The client has acted on these two members; other members, such as the version of the server, may be new.
             ["protocolVersion", "capabilities"]
                 .iter()
                 .all(|name| result[name] == self.known.initialize[name])
@@ -348,7 +348,7 @@ impl CachedStart {
             let was_known = known.is_some();
             match result.clone().filter(|_| is_everybodys) {
                 Some(result) => drop(self.known.lists.insert(method.to_owned(), result)),
-                // A list that is out of date, or may be, is not given again.
+                // A list that is outdated, or may be, is not given again.
                 None => drop(self.known.lists.remove(method)),
             }
             if was_known || is_everybodys {

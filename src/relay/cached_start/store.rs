@@ -72,7 +72,7 @@ impl StartStore {
         let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
         let environment = environment.iter().filter(|(name, _)| is_stable(name));
         let mut server = Context::new(&SHA256);
-        // The parts of one list cannot pass for those of the next: each list begins with its length.
+        // The parts of one list cannot be taken for parts of the next, because each list begins with its length.
         let lists: [Vec<&[u8]>; 5] = [
             program.command.iter().map(|part| part.as_encoded_bytes()).collect(),
             vec![cwd.as_os_str().as_encoded_bytes()],

@@ -109,15 +109,15 @@ impl UpstreamClient {
     /// on, if they have one of their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
-        // An array goes to the server whole, with cancellations that would not be needed alone.
-        // `fold` and not `any`: each cancellation of an array is noted.
+        // An array is sent whole, including cancellations that would not be needed alone. `fold` and not `any`: each
+        // cancellation of an array must be noted.
         let is_needless =
             cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
         if is_needless && !is_array {
             return None;
         }
         if self.http_sse.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
-            // HTTP+SSE is older than the request, and its servers may never answer.
+            // HTTP+SSE is older than this request, and its servers may never answer it.
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = error_answer(&id, METHOD_NOT_FOUND, why, None);
@@ -143,7 +143,7 @@ impl UpstreamClient {
         if self.queue.cancel(&id) || self.refresh.cancel(&id) {
             return true;
         }
-        // An unknown request: only a server with a session may still know it.
+        // The request is unknown here: only a server with a session may still know it.
         let Some(stream) = self.pending.stream_of(&id) else { return !self.session.has_begun() };
         let modern = self.exchanges.get(stream).is_some_and(|exchange| exchange.out.modern);
         if modern {
@@ -151,7 +151,7 @@ impl UpstreamClient {
             self.pending.take(stream);
             self.drop_exchange(stream);
         } else {
-            // A cancelled request may stay without an answer.
+            // A cancelled request may stay unanswered.
             self.pending.answer(&id, Some(stream));
             if !self.pending.has(stream) {
                 self.elsewhere.remove(&stream);
@@ -261,7 +261,7 @@ impl UpstreamClient {
             Some(ResponseStream::HttpSse) => return false,
             None => {}
         }
-        // A list of its own: an item may end its exchange.
+        // A copy of the list, because an item may end its exchange.
         let streams = self.exchanges.streams();
         self.turn = self.turn.wrapping_add(1);
         for at in 0..streams.len() {
@@ -347,7 +347,7 @@ impl UpstreamClient {
 
     fn drop_exchange(&mut self, stream: StreamId) {
         self.exchanges.remove(stream);
-        // A large message that was passing ends here, so that messages of other streams are read again.
+        // The large message on this stream ends here, so that other streams are read again.
         self.inbox.close(ResponseStream::Exchange(stream));
     }
 
@@ -372,7 +372,7 @@ impl UpstreamClient {
     /// Does all due work.
     pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        // Collected before: an exchange may go while its work is done.
+        // Collected before the loop, because an exchange may be removed in it.
         for stream in self.exchanges.due_at(now, idle) {
             let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
             if is_due(exchange.ahead_until) {

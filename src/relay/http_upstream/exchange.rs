@@ -187,7 +187,7 @@ impl PostExchange {
                 false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
-                // A small rest is read to its end, so that the connection can serve another request.
+                // A short rest is read to its end, so that the connection can serve another request.
                 Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
@@ -277,7 +277,7 @@ impl PostExchange {
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
-        // An event shows that resuming works: the attempts count anew.
+        // An event shows that resuming works, so the attempts are counted from zero.
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
         }
@@ -287,7 +287,7 @@ impl PostExchange {
     /// The event behind which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
-        // The time that the server named last stays, if a later response names none.
+        // The retry time that the server named last stays, if a later response names none.
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
@@ -329,7 +329,7 @@ impl PostExchange {
         match response_body::events(response) {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
-                // A response without ids is resumed behind the same event again.
+                // A response without ids is resumed after the same event again.
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())

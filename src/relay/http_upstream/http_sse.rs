@@ -166,7 +166,7 @@ impl HttpSseStream {
     /// The successor of this lost stream. With a session the successor is opened again without a
     /// message, a few times.
     pub(crate) fn successor(&self, has_session: bool) -> Self {
-        // Without a session there is nothing to be lost: the next message opens a stream.
+        // Without a session nothing can be lost: the next message opens a new stream.
         if !has_session || self.vain >= RETRIES_MAX {
             return Self { vain: self.vain, ..Self::default() };
         }

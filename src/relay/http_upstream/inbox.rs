@@ -99,7 +99,7 @@ impl Inbox {
             ResponseItem::End(whole) => {
                 let scan = self.midway.take().map(|(_, scan)| scan);
                 self.ready.push_back(FromServer::End(origin, whole));
-                // A message that broke off answers nothing.
+                // An incomplete message answers no request.
                 let scan = scan.filter(|scan| whole && scan.kind() == Kind::Response);
                 return scan.and_then(|scan| scan.id()).map(InboxItem::Answered);
             }

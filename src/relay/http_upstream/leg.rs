@@ -55,7 +55,7 @@ impl HttpUpstreamLeg {
             if reads && client.inbox.is_empty() {
                 moved |= client.poll_items(cx);
             }
-            // Last: a server that has sent something just now was not silent.
+            // Last, so that a server whose bytes arrived just now does not count as silent.
             let moved = moved || act_on_time(client, &mut self.timer, cx, reads);
             if !moved || (reads && !client.inbox.is_empty()) {
                 return;
@@ -67,7 +67,7 @@ impl HttpUpstreamLeg {
     fn collect(&mut self, piece: &Bytes) {
         let Some((text, scan, _)) = &mut self.collecting else { return };
         scan.feed(piece);
-        // A message that is too long is only read for its id.
+        // Of a message that is too long, only the id is read.
         if text.len() <= self.client.target.message_max {
             text.extend_from_slice(piece);
         }
@@ -99,7 +99,7 @@ fn act_on_time(
     reads: bool,
 ) -> bool {
     let mut moved = false;
-    // A server that is not read cannot be silent.
+    // If Milepost does not read, the server cannot be judged as silent.
     let idle = client.target.idle.filter(|_| reads);
     while let Some(due) = client.next_due(idle) {
         if timer.deadline() != due {

@@ -69,7 +69,7 @@ impl ListenStream {
 
     /// Takes the request for the stream, or the reason why there can be none.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
-        // The first attempt begins the time: a server that never lets the stream open must be given up too.
+        // The time begins with the first attempt, because a server that never opens the stream must be given up too.
         self.closed_since.get_or_insert_with(Instant::now);
         match sent {
             Ok(sent) => self.state = ListenState::Head(sent),
@@ -104,7 +104,7 @@ impl ListenStream {
                 if let Some(Ok(item)) = item {
                     return Poll::Ready(Some(item));
                 }
-                // The next request resumes behind the last event.
+                // The next request resumes after the last event.
                 self.last_id = reader.last_id.take();
                 self.retry = reader.retry.or(self.retry);
                 self.closed_since = Some(Instant::now());

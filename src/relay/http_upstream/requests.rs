@@ -69,7 +69,7 @@ pub(crate) fn post(
         own.extend(session.headers());
     }
     let raw = out.message.raw();
-    // Spaces and line ends behind a message belong to the framing of stdio.
+    // Spaces and line ends after a message belong to the framing of stdio.
     let end = raw.len() - raw.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
     let body = RequestBody::from(raw.slice(..end));
     let headers = if out.headers.is_some() { &out.headers } else { &session.client_headers };

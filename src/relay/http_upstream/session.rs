@@ -109,7 +109,7 @@ impl UpstreamSession {
             self.note_revision(answer);
             self.begun = beginning;
         } else {
-            // The server has refused to begin: an id that came with the refusal names nothing.
+            // The server has refused to begin, so an id in the refusal means nothing.
             self.id = None;
         }
     }
@@ -136,7 +136,7 @@ impl UpstreamSession {
         self.id = None;
         self.number += 1;
         let begun = self.begun.as_ref()?;
-        // The client's own id may be in use for another request by now.
+        // The client may be using its own id for another request by now.
         let own = format!(r#""milepost-{}""#, stream.0);
         let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
         self.phase = SessionPhase::Renews;

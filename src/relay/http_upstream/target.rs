@@ -145,14 +145,14 @@ impl UpstreamTarget {
             via: &self.via,
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
-            // The body is made anew from the message: headers about the client's body are left out.
+            // The body is built from the message, so headers about the client's body are removed.
             body_changes: true,
             traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
-            // The token of the file takes the place of what clients send.
+            // The token of the file replaces the `Authorization` of clients.
             authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
         };
         let mut request = Request::new(body);

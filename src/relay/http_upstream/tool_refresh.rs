@@ -32,7 +32,7 @@ impl ToolRefresh {
     pub(crate) fn applies_to(out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
         let mismatch = code.is_some_and(|code| *code == *HEADER_MISMATCH);
-        // Once only: a call that has been sent again with the new headers is not sent a third time.
+        // Only once: a call that has been repeated with the new headers is not repeated again.
         mismatch && out.modern && !out.is_retry && out.is(mcp::TOOLS_CALL)
     }
 

@@ -49,7 +49,7 @@ impl ModernFace {
             self.greeted(&message, now);
             return None;
         }
-        // An answer to a request of Milepost's own: no client waits for it.
+        // The answer to one of Milepost's own requests, which no client expects.
         if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
             return None;
         }
@@ -57,7 +57,7 @@ impl ModernFace {
             if self.task_answer(&key, &message, now) {
                 return None;
             }
-            // The client has given the request up, or has been asked something meanwhile.
+            // The client has cancelled the request, or has been asked a question meanwhile.
             return self.keep_answer(&key, FromServer::Message(origin, message));
         };
         let told = self.modern_answer(&message, &id, &open);
@@ -89,7 +89,7 @@ impl ModernFace {
             self.large_task_answer(key, now);
             return;
         };
-        // The pieces have passed with the id that the server knows, which cannot be changed any more.
+        // The pieces were forwarded with the id that the server knows, which can no longer be changed.
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -146,7 +146,7 @@ impl ModernFace {
 
     fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
-        // The client can ask its user only if it has said so.
+        // Milepost may ask the client's user only if the client has declared the capability.
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
             && let Some(id) = message.id()

@@ -110,7 +110,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.leg.backlog().is_writing() {
-                // The face may have sent the server something. Polled again, so that it is written.
+                // The face may have sent a message to the server. The task is woken, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -155,7 +155,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // Raw mode forwards bytes unread, but the face changes messages and adds some.
+        // Raw mode would forward bytes unread, but the face changes messages and adds some.
         false
     }
 

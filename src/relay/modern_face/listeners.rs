@@ -46,7 +46,7 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
-        // Not parsed before its length is known: the member is the client's, and may be long.
+        // The length is checked before parsing: the client sends this member, and it may be long.
         if wanted.len() > mcp::META_MAX {
             return self.refuse(sent, "the notifications that are asked for are too many");
         }

@@ -183,7 +183,7 @@ impl ModernFace {
             (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
             (_, Kind::Request) => self.request(&sent, headers, now),
             (_, Kind::Notification) => self.client_notification(&sent, headers),
-            // Clients answer a server's request with their next request: a response here answers nothing.
+            // Clients answer a question of the server with their next request, so a response here answers nothing.
             _ => {}
         }
         true
@@ -203,7 +203,7 @@ impl ModernFace {
                         return None;
                     }
                     Kind::Notification => self.server_notification(message, now)?,
-                    // Clients of 2026-07-28 know no arrays.
+                    // Clients of 2026-07-28 do not know arrays.
                     Kind::Batch => {
                         for part in message.apart() {
                             let told = self.intercept(FromServer::Message(origin, part), now);
@@ -240,7 +240,7 @@ impl ModernFace {
         if self.waits_until.is_some_and(|until| until <= now) {
             self.give_up_waiting();
         }
-        // Calls that are due become tasks before questions are decided: a task is asked in another way.
+        // Calls that are due become tasks before questions are decided, because a task is asked in another way.
         self.begin_tasks(now);
         self.expire_tasks(now);
         self.forget_old_questions(now);

@@ -94,7 +94,7 @@ impl ModernFace {
     /// The server asks its client something.
     pub(super) fn question(&mut self, origin: Origin, message: Message, now: Instant) {
         let Some(id) = message.id() else { return };
-        // A call whose time has come is a task, and a task is asked in another way.
+        // A call that is due becomes a task first, because a task is asked in another way.
         self.begin_tasks(now);
         let method = message.method().unwrap_or_default().into_owned();
         // The server checks whether its client is alive. Milepost answers itself.
@@ -117,7 +117,7 @@ impl ModernFace {
 
     /// Gives each question whose call is known to its client.
     pub(super) fn decide(&mut self, now: Instant) {
-        // Taken out, because what stays undecided is put back in its order.
+        // The list is taken out, because undecided questions are put back in their order.
         for undecided in std::mem::take(&mut self.undecided) {
             match self.author(undecided.origin) {
                 Some(asker) => self.ask(&asker, &undecided.message, now),
@@ -249,11 +249,11 @@ impl ModernFace {
         }
         let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
-            // The server has answered without waiting for the client.
+            // The server has finished without the client's answer.
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
-                // Not answered yet: the client is asked again.
+                // Not answered yet, so the client is asked again.
                 question.until = now + QUESTION_TTL;
                 self.ask_client(&key, &question, state.number);
                 self.questions.insert(state.number, question);

@@ -81,7 +81,7 @@ impl ModernFace {
         let Some(new) = wanted.and_then(rank) else { return };
         let known = self.log_level.as_deref().and_then(rank);
         let logs = self.server_capabilities().is_some_and(|all| all.get("logging").is_some());
-        // The server is never asked for less: another request may still want the level.
+        // The log level of the server is never lowered, because another request may still need it.
         if !logs || known.is_some_and(|old| old <= new) {
             return;
         }
@@ -104,7 +104,7 @@ impl ModernFace {
             return self.send(sent.raw().clone(), headers);
         };
         self.waiting.retain(|(waiting, _)| waiting.id_key().as_ref() != Some(&id));
-        // A request may wait for the beginning of the session, listen, or be open: one of the three.
+        // A request either waits for the beginning of the session, or listens, or is open.
         self.stop_listening(&id, headers);
         let Some(open) = self.open.remove(&id) else { return };
         self.cancel(&open.server_id.unwrap_or(id), headers);

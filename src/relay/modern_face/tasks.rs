@@ -157,12 +157,12 @@ impl ModernFace {
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some(open) = self.open.get_mut(&key) else { continue };
-            // Decided once: a call that finds no room stays an ordinary call.
+            // Decided only once: a call for which no task can be made stays an ordinary call.
             open.task_at = None;
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
             else {
-                // Without room or random bytes the call goes on as an ordinary call.
+                // If the limit is reached, or without random bytes, the call stays an ordinary call.
                 continue;
             };
             let Some(request) = self.open.remove(&key) else { continue };
@@ -302,7 +302,7 @@ impl ModernFace {
             return true;
         }
         let told = self.modern_answer(message, key, &self.tasks[place].details.request);
-        // In memory of its own: an answer may wait for an hour.
+        // Copied, because an answer may wait for an hour and would keep a whole read buffer.
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
         let (end, event) = match (told.result(), message.error()) {
             (_, Some(error)) => (FaceEnd::Failed(own(&error)), TaskEvent::Failed),

@@ -127,7 +127,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
     let mut running = FuturesUnordered::new();
     loop {
         if let Some(address) = untried.next() {
-            // Noted before it is tried, so that an error names it even if it never answers.
+            // Noted before the attempt, so that an error names the address even if it never answers.
             attempts.begin(address);
             let attempt = connect(address);
             running.push(async move { (address, attempt.await) });
@@ -142,7 +142,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
             }
         };
         tokio::select! {
-            // `biased`: an attempt that has ended counts before the next one begins.
+            // `biased`: a finished attempt is handled before the next one begins.
             biased;
             finished = running.next() => match finished {
                 // The other attempts are dropped with the list, which closes their sockets.

@@ -54,7 +54,7 @@ impl Authority {
 }
 
 fn host_name(text: &str) -> Option<Host> {
-    // Addresses are read strictly, as `Ipv4Addr` does it: `127.1` is a name, and no name of the machine.
+    // Addresses are read strictly, as `Ipv4Addr` does: `127.1` counts as a name, and not as a name of this machine.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Some(Host::Address(IpAddr::V4(address)));
     }

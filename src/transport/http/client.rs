@@ -232,7 +232,8 @@ impl UpstreamBody {
     /// The body of a response over HTTP/1.1.
     pub(super) fn http1(body: Http1Body, pool: &Arc<ConnectionPool>) -> Self {
         let mut body = Self::of(BodySource::Http1(body, Arc::clone(pool)));
-        // A small response comes whole with its head: the connection is free before the client has read anything.
+        // A small response arrives complete with its head, so the connection is free before the client has read
+        // anything.
         body.keep_link();
         body
     }
@@ -296,7 +297,7 @@ impl UpstreamBody {
         match &mut self.source {
             BodySource::Http1(body, _) => {
                 let frame = ready!(body.poll_frame(cx));
-                // Once the response has come whole, the next request may use its connection.
+                // Once the response has arrived completely, the next request may use its connection.
                 self.keep_link();
                 Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)))
             }
@@ -313,7 +314,7 @@ impl UpstreamBody {
     /// Gives the connection of a response that is over to the next request.
     fn keep_link(&mut self) {
         if let BodySource::Http1(body, pool) = &mut self.source
-            // Taken out, so that a second call finds nothing: a connection is never given back twice.
+            // Taken out, so that a second call finds nothing and the connection is not given back twice.
             && let Some(link) = body.take_link()
         {
             pool.keep(link);

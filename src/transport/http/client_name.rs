@@ -36,7 +36,7 @@ impl ClientName {
         let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
             let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
             let dns = || read.valid_dns_names().next().map(|name| format!("dns:{name}"));
-            // The common name comes last: names of services do not belong there any more (RFC 9525).
+            // The common name comes last, because names of services no longer belong there (RFC 9525).
             uri.or_else(dns).or_else(|| Some(format!("cn:{}", common_name(read.subject())?)))
         });
         Self(name.unwrap_or_else(|| fingerprint(certificate)).into())

@@ -102,7 +102,7 @@ impl ClientPacing {
         // The head of the response goes on with these bytes, so that no early comment is needed.
         self.is_new_listener = false;
         self.written = now;
-        // The oldest bytes count: a client that takes each piece late must not look new with every piece.
+        // The time of the oldest bytes counts: a client that takes each piece late must not look fast with every piece.
         self.waiting_since.get_or_insert(now);
         self.asked = false;
     }
@@ -122,14 +122,15 @@ impl ClientPacing {
     /// Another connection reads now, and is kept from falling silent.
     pub(crate) fn set_client(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
         (self.write_state, self.keep_alive) = (write_state, keep_alive);
-        // The new client waits on a silent stream as a new one does.
+        // After the hand-over the client waits on a silent stream, like a new client.
         self.begin_listening();
         self.written = Instant::now();
     }
 
     /// Waits for a time; true if it has come.
     pub(crate) fn is_due(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
-        // One timer is moved and not made anew: a comment is due for each silent stream, and each byte moves it.
+        // The timer is moved instead of being created again: each silent stream has a timer for comments, and each byte
+        // moves it.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -146,7 +147,7 @@ impl ClientPacing {
     /// Notes that the client has been behind since then; true if the client is slow from now on.
     fn fall_behind(&mut self, since: Instant) -> bool {
         let now = Instant::now();
-        // Less than a second between two such moments: the client has not caught up in between.
+        // Less than a second is between two such times, so the client has not caught up in between.
         let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
         let first = still.map_or(since, |(first, _)| first);
         self.behind = Some((first, now));
@@ -162,7 +163,7 @@ impl ClientPacing {
     /// is normal. Returns whether the state has changed.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
-        // The connection asks for more now. If that came late, the client was behind until this moment.
+        // The connection asks for more now. If it was late, the client was behind until now.
         let late = self.waiting_since.take().filter(|since| now >= *since + BEHIND_AFTER);
         self.blocked_since = match self.blocked_since {
             _ if !self.write_state.is_blocked() => None,
@@ -194,7 +195,7 @@ impl ClientPacing {
 
     /// Whether the client has read nothing for a while, or is slow and has read nothing just now.
     pub(crate) fn is_stuck(&self) -> bool {
-        // A slow client has shown already that its full connection is not the matter of a moment.
+        // For a slow client, a full connection is not just a short delay.
         let patience = if self.is_slow() { Duration::ZERO } else { BEHIND_AFTER };
         self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
     }
@@ -205,7 +206,7 @@ impl ClientPacing {
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
         let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {
-            // Woken at once, so that hyper tries to write before the next poll reads the write state.
+            // The task is woken at once, so that hyper tries to write before the next poll reads the write state.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

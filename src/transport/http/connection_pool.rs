@@ -308,12 +308,12 @@ impl ConnectionPool {
         let (mut begun, mut failed) = (None, None);
         loop {
             let mut changed = pin!(self.shared.changed());
-            // Registered before the look at the streams: a stream that ends in between is not missed.
+            // Registered before the streams are checked, so that the end of a stream in between is not missed.
             changed.as_mut().enable();
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
-            // A request whose own attempt is under way waits for that attempt: it may bring an HTTP/1.1 connection.
+            // A request whose own attempt is running waits for that attempt, which may bring an HTTP/1.1 connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -326,7 +326,7 @@ impl ConnectionPool {
                 if let Some(stream) = self.shared.stream() {
                     return Ok(Some(Connected::Shared(stream)));
                 }
-                // A task: the connection serves others too, also if the client of this request disconnects.
+                // A task, because the connection also serves other requests if the client of this request disconnects.
                 begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
             }
             let result = async {
@@ -351,7 +351,7 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // Other connections are open: the server may limit their number. Wait for a stream on one of them.
+                // Other connections are open, and the server may limit their number. Wait for a stream on one of them.
                 Err(error) => failed = Some(error),
             }
         }
@@ -372,7 +372,7 @@ impl ConnectionPool {
             }
         };
         let begun = begun.await;
-        // Released before the wake-up: a request that wakes may have to begin the next connection.
+        // Released before the wake-up, because a request that wakes may have to begin the next connection.
         drop(beginning);
         self.shared.notify();
         begun

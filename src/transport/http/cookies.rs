@@ -52,7 +52,7 @@ impl SessionCookies {
             // (RFC 6265, 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
-                // The oldest is the first, because a cookie that is set again goes to the end.
+                // The first is the oldest, because a cookie that is set again moves to the end.
                 if stored.len() == COOKIES_MAX {
                     stored.remove(0);
                 }
@@ -107,7 +107,7 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     // `Max-Age` counts before `Expires` (RFC 6265, 5.3).
     let ends = match (cookie.max_age(), cookie.expires_datetime()) {
         (Some(age), _) if !age.is_positive() => Some(SystemTime::UNIX_EPOCH),
-        // An age beyond the range of the clock: the cookie lasts as long as its session.
+        // The age is beyond the range of the clock, so the cookie lasts as long as its session.
         (Some(age), _) => now.checked_add(age.unsigned_abs()),
         (None, Some(at)) if at < OffsetDateTime::UNIX_EPOCH => Some(SystemTime::UNIX_EPOCH),
         (None, at) => at.map(SystemTime::from),

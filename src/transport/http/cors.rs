@@ -63,7 +63,7 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
 /// header; `response`: the headers to the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
-    // The server's own answer about origins must not stand beside that of the route.
+    // The server's own CORS headers must not appear beside those of the route.
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
         response.remove(ours);
     }
@@ -97,7 +97,7 @@ fn expose(response: &mut HeaderMap) {
 fn vary_by_origin(response: &mut HeaderMap) {
     let lines = response.get_all(VARY).iter();
     let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    // `Vary: *` says more already.
+    // `Vary: *` already includes every header.
     if !names.any(|name| matches!(name.trim_ascii(), b"*") || is_origin(name)) {
         response.append(VARY, HeaderValue::from_static("Origin"));
     }

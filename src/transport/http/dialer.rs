@@ -132,7 +132,7 @@ impl Dialer {
             None => (&self.host, String::new()),
             Some(proxy) => (&proxy.url.host, format!(" through the proxy {}", proxy.url)),
         };
-        // `first` is an address itself, which must not be named twice.
+        // `first` is itself an address, which must not be named twice.
         let is_address = first.parse::<IpAddr>().is_ok();
         let tried = if is_address { String::new() } else { attempts.to_string() };
         format!("{}{proxy}{tried}", self.name())
@@ -167,8 +167,8 @@ impl Dialer {
         addresses: impl Iterator<Item = SocketAddr>,
         attempts: &mut Attempts,
     ) -> io::Result<TcpStream> {
-        // The family that connected last goes first: where one family leads nowhere, only the first connection
-        // waits for it.
+        // The family that last connected is tried first: if one family does not work, only the first connection is
+        // delayed.
         let first = self.family.lock().map(|family| *family).unwrap_or_default();
         let (winner, tcp) = race(in_turns(addresses, first), attempts, tcp::connect).await?;
         if let Ok(mut family) = self.family.lock() {

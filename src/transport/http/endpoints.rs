@@ -92,7 +92,7 @@ impl RouteTable {
     }
 
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
-        // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
+        // Every `/messages` is tried, because the path of a route or of its server may contain the word too.
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
@@ -109,7 +109,7 @@ impl RouteTable {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
         })?;
-        // Without a path the document is of the whole origin. Several routes would each be meant.
+        // Without a path the document belongs to the whole origin, and with several routes it would be ambiguous.
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
@@ -135,7 +135,7 @@ impl RouteTable {
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
         let is_ours = name == PROTECTED_RESOURCE && self.public[route];
-        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
+        // RFC 9728 puts the path of the server after the name of the document, and OpenID Connect before it.
         let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
         Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
     }

@@ -77,7 +77,7 @@ impl ProxyDecision {
         match choice {
             Some(ProxyChoice::Direct) => Self::Direct,
             Some(ProxyChoice::Through(proxy)) => Self::Through(proxy.clone(), "upstream.proxy"),
-            // The route's own words go before the environment, as with every setting.
+            // The route's own setting takes precedence over the environment, like every setting.
             None => match ProxyVariable::of(environment, url) {
                 ProxyVariable::Unset => Self::Direct,
                 ProxyVariable::Used(proxy, variable) => Self::Through(proxy, variable),
@@ -102,7 +102,7 @@ impl ProxyDecision {
                     "connections to the server go through a proxy"
                 );
             }
-            // Usual on a developer's machine, and therefore not a warning.
+            // This case is usual on a developer's machine, so it is not a warning.
             Self::Local(variable) => tracing::info!(
                 route,
                 server,
@@ -215,8 +215,8 @@ pub(super) async fn tunnel(
     if !answer.status().is_success() {
         return Err(TunnelError::Refused(answer.status()));
     }
-    // The server has got no byte yet and cannot have answered, so these bytes are the proxy's. Further on they would
-    // be taken for the server's.
+    // The server has received no byte yet and cannot have answered, so these bytes come from the proxy. Later they
+    // would be taken for the server's.
     if !behind.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));

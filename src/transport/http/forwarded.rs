@@ -26,19 +26,19 @@ impl ForwardedPrefix {
     /// a client resolves the value as a part of a URL, and must stay at the same host.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(PREFIX).iter();
-        // Two headers may be of the front and of the client: which one is whose cannot be told.
+        // With two headers, it is unknown which comes from the front and which from the client.
         let (Some(value), None) = (values.next(), values.next()) else { return None };
         let path = value.to_str().ok().filter(|path| path.len() <= PREFIX_MAX)?;
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_of_a_path =
             |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+;=:@".contains(&byte);
-        // `/` alone would make the endpoint the name of a host.
+        // A path of `/` alone would turn the endpoint into the name of a host.
         let is_plain = path.starts_with('/')
             && !path.ends_with('/')
             && path.bytes().all(is_of_a_path)
             && !path.contains("//")
             && !path.contains("..")
-            // URL parsers of browsers read these as dots.
+            // The URL parsers of browsers decode these as dots.
             && !path.to_ascii_lowercase().contains("%2e");
         is_plain.then(|| Self(path.into()))
     }
@@ -84,7 +84,7 @@ fn remove_all(headers: &mut HeaderMap) -> bool {
 
 fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let is_trusted = |address: IpAddr| by.trusted.iter().any(|net| net.contains(address));
-    // The client itself may have written these headers, unless a front that is trusted has sent the request.
+    // The client itself may have written these headers, unless the request comes from a trusted front.
     let mut left_out = !is_trusted(by.client) && remove_all(headers);
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
@@ -105,7 +105,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         let told = |address: &String| is_trusted_node(address, is_trusted);
         let mut kept = believed(&addresses, told);
         left_out |= kept.len() < addresses.len();
-        // Each hop adds one address, one host and one scheme: as many hosts and schemes are believed as addresses.
+        // Each hop adds one address, one host and one scheme, so as many hosts and schemes are trusted as addresses.
         let hops = kept.len().max(1);
         kept.push(by.client.to_canonical().to_string());
         set(headers, FOR, &kept);
@@ -167,7 +167,7 @@ fn address_of(node: &str) -> Option<IpAddr> {
 fn for_of(element: &str) -> String {
     let mut pairs = split(element, ';').into_iter().filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        // Quotes and backslashes are of the form, and no address has them.
+        // Quotes and backslashes belong to the syntax, and no address contains them.
         name.trim().eq_ignore_ascii_case("for").then(|| value.trim().replace(['"', '\\'], ""))
     });
     // RFC 7239, 4: a parameter occurs once in an element. Otherwise the last one counts.
@@ -191,7 +191,7 @@ fn split(text: &str, separator: char) -> Vec<String> {
             continue;
         }
         is_quoted ^= character == '"' && !is_escaped;
-        // A backslash escapes the next sign, also another backslash.
+        // A backslash escapes the next character, even another backslash.
         is_escaped = character == '\\' && is_quoted && !is_escaped;
         parts.last_mut().into_iter().for_each(|part| part.push(character));
     }

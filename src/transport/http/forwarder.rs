@@ -101,7 +101,7 @@ impl Forwarder {
         }
         let is_removed = self.route.response_headers.remove.contains(&X_ACCEL_BUFFERING);
         if events && !self.route.opaque && !is_removed {
-            // nginx buffers responses by default, which holds events back. A value that the server has set stays.
+            // nginx buffers responses by default, which delays events. A value that the server has set stays.
             headers.entry(X_ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
         }
         *response.headers_mut() = headers;

@@ -85,7 +85,7 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
         forward(headers, passage, ours, &mut passed);
         passed
     } else {
-        // Without `Connection` no other header is named as one of the connection: all of them pass.
+        // Without `Connection`, no header is declared as one of the connection, so all of them are forwarded.
         headers
     };
     finish(passage, &mut passed);
@@ -135,7 +135,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
         let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
-        // A path is never empty: that would be none.
+        // The path must not be empty.
         let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
         moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
     }
@@ -180,7 +180,7 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
-        // A name comes with its first value only.
+        // The iterator gives the name only with the first value.
         if name.is_some() {
             last = name.filter(|name| !stays(name));
         }
@@ -189,7 +189,7 @@ fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut He
             passed.append(&name, value);
             last = Some(name);
         } else {
-            // Not a copy, which would take an allocation for a name that HTTP does not know.
+            // The name is moved, not copied: a copy would cost an allocation for a name that HTTP does not define.
             passed.append(name, value);
         }
     }

@@ -141,10 +141,11 @@ impl Http2Connections {
     /// A stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
-        // The task of a connection takes it out of the list a moment after its end: no request goes there meanwhile.
+        // The task of a connection removes it from the list shortly after its end. Meanwhile no request may use it.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
-        // Counted under the lock under which the room was found: two requests must not take the last stream.
+        // Counted under the lock under which the free stream was found, so that two requests cannot take the last
+        // stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
@@ -217,7 +218,7 @@ impl Http2Connections {
         }
         // Release the lock before the wake-up: the task that waits for a stream takes the lock at once.
         drop(open);
-        // One stream has ended, so one of those that wait may go on.
+        // A stream has ended, so a waiting request may continue.
         self.changed.notify_one();
     }
 }
@@ -248,7 +249,7 @@ impl Http2Stream {
         self,
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Arc<Self>), Box<Unanswered>> {
-        // hyper does not return a request that the server refuses, so a copy is made before. Only a body in memory can
+        // hyper does not return a request that the server refuses, so a copy is made first. Only a body in memory can
         // be copied.
         let copy = copy_of(&request);
         let permit = Arc::new(self);
@@ -257,7 +258,7 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
-                // `take_message` has the request only if it was never written; a refusal of the server comes later.
+                // `take_message` returns the request only if it was never written; a refusal of the server comes later.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));

@@ -85,7 +85,7 @@ impl<R: Send + 'static> Drop for Outliving<R> {
     fn drop(&mut self) {
         let rule = self.rule;
         let Some(answer) = self.answer.take().filter(|_| rule != Outlives::Nothing) else { return };
-        // Without a runtime the process is ending.
+        // Without a runtime, the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
         runtime.spawn(async move {
             // A server that never answers must not keep one of the limited places.
@@ -109,7 +109,7 @@ impl<R> Future for Remainder<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let outer = POLLED.replace(self.rule);
         let polled = self.answer.as_mut().poll(context).map(drop);
-        // The message may have been read only in this poll, after the disconnect: its rule is known from now on.
+        // The message may have been read only in this poll, after the disconnect, so its rule is only known now.
         self.rule = POLLED.replace(outer);
         match self.rule {
             Outlives::ToTheEnd => polled,

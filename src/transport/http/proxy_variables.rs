@@ -82,7 +82,7 @@ fn is_meant(entry: &str, server: &Authority) -> bool {
     if let Some(net) = IpNet::around(unbracketed.unwrap_or(entry)) {
         return matches!(server.host, Host::Address(address) if net.contains(address));
     }
-    // curl takes `example.com` and `.example.com` for the same.
+    // curl treats `example.com` and `.example.com` alike.
     let name = entry.strip_prefix("*.").or_else(|| entry.strip_prefix('.')).unwrap_or(entry);
     let Some(Authority { host, port }) = Authority::parse(name) else { return false };
     if port.is_some_and(|port| Some(port) != server.port) {

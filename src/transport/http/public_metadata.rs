@@ -50,7 +50,7 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
         copied = value.end;
     }
     new.push_str(&text[copied..]);
-    // Without the parameter the header stays as it is.
+    // Without the parameter, the header stays unchanged.
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 

@@ -104,7 +104,7 @@ impl Refusal {
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             // RFC 6585, 5: the headers are too large.
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            // RFC 5842, 7.2: the request would go round for ever.
+            // RFC 5842, 7.2: the request would be forwarded in a loop.
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,

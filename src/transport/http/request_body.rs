@@ -242,7 +242,7 @@ impl BodyLimits {
     pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
-            // HTTP/2 can end one stream, and the connection goes on.
+            // HTTP/2 can end a single stream while the connection continues.
             reads_rest: parts.version < Version::HTTP_2,
             timeout: route.body_timeout,
             min_rate: route.body_min_rate as u64,
@@ -252,7 +252,7 @@ impl BodyLimits {
 
     /// Reads the rest of a body that is not used.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
-        // `Drop` gets here too, perhaps outside a runtime: then nothing more can be read.
+        // `Drop` also calls this, perhaps outside a runtime: then nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.reads_rest || rest.is_end_stream() {
             return;
@@ -369,10 +369,10 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        // The held beginning is sent, and its bytes no longer count in the budget.
+        // The beginning in memory is sent, so its bytes no longer count in the budget.
         self.room = None;
         let Some(rest) = &mut self.rest else {
-            // A refused body repeats its error: it must never look like a body that is whole.
+            // A refused body repeats its error, because it must never look like a complete body.
             return Poll::Ready(self.fault.get().cloned().map(Err));
         };
         let error = match Pin::new(rest).poll_frame(cx) {

@@ -37,7 +37,7 @@ pub(crate) struct Shutdown {
 
 impl Shutdown {
     pub(crate) fn end(&self) {
-        // The flag is set before the wake-up, and waiters register before they read the flag: none misses the end.
+        // The flag is set before the wake-up, and waiters register before they read the flag, so none misses the end.
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }

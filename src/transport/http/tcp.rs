@@ -38,8 +38,8 @@ pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
 
 /// Whether the peer has neither closed the connection nor sent bytes that are still to be read.
 pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
-    // `peek` leaves the byte in place. An open connection on which nothing has come answers `WouldBlock`; at the end of
-    // the stream `peek` succeeds.
+    // `peek` leaves the byte in place. On an open connection without data it returns `WouldBlock`; at the end of the
+    // stream it succeeds.
     let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
     peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

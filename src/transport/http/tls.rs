@@ -57,7 +57,7 @@ impl TlsPeer {
     }
 
     fn explained(&self, error: io::Error) -> io::Error {
-        // Another authority may have the name of the issuer: then it is the signature that does not fit.
+        // Another authority may have the same name as the issuer: then the signature does not match.
         use CertificateError::{BadSignature, UnknownIssuer};
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         let Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) = cause else {

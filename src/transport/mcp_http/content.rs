@@ -21,7 +21,7 @@ pub(crate) enum Content {
 
 impl Content {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        // The bytes of a compressed body are not those of its type.
+        // The bytes of a compressed body do not show its type.
         let packed = headers
             .get(header::CONTENT_ENCODING)
             .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -40,7 +40,7 @@ impl Content {
 
     /// The kind of a body without a telling `Content-Type`, by its first bytes.
     pub(crate) fn by_first_bytes(first: &[u8]) -> Self {
-        // Space is allowed before JSON, and servers that are written by hand put a byte order mark there.
+        // Space is allowed before JSON, and some hand-written servers send a byte order mark there.
         let first = first.strip_prefix(BOM).unwrap_or(first).trim_ascii_start();
         let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
         match first.first() {
@@ -89,13 +89,13 @@ fn is_kind_of_json(kind: &str) -> bool {
 pub(crate) fn is_whole(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let is_closed = text.ends_with(b"}") || text.ends_with(b"]");
-    // The last byte is looked at first: only a text that may be whole is read through.
+    // The last byte is checked first, so that only a text that may be complete is read through.
     is_closed && json::skip_value(text, 0) == Some(text.len())
 }
 
 /// A whole message without line ends, also in its strings, where servers that write JSON by hand forget the escapes.
 pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
-    // A fast way for nearly all messages, which are not copied.
+    // A fast path for nearly all messages, which are not copied.
     if memchr::memchr2(b'\n', b'\r', &text).is_none() {
         return text;
     }

@@ -29,7 +29,7 @@ impl EventIds {
     /// has other fields, the verdict is needed before the next event is read: fields of a withheld message that are
     /// written after a later event would set the client's last event id back.
     pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) -> bool {
-        // Beyond the limit an event loses its other fields, and its message is forwarded all the same.
+        // Beyond the limit an event loses its other fields, but its message is still forwarded.
         let waits = has_id_or_retry(event) && self.waiting.len() < WAITING_MAX;
         if waits {
             self.waiting.push_back((number, event.clone()));

@@ -29,7 +29,7 @@ fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<Stri
         return None;
     }
     let date = date.to_owned();
-    // A date that is not known is taken for a newer revision: it has the headers too.
+    // An unknown date is taken for a newer revision, which has the headers too.
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
@@ -106,7 +106,7 @@ pub(crate) fn compare(
         (None, _, Some(member)) => {
             Err(format!("the header {header} is missing; the body says {member:?}"))
         }
-        // Two values may be read in two ways, also if they are alike.
+        // Two headers may be read in two ways, even if they are equal.
         (Some(_), Some(_), _) => Err(format!("the header {header} comes twice")),
         (Some(_), None, None) => {
             Err(format!("the header {header} repeats a member that the body does not have"))

@@ -94,7 +94,7 @@ impl LifecycleResponder {
         let (parts, body) = request.into_parts();
         let message = match &body {
             RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
-            // A body that is too large to be held can only be the call of a tool.
+            // A body that is too large for memory can only be the call of a tool.
             _ => return client.send(Request::from_parts(parts, body)).await,
         };
         let reply = match message.kind() {
@@ -106,7 +106,7 @@ impl LifecycleResponder {
             Kind::Batch => self.replies(client, &parts, &message).await?,
             Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
-        // The request goes on as it came, since nothing of it was taken.
+        // The request is forwarded unchanged, because no part of it was taken.
         match reply {
             LifecycleReply::Server => client.send(Request::from_parts(parts, body)).await,
             LifecycleReply::Own(status, body) => Ok(answered(status, body)),
@@ -143,7 +143,7 @@ impl LifecycleResponder {
     ) -> Result<LifecycleReply, UpstreamError> {
         let mut answers: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        // One after the other: an array may have any number of requests, and the server gets one at a time.
+        // One after the other: an array may have any number of requests, but the server gets one at a time.
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
                 LifecycleReply::Own(_, body) => {
@@ -277,7 +277,7 @@ impl LifecycleResponder {
             let why = format!("what there is in the place of {LIST} is none");
             return Ok(failed(id, &why, None));
         };
-        // The server's words are for its client and not for the log.
+        // The server's text is for its client, and is not logged.
         tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
         let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
         let why = format!("{LIST} is an error: {words}");
@@ -293,7 +293,7 @@ impl LifecycleResponder {
         what: &str,
     ) -> Result<LifecycleRead, UpstreamError> {
         let late = |_| UpstreamError::Idle(self.within);
-        // The time counts twice: for the head here, and for each piece of the body below.
+        // The time limit applies twice: to the head here, and to each piece of the body below.
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
         // The headers of these statuses tell the client how to sign in: the client gets the response itself.
@@ -331,7 +331,7 @@ fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Reques
     *request.uri_mut() = uri.try_into().unwrap_or_else(|_| path.clone().into());
     *request.headers_mut() = parts.headers.clone();
     let headers = request.headers_mut();
-    // The body of the new request is another.
+    // The body of the new request differs.
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_TYPE);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));

@@ -65,7 +65,7 @@ impl RawHttpClient {
         let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
         all.insert(header::USER_AGENT, HeaderValue::from_static(us));
         all.extend(headers);
-        // Removed before the route's own are set, as for the requests of clients.
+        // Removed before the route's own headers are set, as for the requests of clients.
         for name in &self.rules.remove {
             all.remove(name);
         }

@@ -57,7 +57,7 @@ impl Redirects {
         // Another request may change this value at any time. This request is then copied needlessly, or answered with
         // `Moved`.
         let expects = self.expects.load(Ordering::Relaxed);
-        // Kept only while a redirect is expected: later calls are not copied.
+        // Kept only while a redirect is expected, so that later calls are not copied.
         let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
@@ -85,7 +85,7 @@ impl Redirects {
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body is sent and cannot be sent again. The next request goes to the new path.
+            // The body has been sent and cannot be sent again. The next request goes to the new path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
@@ -96,7 +96,7 @@ impl Redirects {
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
         }
-        // Remembered only if MCP answers there: the page of a sign-in must not become the endpoint.
+        // Remembered only if MCP answers there: a sign-in page must not become the endpoint.
         if speaks_mcp(response.status(), response.headers()) {
             self.remember(place.path());
         }
@@ -139,7 +139,7 @@ impl Redirects {
         let place = response.headers().get(header::LOCATION)?.to_str().ok()?;
         let mut base = self.endpoint.clone();
         base.set_path(asked);
-        // Relative places begin at the path that was asked for (RFC 9110, 10.2.2).
+        // Relative locations are resolved against the requested path (RFC 9110, 10.2.2).
         let place = base.join(place).ok()?;
         let is_here = place.origin() == self.endpoint.origin();
         let has_new_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');

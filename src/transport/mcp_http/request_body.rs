@@ -53,7 +53,7 @@ impl From<PostedBody> for RequestBody {
 /// Whether a message has requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
-        // A message that is too large to be read may be a request.
+        // A message that is too large to be parsed may be a request.
         None => true,
         Some(message) => match message.kind() {
             Kind::Request => true,
@@ -76,7 +76,7 @@ pub(crate) fn for_server(
             let message = Message::parse(bytes.clone());
             let asked = policy.with_members(&message);
             if asked.is_some() {
-                // The body has more members now: the length and the digests of the client's are wrong.
+                // The body has more members now, so the length and digests of the client's body are wrong.
                 remove_body_headers(headers);
             }
             (Some(message), asked.unwrap_or(bytes).into())
@@ -93,7 +93,7 @@ pub(crate) fn read(
     held_max: usize,
 ) -> impl Future<Output = Result<ReadBody, RequestBodyError>> + Send {
     let max = limits.max;
-    // An `async` block: the future of an `async fn` would hold its arguments twice.
+    // An `async` block, because the future of an `async fn` would store its arguments twice.
     async move {
         let mut body = match body {
             PostedBody::Fresh(body) => body,
@@ -145,13 +145,13 @@ pub(crate) fn read(
                 limits.refuse(body);
                 return Err(RequestBodyError::TooLarge(max));
             }
-            // Without another poll: the last frame has told the end.
+            // No further poll is needed: the last frame has announced the end.
             if bytes <= held_max && body.is_end_stream() {
                 break;
             }
             if bytes > held_max {
                 held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-                // The bytes that are held, and the pace so far, go along: the limits hold for the whole body.
+                // The limits hold for the whole body, so the bytes in memory and the rate so far are passed on.
                 let passing = PassingBody::new(held, body, (limits, pace, room));
                 return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
             }
@@ -200,7 +200,7 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
 pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     match message.kind() {
-        // A client may send an array of any length: only so many of its elements are looked at.
+        // A client may send an array of any length, so only a limited number of elements is examined.
         Kind::Batch => message.elements().take(BATCH_MAX).filter(cancels).collect(),
         _ => Some(message).filter(|one| cancels(one)).cloned().into_iter().collect(),
     }

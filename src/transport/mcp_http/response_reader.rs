@@ -126,7 +126,7 @@ impl ResponseReader {
                     continue;
                 }
             };
-            // More has come, so the wait begins anew.
+            // More bytes have arrived, so the wait begins again.
             self.unended = None;
             match read {
                 Some(Ok(chunk)) => {
@@ -219,7 +219,7 @@ impl ResponseReader {
                 }
             }
             BodyForm::LongJson => self.end(whole),
-            // The large message breaks off, whether or not the connection ended well.
+            // The large message is incomplete, whether or not the connection ended properly.
             BodyForm::Events(_) if self.midway => self.end(false),
             // An incomplete event is dropped, unless only its blank line is missing.
             BodyForm::Events(events) if whole => {
@@ -245,16 +245,16 @@ impl ResponseReader {
     }
 
     fn event(&mut self, event: &SseEvent) {
-        // An empty id resets the last one (HTML, 9.2.6): a reconnect then names none.
+        // An empty id resets the last id (HTML, 9.2.6), so a reconnect names none.
         if event.has_id() {
             let id = event.id().filter(|id| !id.is_empty());
             self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         let retry = event.retry().and_then(|line| milliseconds(&line));
-        // A server could keep its clients away with a large number.
+        // Limited, because with a large number a server could keep its clients away.
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
-        // A comment alone holds no message.
+        // A comment alone is not a message.
         self.has_event |= data.is_some();
         // An event with empty data carries an id only, as at the beginning of a stream.
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
@@ -270,7 +270,7 @@ impl ResponseReader {
     fn piece(&mut self, piece: &Piece) {
         self.has_event = true;
         let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();
-        // The name or the id of the event came alone.
+        // Only the name or the id of the event has arrived.
         if data.is_empty() {
             return;
         }

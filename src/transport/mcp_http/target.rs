@@ -81,7 +81,7 @@ impl ServerClient {
             // Boxed: such routes are rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
-        // The client has not chosen this credential. A 401 would make it sign in, which could not help.
+        // The client has not chosen this credential. A 401 would start a sign-in, which could not help.
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
@@ -146,7 +146,7 @@ impl Target {
     /// is the route's alone: some servers would take the client's value in its place.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
-        // The route's query alone is right where both together would be no URI.
+        // The route's query is used alone if both together would not be a valid URI.
         let path = match (query, self.path.query()) {
             (None, _) => self.path.clone(),
             (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
@@ -295,7 +295,7 @@ fn target(
         }
     };
     let client = ConnectionPool::new(connector, route.connect_timeout, traffic);
-    // An opaque route forwards redirects like all else.
+    // An opaque route forwards redirects unchanged.
     let redirects = (!route.opaque).then(|| Arc::new(Redirects::new(url.clone())));
     let lifecycle = lifecycle.map(Arc::new);
     Ok(Target {
@@ -350,7 +350,7 @@ fn proxy(
     url: &Url,
 ) -> Result<Option<ForwardProxy>, TargetError> {
     let decision = ProxyDecision::of(upstream.proxy.as_ref(), &Environment::of_process(), url);
-    // Two endpoints of one origin have the same proxy, of which one line is enough.
+    // Two endpoints of one origin use the same proxy, so one line is enough.
     let first = upstream.url.as_ref().unwrap_or(url);
     if first == url || first.origin() != url.origin() {
         decision.log(&route.path, url);

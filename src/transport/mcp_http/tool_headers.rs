@@ -134,7 +134,7 @@ impl ToolHeaders {
         for (mirror, value) in self.arguments(call) {
             let text = value.as_ref().and_then(header_text);
             let number = value.as_ref().and_then(Key::read);
-            // A number may be written in several ways: numbers are compared as numbers.
+            // Numbers are compared as numbers, because a number may be written in several ways.
             let number = number.filter(|number| !matches!(number, Key::Text(_)));
             let alike = |said: &[u8]| {
                 number.is_some() && Key::read(&Bytes::copy_from_slice(said)) == number

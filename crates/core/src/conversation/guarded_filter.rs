@@ -46,7 +46,7 @@ impl GuardedFilter {
             let rest = self.place_of(Origin::Shared).unwrap_or(StreamId::NOWHERE);
             let policy = Arc::clone(&self.policy);
             let mut failed = FailedFilter::salvage(&mut self.filter, policy, rest);
-            // No client stream is open for these messages.
+            // The failed filter has no open client stream for these messages.
             failed.close_stream(StreamId::NOWHERE);
             self.failed = Some(Box::new(failed));
         }
@@ -157,7 +157,7 @@ impl GuardedFilter {
 
     /// The next event, oldest first. Durations are learned from calls that end.
     pub(crate) fn poll_event(&mut self) -> Option<ConversationEvent> {
-        // The events from before a failure come first: the records of calls are among them.
+        // The events from before the failure come first, because the records of calls are among them.
         let event = self.filter.poll_event();
         if let Some(FilterEvent::Call(call)) = &event {
             self.policy.learned.learn(call);

@@ -74,7 +74,7 @@ fn collect<T>(
         if !is_consequence {
             found.push(error);
         }
-        // An error at a part that is gone already would come back in every round.
+        // An error at a part that is already removed would be reported again in every round.
         let Some(part) = part.filter(|part| parts.iter().all(|gone| gone.steps != part.steps))
         else {
             break;
@@ -105,7 +105,8 @@ struct TakenPart {
 
 impl TakenPart {
     fn new(mut steps: Vec<TomlStep>, what: &str, reword: RewordError<'_>) -> Self {
-        // A list without its only element would be wrong itself; one of dialects may be empty.
+        // A list that loses its only element would be an error itself, except for a list of dialects, which may be
+        // empty.
         while steps.len() > 2
             && matches!(&steps[..], [.., TomlStep::Key(key), TomlStep::Element(_)] if key != "dialects")
         {
@@ -116,7 +117,7 @@ impl TakenPart {
             TomlStep::Element(_) => None,
         });
         let what = reword(key.as_deref(), what.to_owned());
-        // The key that an unknown key is meant to be, or its place.
+        // The key that an unknown key probably means, or the table where it belongs.
         let meant =
             ["did you mean ", "it belongs to "].iter().find_map(|word| what.split_once(word));
         let meant = meant.iter().flat_map(|(_, rest)| rest.split('`').skip(1).step_by(2));

@@ -148,7 +148,7 @@ fn may_hold_secret(line: &str, key: Option<&str>) -> bool {
     let is_credential = value.contains("://") && (value.contains('@') || value.contains('?'));
     key.is_some_and(diagnostics::is_secret)
         || is_credential
-        // The line of a string or a list that began above.
+        // The line belongs to a string or a list that began on an earlier line.
         || (!line.contains('=') && !line.trim_start().starts_with('['))
         || WORDS.iter().any(|word| line.contains(word))
 }

@@ -212,8 +212,7 @@ impl Format for NoRepair {
         let off = Self::switches(&mut repairs).into_iter().filter(|(_, is_made)| !**is_made);
         Some(off.map(|(name, _)| name).collect())
     }
-    // Switches only go off: a repair that a route switches off stays off for its tools and for
-    // flags.
+    // Switches can only be turned off: a repair that a route turns off stays off for its tools and for flags.
     fn put(field: &mut AnswerRepairs, mut value: AnswerRepairs) {
         for ((_, switch), (_, on)) in
             Self::switches(field).into_iter().zip(Self::switches(&mut value))

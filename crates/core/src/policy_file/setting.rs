@@ -318,7 +318,7 @@ impl<S: SettingScope> Setting<S> {
     /// words exist for the difference.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
-        // Not the words are compared, because two different values may have the same word.
+        // The values are compared, not their words: two different values may have the same word.
         if self.field.debug(scope) == self.field.debug(&usual) {
             return Some(Vec::new());
         }

@@ -65,7 +65,7 @@ fn duplicate(text: &str, at: usize) -> Option<String> {
         return None;
     }
     let before: Vec<&str> = text.get(..at)?.lines().collect();
-    // The line of the key itself is not complete here, and is none of those before it.
+    // The line of the key itself is incomplete here, and is not one of the lines before it.
     let above = before.len() - usize::from(!text[..at].ends_with('\n') && at > 0);
     let is_first = |line: &&str| {
         let rest = line.trim_start().strip_prefix(key);

@@ -140,7 +140,7 @@ impl SettingsTable {
         let known = keys(key, is_tool);
         let switch = group.switch.and_then(Setting::<CallPolicy>::named);
         let switched = switch.and_then(|switch| switch.read_flag(&["on".to_owned()]).ok());
-        // Before the keys of the table, so that an `enabled = false` in the table wins.
+        // Applied before the keys of the table, so that an `enabled = false` in the table wins.
         self.call.extend(switched);
         read_table(value, group.expected, Some(&known), &mut |key, value| {
             self.read_setting(&format!("{}.{}", group.name, key.get_ref()), value)
@@ -149,7 +149,7 @@ impl SettingsTable {
 
     /// Reads the value of a key that is known to be a setting.
     fn read_setting(&mut self, key: &str, value: FileValue<'_>) -> Result<(), ConfigError> {
-        // The names are looked up when every `[[dialect]]` of the file is known.
+        // The names are looked up later, when every `[[dialect]]` of the file is known.
         if key == DIALECTS {
             self.dialects = Some(read(value)?);
         } else if let Some(setting) = Setting::named(key) {

@@ -17,8 +17,8 @@ pub fn key(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) {
         return name.to_owned();
     }
-    // `toml` may write a string over several lines, which a key must not be. JSON's escapes are
-    // valid in TOML, where U+007F has to be escaped as well.
+    // `toml` may write a string over several lines, which is not allowed in a key. JSON's escapes are valid in TOML;
+    // only U+007F must be escaped in addition.
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 

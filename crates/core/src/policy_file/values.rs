@@ -54,7 +54,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// Returns the similarity of two words, from 0 to 1. A single typing error counts the same in a short word and in a
 /// long word.
 fn likeness(word: &str, name: &str) -> f64 {
-    // In a name of two letters, one wrong letter is half of the name.
+    // In a name of two letters, one wrong letter is half of the name, and not a typing error.
     let is_slip = name.len() > 2 && strsim::osa_distance(word, name) == 1;
     strsim::jaro_winkler(word, name).max(if is_slip { SLIP } else { 0.0 })
 }

@@ -273,7 +273,7 @@ impl Tools {
         self.uses += 1;
         let Some(tool) = self.known.get_mut(name) else { return };
         tool.used = self.uses;
-        // Made anew when a heartbeat asks for it, which is rarer than the end of a call.
+        // Computed again when a heartbeat needs it: that happens less often than the end of a call.
         tool.usual = None;
         change(&mut tool.durations);
     }
@@ -339,7 +339,7 @@ mod tests {
             &[40, 20, 30],
             &[(12, "0.4 of 30"), (20, "0.666 of 30"), (21, "0.525 of 40"), (39, "0.975 of 40")],
         );
-        // Samples of 2 s are out of the question after 5.
+        // After 5 s, durations of 2 s are no longer possible.
         check(&[2, 2, 2, 60, 2, 64], &[(1, "0.5 of 2"), (5, "0.078 of 64"), (62, "0.968 of 64")]);
         check(&[1000, 1000], &[(999, "0.99 of 1000")]);
         check(&[0, 0], &[(0, "0.99 of 0"), (1, "longer than 0")]);

@@ -33,8 +33,8 @@ impl FailedFilter {
     /// Takes over what `filter` was about to write to its clients, also the message that it was handling, which goes to
     /// `rest` if its stream is unknown. `filter` is not to be used again.
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
-        // The state of the filter may be broken. If it panics once more, what waited is lost, but
-        // the connection goes on.
+        // The state of the filter may be inconsistent. If it panics again, the waiting messages are lost, but the
+        // connection continues.
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let Salvaged { streams, large, at_work } = left.unwrap_or_default();
         let (events, numbers, large_number) = (VecDeque::new(), 0, filter.intake().messages());
@@ -124,7 +124,7 @@ impl FailedFilter {
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let is_withheld = claimed || self.is_lost();
         if let Some(place) = self.large.iter().position(|large| large.origin == origin) {
-            // The filter failed over this message, and may have taken its first piece already.
+            // The filter failed while it handled this message, and may have taken its first piece already.
             let number = self.large.swap_remove(place).number;
             self.streams.values_mut().for_each(|queue| queue.forget(number));
         }

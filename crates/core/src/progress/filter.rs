@@ -160,8 +160,8 @@ impl Filter {
                 held.cancel_on(gate, now, id);
             }
             for call in gate.calls.open.on_stream(id).to_vec() {
-                // A closed stream does not show whether the client's clock ran out or a person
-                // cancelled. Where late answers are on, the work goes on in both cases.
+                // A closed stream does not show whether the client's timer expired or a person cancelled. With late
+                // answers, the work continues in both cases.
                 if detached.keep_late(gate, now, call, LateEvent::Kept) {
                     continue;
                 }
@@ -200,9 +200,9 @@ impl Filter {
 
     /// Ends every open call as [`Filter::server_gone`] does, where the server answered with an HTTP status.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        // First, because a heartbeat must not claim that a dead server works.
+        // First, because no heartbeat may claim that a dead server still works.
         self.intake.gate.alive = false;
-        // Before the errors are queued: an error must not stand between the pieces of a message.
+        // Before the errors are queued, because an error must not be written between the pieces of a message.
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
         detached.server_gone(gate, now, why);
@@ -227,7 +227,7 @@ impl Filter {
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if detached.held().is_some() {
-            // No cancellation can come any more, for which these calls wait.
+            // These calls wait for a cancellation, which can no longer arrive.
             detached.release_all(gate, now);
         }
         gate.stop_heartbeats();

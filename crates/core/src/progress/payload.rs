@@ -241,12 +241,12 @@ pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
         return Payload::of(message);
     }
     let raw = message.raw();
-    // The callers find the places in any order, and the pieces are cut from left to right.
+    // The callers find the parts in any order, but the pieces are cut from left to right.
     splices.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;
     for (range, new) in splices.into_iter() {
-        // The same place may hold two names (a token that is the id as well): it is replaced once.
+        // Two names may be at the same place (a token that is also the id): the place is replaced once.
         if range.start < from {
             continue;
         }

@@ -88,7 +88,7 @@ fn append_decimal(out: &mut Vec<u8>, value: f64) -> bool {
     }
     let millionths = millionths as u64;
     let (mut whole, mut rest) = (millionths / 1_000_000, millionths % 1_000_000);
-    // From the last digit to the first: at most nine, a point, and six behind it.
+    // Written from the last digit to the first: at most nine digits, a point, and six digits after it.
     let mut text = [b'.'; 16];
     let mut at = text.len();
     if rest > 0 {

@@ -27,8 +27,7 @@ impl ControlEscapes {
         let text = joined.as_deref().unwrap_or(piece);
         let (line, line_end) = text.split_at(without_line_end(text).len());
         let escaped = self.escape(line);
-        // Whether a line end belongs to the string or ends the line shows only when more text
-        // comes.
+        // Whether a line end belongs to the string or ends the line is only known when more text arrives.
         let ready = if self.in_string && end == TextEnd::Open {
             self.line_end = line_end.to_vec();
             line.len()

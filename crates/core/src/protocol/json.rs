@@ -139,7 +139,7 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
 /// Reads backwards from `close`, the closing brace of an object, to the last of its values that
 /// begins before `floor`: the position after that value. `None` if there is none.
 pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
-    // A quote behind an odd number of backslashes is a part of a string.
+    // A quote after an odd number of backslashes is a part of a string.
     let is_escaped = |at: usize| {
         let slashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
         slashes % 2 == 1
@@ -339,7 +339,7 @@ pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
             Ok(bytes.to_vec())
         }
     }
-    // serde_json reads a string as bytes without asking for UTF-8 or for paired surrogates.
+    // serde_json reads a string as bytes without requiring UTF-8 or paired surrogates.
     let mut reader = serde_json::Deserializer::from_slice(text);
     reader.deserialize_bytes(Raw).ok().map(Cow::Owned)
 }
@@ -368,7 +368,7 @@ pub fn quote(words: &str) -> Bytes {
 /// A finite number spelled as JSON has it, or `None`.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
-    // Rust's parser takes more than JSON has: `inf`, `.5`, `1.`.
+    // Rust's parser accepts more than JSON allows: `inf`, `.5`, `1.`.
     split_number(text)?;
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }

@@ -35,7 +35,7 @@ impl Revision {
     /// The revision of a date; an unknown date counts as the newest revision that is not younger.
     pub fn from_date(date: &str) -> Option<Self> {
         let is_date = date.len() == 10 && date.starts_with("20");
-        // Dates in this form have the order of their text.
+        // Dates in this form sort in the order of their text.
         let older = Self::ALL.iter().rev().find(|(_, known)| is_date && *known <= date);
         older.map(|(revision, _)| *revision)
     }

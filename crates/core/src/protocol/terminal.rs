@@ -69,7 +69,7 @@ impl Terminal {
                     self.partial.append(&mut partial);
                 }
                 Err(_) => {
-                    // The last byte begins something else.
+                    // The last byte begins another character.
                     self.step(char::REPLACEMENT_CHARACTER, line);
                     continue;
                 }
@@ -103,7 +103,7 @@ impl Terminal {
             text = rest;
             let words = row.strip_suffix('\n').unwrap_or(row);
             if self.sequence.is_text() && is_plain(words) {
-                // Most lines: whole, and nothing to be read but text.
+                // Most lines are complete, and contain nothing but text.
                 if words.len() < row.len() && self.shown.is_empty() && !self.binary {
                     let words = words.get(..floor(words, LINE_MAX)).unwrap_or_default();
                     if let Some(words) = self.new_text(words) {
@@ -220,7 +220,7 @@ pub fn plain(words: &str) -> String {
 /// changes the text direction. The loop does not stop early, so that the compiler can vectorise it.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
-    // The first bytes of the characters that turn text; bars and Arabic letters have them too.
+    // The first bytes of the characters that change the text direction; bars and Arabic letters begin with them too.
     let may_turn = |byte: u8| byte == 0xe2 || byte == 0xd8;
     let (is_plain, may_turn) = words.bytes().fold((true, false), |(plain, turns), byte| {
         (plain & is_text(byte), turns | may_turn(byte))
@@ -341,7 +341,7 @@ impl Sequence {
             (Action::EscDispatch, b'D' | b'E') if before == State::Escape => {
                 CharEffect::Control(Control::Newline)
             }
-            // Up a line, back to where the cursor was saved, all anew.
+            // The cursor moves up a line, or back to where it was saved, or the terminal is reset.
             (Action::EscDispatch, b'M' | b'8' | b'c') if before == State::Escape => {
                 CharEffect::Control(Control::Redraw)
             }
@@ -363,7 +363,7 @@ impl Sequence {
 /// The meaning of a control sequence with this end and first parameter.
 fn csi(end: u8, first: usize) -> CharEffect {
     match end {
-        // To another line, or to a place of the screen.
+        // The cursor moves to another line, or to a position on the screen.
         b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'u' | b'S' | b'T' => {
             CharEffect::Control(Control::Redraw)
         }

@@ -45,7 +45,7 @@ pub fn is_utf8(text: &[u8]) -> bool {
 fn mentions_surrogate(text: &[u8]) -> bool {
     UNICODE_ESCAPE.find_iter(text).any(|at| {
         let digits = text.get(at + 2..at + 4);
-        // The end of a piece may cut the digits off.
+        // The digits may be missing because the piece ends there.
         digits.is_none_or(|digits| is_surrogate_start(digits[0], digits[1]))
     })
 }

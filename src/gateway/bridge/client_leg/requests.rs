@@ -36,7 +36,7 @@ impl SessionLeg {
             let Some(id) = id.and_then(|id| Key::read(&id)) else { continue };
             match self.sole_stream_of(&id) {
                 Some(stream) => self.settle(stream, &id),
-                // The filter knows which one is meant, and says so by the end of its stream.
+                // The filter knows which request is meant, and ends its stream.
                 None => self.open.values().for_each(|buffer| buffer.note_cancellation(&id)),
             }
         }

@@ -53,7 +53,7 @@ impl ReplayBuffer {
             let begun = state.position.number + 1 == number && state.position.pieces > 0;
             match state.messages.get_mut(place) {
                 Some(large) if begun => large.broken_off = true,
-                // The client has got no part of this message, so that it can be dropped.
+                // The client has received no part of this message, so it can be dropped.
                 _ => state.forget(place),
             }
         }

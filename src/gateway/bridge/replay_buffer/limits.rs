@@ -56,7 +56,7 @@ impl BufferState {
     pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
         self.kept[class as usize] += 1;
         if class == MessageClass::Request {
-            // A large request is whole after later requests.
+            // A large request may be complete only after later requests.
             let place = self.requests.partition_point(|other| *other < number);
             self.requests.insert(place, number);
         }
@@ -69,7 +69,7 @@ impl BufferState {
         while self.requests.len() > EVENTS_MAX
             || !self.requests.is_empty() && self.bytes > ANSWERS_MAX
         {
-            // The client has a part of the next message already.
+            // The client has already received a part of the next message.
             let begun = usize::from(self.position.pieces > 0);
             let read = self.position.number + begun as u64;
             let oldest = self.requests.partition_point(|number| *number <= read);

@@ -18,7 +18,7 @@ impl Exchange {
     pub(crate) fn passes_unread(&mut self, head: &Bytes) -> bool {
         let mut scan = Scan::default();
         scan.feed(head);
-        // Arrays and notifications in the place of an answer are nothing that can be repaired in pieces.
+        // An array or a notification in the place of an answer cannot be repaired in pieces.
         let may_be_answer = head.is_empty() || matches!(scan.kind(), Kind::Response | Kind::Opaque);
         let needs_nothing = |filter: &mut crate::progress::Filter| {
             filter.calls().open().is_empty() || filter.intake().needs_no_repair(&scan, head)

@@ -35,7 +35,7 @@ impl Exchange {
     pub(crate) async fn next_progress(&mut self) -> Option<Vec<Bytes>> {
         loop {
             let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
-            // A future that holds the filter could not be sent to another thread.
+            // A future that contains the filter could not be sent to another thread.
             let inbox = self.filter.cancellations();
             let filled = poll_fn(|cx| match (inbox, &self.member) {
                 (Some(inbox), _) if inbox.poll_filled(cx).is_ready() => Poll::Ready(true),
@@ -116,12 +116,12 @@ impl Exchange {
             payloads.push(payload);
         });
         if let Handled::AsItIs(instead) = handled {
-            // The request is over, or of another stream: its answer is the body all the same.
+            // The request has ended, or belongs to another stream: its answer is still the body.
             self.filter.forward_last(now(), super::OWN, &message);
             answer = Some(payloads.len());
             payloads.push(instead.unwrap_or_else(|| Transmit::of(&message)).payload);
         }
-        // Progress that waited goes out with its answer; there is room for one message only.
+        // Progress that waited would be written with its answer, but the body has only one message.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
             let only = payloads.remove(answer.unwrap_or(payloads.len() - 1));
             let mut others = Batch::default();

@@ -36,7 +36,7 @@ impl Session {
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));
-            // The client may come back with the same id again, before an event has come.
+            // The client may resume with the same id again before an event has arrived.
             ids.move_ids(old, stream);
         }
         member

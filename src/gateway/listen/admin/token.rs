@@ -48,7 +48,7 @@ impl AdminToken {
             match Self::open(&path, false) {
                 Ok(token) => return Ok(token),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // Perhaps another process has made the file and not written it yet.
+                // Another process may have created the file and not written it yet.
                 Err(error)
                     if error.kind() == io::ErrorKind::InvalidData && attempt < ATTEMPTS_MAX / 2 =>
                 {

@@ -102,10 +102,10 @@ impl UpstreamClient {
             if ToolRefresh::applies_to(&out, &answer) {
                 return self.refresh_tools(out, answer.raw().clone());
             }
-            // The answer says why the server refuses the request.
+            // The answer contains the reason of the refusal.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        // Logs must not contain text of a server, which may be secret.
+        // Logs must not contain text of a server, which may contain secrets.
         let logged = error_status::explain(&parts, b"");
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
@@ -124,7 +124,8 @@ impl UpstreamClient {
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        // A response that ends behind an answer with an unknown id is over: resuming it would bring nothing more.
+        // A response that ends after an answer with an unknown id is complete: resuming it would bring no more
+        // messages.
         let is_answered = error.is_none() && exchange.ends_astray;
         let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
         match last_id.filter(|_| !is_over) {
@@ -250,10 +251,10 @@ impl UpstreamClient {
     /// because it does not know the session.
     fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {
         let stream = out.stream;
-        // Not sent again: an answer belongs to a request of the old session, and the renewal sends its own
+        // These are not sent again: an answer belongs to a request of the old session, and the renewal sends its own
         // `notifications/initialized`.
         let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
-        // Sent again once only: a server that loses every session must not get the same message for ever.
+        // Sent again only once: a server that loses every session must not get the same message for ever.
         if out.is_retry || out.own.is_some() {
             let why = "the server has lost the session again";
             self.refuse_all(stream, why, Some(status.as_u16()));
@@ -445,7 +446,7 @@ impl UpstreamClient {
             return self.lose_http_sse("the server names an endpoint of another origin");
         };
         let Some(stream) = &mut self.http_sse else { return };
-        // A server may name another endpoint on the same stream: its session goes on.
+        // A server may name another endpoint on the same stream: the session continues.
         let is_new = !stream.is_named();
         stream.set_endpoint(endpoint);
         if is_new && self.session.has_begun() {
@@ -463,7 +464,7 @@ impl UpstreamClient {
         let Some(mut lost) = self.http_sse.take() else { return };
         self.inbox.close(ResponseStream::HttpSse);
         if let Some((refusal, status)) = lost.refusal.take() {
-            // The server speaks no HTTP+SSE: its refusal of the POST stands.
+            // The server does not speak HTTP+SSE, so its refusal of the POST is final.
             let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
             tracing::warn!(why, "no message can be sent to the server");
             return self.refuse_first(&why, status);

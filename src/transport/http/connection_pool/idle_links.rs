@@ -69,8 +69,8 @@ impl<L> IdleLinks<L> {
     /// calls [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
         self.close_old(now);
-        // A server that has not shown that it keeps connections can show it best on the oldest. Otherwise the newest is
-        // taken, which the server is least likely to close now.
+        // If the server has not proved that it keeps connections open, the oldest one can prove it best. Otherwise the
+        // newest is taken, which the server is least likely to close now.
         let place = if self.is_proven { self.links.len().checked_sub(1)? } else { 0 };
         let idle = now - self.links.get(place)?.since;
         if !self.is_proven && idle < PROVEN_AFTER {
@@ -87,7 +87,7 @@ impl<L> IdleLinks<L> {
     /// Notes that the server has closed a connection that was idle for this time or less. Returns whether to warn that
     /// connections to the server are no longer reused: at most once a minute.
     pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
-        // The server closed the connection at some moment within `idle`: half of that time leaves a margin.
+        // The server closed the connection at some time within `idle`; half of that time leaves a margin.
         let max = self.idle_max(now).min(idle / 2);
         self.early = Some((max, now + REMEMBERED_FOR));
         self.is_proven = false;

@@ -25,7 +25,7 @@ pub(crate) struct Http1Body {
 impl Http1Body {
     /// The body whose head this connection has read, and with it `data`.
     pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
-        // `data` came with the head and is a part of the declared length, too.
+        // `data` came with the head and belongs to the declared length too.
         let left = link.left().map(|left| left + data.len() as u64);
         let is_over = left == Some(0);
         Self { link: Some(link), data, trailers: None, left, is_over }
@@ -75,7 +75,7 @@ impl Http1Body {
         }
         self.is_over = true;
         let trailers = self.trailers.take();
-        // Trailers come last, once all data has been taken.
+        // Trailers come last, after all data has been read.
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(*trailers))))
     }
 }

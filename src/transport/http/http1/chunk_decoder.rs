@@ -85,7 +85,7 @@ impl ChunkDecoder {
             if self.state == ChunkState::Data {
                 let rest = bytes.len() - used;
                 let count = usize::try_from(self.left).map_or(rest, |left| left.min(rest));
-                // All data of one read move together, so that they are handed on as one piece.
+                // All data of one read is moved together, so that it is passed on as one piece.
                 bytes.copy_within(used..used + count, data);
                 self.left -= count as u64;
                 if self.left == 0 {
@@ -117,7 +117,7 @@ impl ChunkDecoder {
                 self.add_digit(byte)?;
                 Size
             }
-            // RFC 9112, 7.1.1 allows a space before an extension; it counts as a part of it.
+            // RFC 9112, 7.1.1 allows a space before an extension; it counts as part of the extension.
             (Size | Space, b' ' | b'\t') => {
                 self.count_extension()?;
                 Space
@@ -138,11 +138,12 @@ impl ChunkDecoder {
             }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
-                // The digits of the next size count anew; the bytes of extensions count for the whole body.
+                // The digits of the next size are counted from zero; the bytes of extensions are counted for the whole
+                // body.
                 self.digits = 0;
                 Start
             }
-            // The ends of lines of a head may lack their carriage return; here a reader may take that for the end.
+            // In a head, line ends may lack their carriage return; here a reader may take such a line for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
             // Without trailers the end is an empty line, so no bytes are kept for the parser of trailers.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
@@ -199,7 +200,7 @@ impl ChunkDecoder {
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         let text = std::mem::take(&mut self.trailers);
         if text.is_empty() {
-            // Without trailers nothing is parsed, which is nearly always so.
+            // Nearly always no trailers follow, so nothing is parsed.
             return Ok(None);
         }
         let malformed = |_| MalformedResponse::Trailers;

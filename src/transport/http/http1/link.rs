@@ -95,7 +95,7 @@ impl Http1Link {
         self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
         self.request = SendState::Sending(request);
-        // The map of the request's headers is used for those of the response, which saves an allocation.
+        // The map of the request's headers is reused for the response, which saves an allocation.
         self.response.reuse(headers);
     }
 
@@ -117,7 +117,7 @@ impl Http1Link {
                         return Poll::Ready(Ok(head));
                     }
                 }
-                // The write may have failed before: its error says more than the close that followed.
+                // The write may have failed earlier: its error is more useful than the close that followed.
                 Ok(None) => return Poll::Ready(Err(self.unanswered(None))),
                 Err(error) => return Poll::Ready(Err(self.unanswered(Some(error)))),
             }
@@ -134,7 +134,7 @@ impl Http1Link {
             if self.response.is_over() {
                 return Poll::Ready(Ok(BodyPart::End(self.response.take_trailers())));
             }
-            // The data before the fault have been returned already.
+            // The data before the fault was already returned.
             if let Some(fault) = self.response.fault() {
                 return Poll::Ready(Err(fault.into()));
             }
@@ -163,12 +163,13 @@ impl Http1Link {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.request = SendState::Sent,
             Poll::Ready(Err(LinkError::Io(error))) => {
-                // The server may have answered before it stopped reading: its response is read first.
+                // The server may have answered before it stopped reading, so its response is read first.
                 self.request = SendState::Broken(Some(error));
             }
             Poll::Ready(Err(error)) => {
                 self.request = SendState::Broken(None);
-                // The client's body has failed: the server has got a part of a request, so the connection cannot go on.
+                // The client's body has failed, and the server has got a part of a request, so the connection cannot be
+                // used further.
                 return Err(error);
             }
         }
@@ -195,7 +196,7 @@ impl Http1Link {
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
         with_buffer(response.piece(), |buffer| {
-            // The buffer belongs to the thread: a connection that waits holds none.
+            // The buffer belongs to the thread: an idle connection holds none.
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })

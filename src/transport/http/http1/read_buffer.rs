@@ -33,8 +33,8 @@ pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>)
 
 /// The bytes in the buffer, as a value that outlives the buffer.
 pub(super) fn take_out(buffer: &mut BytesMut) -> Bytes {
-    // A nearly full buffer is handed over, because a copy would cost as much as the read. Shorter data are copied: a
-    // reader that keeps a few bytes for long would otherwise keep the whole buffer.
+    // A nearly full buffer is passed on, because a copy would cost as much as the read. Shorter data is copied: a
+    // reader that keeps a few bytes for a long time would otherwise keep the whole buffer.
     if buffer.len() < buffer.capacity() / 4 * 3 {
         return Bytes::copy_from_slice(buffer);
     }

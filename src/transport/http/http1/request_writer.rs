@@ -51,7 +51,7 @@ impl RequestWriter {
     pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
         let (head, mut body) = request.into_parts();
         let length = match body.size_hint().exact() {
-            // The end is asked for first: a body that is over has an exact length of 0 as well.
+            // The end is checked first, because a body that is over also has an exact length of 0.
             _ if body.is_end_stream() => RequestLength::Empty,
             Some(length) => RequestLength::Known(length),
             // Requests with these methods have no body unless a length is given.
@@ -94,12 +94,12 @@ impl RequestWriter {
                 self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
             let is_unwritten = self.written == 0 && !self.text.is_empty();
             if waits && is_unwritten && !std::mem::replace(&mut self.has_waited, true) {
-                // The client's connection gives a piece that it has only when it is polled after the body.
+                // hyper returns a piece that has already arrived only if the connection is polled after the body.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             ready!(self.poll_pieces(io, cx))?;
-            // All that there was is written, and the body has nothing more for now.
+            // All available bytes are written, and the body has no more for now.
             if waits {
                 // Flush: these bytes may be the last for a long time.
                 let _ = Pin::new(&mut *io).poll_flush(cx)?;
@@ -165,7 +165,7 @@ impl RequestWriter {
             }
             let pieces = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.end)];
             let mut count = ready!(Pin::new(&mut *io).poll_write_vectored(cx, &pieces))?;
-            // A write of nothing would be tried for ever.
+            // A write of zero bytes would be repeated for ever.
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -207,9 +207,9 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     for (name, value) in &head.headers {
         // The length is that of the body that is sent, whatever the headers say.
         let value = match *name {
-            // RFC 9112, 6.1 and 6.2: a length and chunks never stand together.
+            // RFC 9112, 6.1 and 6.2: a message must not have both a length and chunks.
             TRANSFER_ENCODING => continue,
-            // The length keeps the place that it has among the client's headers, and is there once.
+            // The length keeps its position among the client's headers, and is written once.
             CONTENT_LENGTH if std::mem::replace(&mut is_said, true) => continue,
             CONTENT_LENGTH => known,
             _ => value.as_bytes(),
@@ -229,7 +229,7 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
 /// The digits of a number.
 fn decimal(number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut left = &mut digits[..];
-    // Twenty digits hold every number.
+    // Twenty digits suffice for every number.
     let _ = write!(left, "{number}");
     let spare = left.len();
     &digits[..20 - spare]

@@ -89,7 +89,7 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
-                // A copy: the buffer belongs to the thread, and is used for the next connection.
+                // A copy, because the buffer belongs to the thread and is reused for the next connection.
                 self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
@@ -100,7 +100,7 @@ impl ResponseDecoder {
                 continue;
             }
             self.body = Some(framing(&head, &self.method)?);
-            // Before the body is read, which may find bytes behind it and then takes the connection from use.
+            // Before the body is read: bytes after the body take the connection out of use.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
@@ -131,7 +131,7 @@ impl ResponseDecoder {
                 Err(malformed) => fault = Some(malformed),
             }
         }
-        // Bytes behind the response belong to no request: the connection is not used again (RFC 9112, 9.2).
+        // Bytes after the response belong to no request, so the connection is not reused (RFC 9112, 9.2).
         self.is_persistent &= decoded.used == bytes.len();
         self.fault = fault;
         match fault {
@@ -213,7 +213,7 @@ fn parse(
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(length) => length,
     };
-    // Checked here too, because a head may come in one read that is longer than the limit.
+    // Checked here too, because a single read may bring a head that is longer than the limit.
     if length > HEAD_BYTES_MAX {
         return Err(MalformedResponse::HeadTooLong);
     }

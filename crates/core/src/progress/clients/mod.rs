@@ -176,7 +176,7 @@ pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
 /// Whether the client loses progress of 2024-11-05 that has a `message` ([`Row::fails_on_words`]). A relay that appends
 /// its own name passes the `message` on to such a client.
 pub(crate) fn fails_on_words(client: &Client) -> bool {
-    // The names are compared only if there is such a client: each report that needs a repair asks.
+    // Names are compared only if such a client exists, because each report that needs a repair calls this.
     CLIENTS.iter().any(|row| row.fails_on_words)
         && find(client.name(), client.version()).is_some_and(|row| row.fails_on_words)
 }

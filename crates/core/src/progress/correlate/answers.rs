@@ -41,8 +41,7 @@ impl Correlator {
         if self.open.ledger.was_id(key) == Some(Tombstone::Ended)
             && !self.streams.topology.has_strangers()
         {
-            // The first late answer is forwarded. From now on a further one counts as a second
-            // answer.
+            // The first late answer is forwarded. A further late answer counts as a second answer.
             self.open.ledger.note_late_answer(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
@@ -113,7 +112,7 @@ impl Correlator {
     ) -> Option<Message> {
         let version = message.missing_version();
         let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
-        // The gate writes faulty progress anew, with an envelope of its own.
+        // The gate rewrites faulty progress with its own envelope.
         if is_fine || self.policy.claims_progress(message) {
             return None;
         }
@@ -122,7 +121,7 @@ impl Correlator {
         let mut splices = Vec::new();
         if let Some(version) = version.filter(|_| switches.envelope) {
             done.add(Repair::Envelope);
-            // The error that takes the answer's place has a `jsonrpc` member of its own.
+            // The error that replaces the answer has its own `jsonrpc` member.
             splices.extend(Some(version).filter(|_| error.is_none()));
         }
         let has_nulls = error.is_none() && switches.error_shape;

@@ -71,7 +71,7 @@ impl TaskNotes {
             None => value.to_string(),
         });
         match (&self.message, figure) {
-            // Many servers write the number into their words already.
+            // Many servers already include the value in their text.
             (Some(message), Some(figure)) if !message.contains(&value) => {
                 format!("{message}, {figure}")
             }
@@ -160,13 +160,13 @@ impl SendHistory {
         (last.value, last.total, *at) = (value, total, now);
         if let Some(words) = words {
             self.last_message = None;
-            // A copy, in the buffer of the last words: a call may be open for hours, and a slice
-            // would keep a whole read buffer alive.
+            // A copy, in the buffer of the last text: a call may be open for hours, and a slice would keep a whole read
+            // buffer alive.
             let kept = last.message.get_or_insert_default();
             kept.clear();
             kept.extend_from_slice(words);
         } else if let Some(words) = last.message.take() {
-            // Words that were left out for the new progress are newer.
+            // The text that was left out for the new progress is newer.
             self.last_message.get_or_insert_with(|| words.into());
         }
     }
@@ -197,7 +197,7 @@ impl ProtocolValues {
         let found = figure.total.as_ref().map(|total| total.value);
         match *self {
             Self::Members => false,
-            // Words with another total count something else.
+            // A text with another total counts something else.
             Self::Words { total } => phases || total == found,
             Self::Missing => {
                 *self = Self::Words { total: found };
@@ -355,7 +355,7 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
-        // Before `at` changes: the silence that ends now began with the notification before.
+        // Before `at` changes: the silence that ends now began with the previous notification.
         self.sent.silence = self.silence_until(now);
         self.sent.first.get_or_insert(now);
         self.sent.at = Some(now);

@@ -153,8 +153,8 @@ impl Correlator {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
-            // The filter that serves a shadow ends it. `tasks/result` waits as long as its task
-            // lives.
+            // A shadow has no time limit here: the filter that serves the call ends it. `tasks/result` waits as long as
+            // its task lives.
             expires: expires.filter(|_| !shadow && !draft.waits_for_task),
             clock: None,
             account: CallStats::default(),
@@ -165,7 +165,7 @@ impl Correlator {
             attempts: 1,
         })?;
         if let Some(copy) = copy {
-            // The server may report under the copy, which has another type than the token.
+            // The server may report with the copy, which has another type than the token.
             self.open.ledger.learn(&copy, id);
         }
         if !shadow {
@@ -219,8 +219,8 @@ impl Correlator {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
-            // The mapping of ids holds for the whole connection: the server knows open and ended
-            // requests by names of one kind.
+            // The mapping of ids cannot change during a connection: the server knows open and ended requests by one
+            // kind of names.
             let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);

@@ -42,7 +42,7 @@ impl NameKey {
         let half = |part: u8| {
             let mut hasher = self.hasher();
             hasher.write(&number.to_le_bytes());
-            // The names above hash eight bytes.
+            // The names above hash eight bytes; other lengths must not give the same value.
             hasher.write(&[part]);
             hasher.finish()
         };
@@ -133,7 +133,7 @@ impl GivenNames {
             let name = match self.key {
                 Some(key) => key.name(number),
                 None if streams.topology.has_strangers() => number,
-                // Far from the ids of clients, which count from small numbers.
+                // Counted from the other end of the range, because clients count their ids from small numbers.
                 None => NAME_MAX - number % NAME_MAX,
             };
             let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));

@@ -65,7 +65,8 @@ impl Ledger {
     /// Keeps the names of a call that closes as tombstones.
     pub(super) fn bury(&mut self, id: CallId, call: &Call, tombstone: Tombstone) {
         self.changes += 1;
-        // A task of Milepost's own keeps its id at the server; the id of a server's task may be a later request's.
+        // The server keeps the id of one of Milepost's own tasks. The id of a server's task may be used by a later
+        // request.
         if self.by_id.get(&call.id.server).contains(&id) || call.is_own_task() {
             self.by_id.remove(&call.id.server, id);
             self.tombstones.add_request(call, tombstone);

@@ -46,7 +46,7 @@ pub(crate) fn mended_body(
         return None;
     }
     let mended = match &*call.method {
-        // From a server of bare results `[]` is the payload itself, which is wrapped below.
+        // If the server sends bare results, `[]` is the payload itself, and is wrapped below.
         mcp::TOOLS_CALL if is_nothing(&result) && !call.may_have_bare_result() => {
             Bytes::from_static(br#"{"content":[]}"#)
         }

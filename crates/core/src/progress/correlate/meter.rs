@@ -110,8 +110,8 @@ impl Meter {
             return Ok(self.emit(value, Repair::Number));
         };
         let value = figure.value.value;
-        // Before `claimed` changes: a fall is a fall below the server's last value, not below the
-        // value that the client has, which heartbeats may have raised.
+        // Before `claimed` changes: a fall is judged against the server's last value. Heartbeats may have raised the
+        // client's value above it.
         self.begin_phase_if_fallen(figure, on_fall);
         self.claimed = Some(value);
         let highest = self.highest;
@@ -130,7 +130,7 @@ impl Meter {
         {
             return Ok(self.emit(raised, Repair::Rebase));
         }
-        // A value that is only behind a heartbeat has not fallen.
+        // A value that is only below a heartbeat's value has not fallen.
         if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
             return Err(Reason::Fell);
         }
@@ -189,7 +189,7 @@ impl Meter {
             return;
         }
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
-            // Parts of one go on top of the estimates; what counts further than to one soon passes them.
+            // Fractions of 1 are added to the estimates. A larger scale soon exceeds them.
             let value = figure.value.value;
             let total = figure.total.as_ref().map_or(1.0, |total| total.value);
             let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
@@ -215,7 +215,7 @@ impl Meter {
     fn note_total(&mut self, total: Option<NumberView<'_>>) {
         let base = self.base;
         let known = self.total.as_ref();
-        // The usual case: the total stays.
+        // The usual case: the total has not changed.
         if base == 0.0 && known.map(|known| &known.text[..]) == total.map(|total| total.text) {
             return;
         }
@@ -252,7 +252,7 @@ impl Meter {
         };
         let mut next = emitted + step;
         if step == SMALL_STEP {
-            // Six decimals read better than the sum of many roundings.
+            // Six decimals are more readable than the sum of many roundings.
             let round = ((emitted / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
             if round - emitted >= f32_step(emitted).min(SMALL_STEP / 2.0) {
                 next = round;

@@ -77,13 +77,13 @@ impl NameEvidence {
             return Some((call, Some(Repair::Token)));
         }
         if let Some(call) = open.ledger.by_token(token) {
-            // The value is a token and no id: from now on the server is known to send tokens.
+            // The value is a token and not an id: from now on the server is known to send tokens.
             if as_id.is_none() {
                 self.kind = Evidence::Tokens;
             }
             return Some((call, None));
         }
-        // Last, because an exact name goes before another spelling of the name.
+        // Last, because an exact name takes precedence over another spelling of the name.
         open.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 

@@ -65,7 +65,7 @@ impl OpenCalls {
         let id = CallId(self.next);
         self.next += 1;
         self.ledger.enter(id, &call);
-        // The client knows progress by its token: two requests with one token share its value.
+        // The client recognises progress by its token, so two requests with one token share the last value.
         let first = self.ledger.holders(&call).first().and_then(|first| self.calls.get(first));
         if let Some(first) = first {
             call.meter.raise_to(first.meter.emitted());
@@ -163,7 +163,7 @@ impl OpenCalls {
     /// Pairs the call of a request, which a client has just sent, with an upstream stream.
     pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
         let Some(id) = request.id_key() else { return };
-        // The newest: a careless client repeats ids.
+        // The newest request, because a careless client repeats ids.
         let known = self.by_client_id(client, &id);
         let own = |id: &&CallId| self.get(**id).is_some_and(|call| call.stream == client);
         if let Some(call) = known.iter().rev().find(own) {
@@ -188,7 +188,7 @@ impl OpenCalls {
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
         let calls = self.by_stream.or_default(stream);
-        // By number, so that the list stays in the order in which the calls opened.
+        // Inserted by number, so that the list stays in the order in which the calls opened.
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }

@@ -52,8 +52,8 @@ impl Correlator {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.open.get_mut(call) {
-                // The distance that an answer keeps begins when the bytes are written: the client
-                // cannot read progress that is still in a buffer of Milepost.
+                // The distance between progress and answer begins when the bytes are written: the client cannot read
+                // progress that is still in a buffer of Milepost.
                 call.sent.at = call.sent.at.max(Some(now));
             }
         }
@@ -165,7 +165,7 @@ impl Correlator {
                 found => Ok(found),
             };
         }
-        // A client that waits for an answer reads. A task has its answer, and a subscription has
+        // A client that waits for an answer reads its stream. A task already has its answer, and a subscription gets
         // only its own notifications.
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
         let call = only(self.open.active(asks));
@@ -229,7 +229,7 @@ impl Correlator {
     /// A name that no request of this server has or had.
     pub(crate) fn give_name(&mut self) -> Key {
         let Self { names, open, given, streams, .. } = self;
-        // The names of ended calls are taken too: a late answer must not mean a later call.
+        // Names of ended calls are not given again: a late answer must not mean a later call.
         given.give(streams, |name| {
             names.knows_token(name, open) || open.ledger.was_id(name).is_some()
         })

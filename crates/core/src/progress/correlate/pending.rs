@@ -87,7 +87,7 @@ impl PendingQueue {
     /// Takes the oldest reports that have to make room.
     pub(crate) fn trim(&mut self) -> Vec<Pending> {
         let mut gone = Vec::new();
-        // The newest report stays even if it is larger than the limit: it has the current state.
+        // The newest report stays even if it exceeds the limit, because it has the current state.
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
@@ -119,8 +119,8 @@ impl PendingQueue {
         while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
             gone.extend(self.replace(first));
         }
-        // Of every two unripe reports the newer one gives way, so that the older one can ripen. If
-        // the newest always stayed alone, a fast server would put off its ripeness for ever.
+        // Of two unripe reports the newer one is dropped, so that the older one can ripen. If only the newest stayed, a
+        // fast server would delay its ripeness for ever.
         let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
         let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
         for _ in 0..replaced {

@@ -228,7 +228,7 @@ impl OpenCalls {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
         let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
-        // A name decides alone: if the named call is over, no other call is meant.
+        // If the message names a call, only that call counts: if it has ended, the message means no other call.
         if let Some(named) = named {
             return self.ledger.by_id(&named).into_iter().collect();
         }

@@ -48,7 +48,7 @@ pub(super) fn with_text(message: &Message, text: Bytes) -> Message {
         other => other.clone(),
     };
     let new = Message::parse(text);
-    // A bare error is an answer only by where it came from, which its new text does not show.
+    // A bare error is recognised as an answer by its stream, which its new text does not show.
     let is_answer = message.kind() == Kind::Response;
     if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

@@ -27,7 +27,8 @@ impl Signature {
         if text.len() > COMPARED_MAX {
             return None;
         }
-        // A number that readers round, or a member twice, may mean different work in equal texts.
+        // Texts with a number that readers round, or with a repeated member, may mean different work although they are
+        // equal.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
         // Members of `_meta` other than the token count: two calls that differ in them may ask for different work.

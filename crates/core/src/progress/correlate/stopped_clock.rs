@@ -36,7 +36,7 @@ impl StoppedClock {
             }
             self.open.push(question);
         }
-        // Another question is open already: the clocks stand still, and must not be put off twice.
+        // Another question is already open, so the time limits are paused and must not be extended twice.
         if self.since.is_some() {
             return None;
         }

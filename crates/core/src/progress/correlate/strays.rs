@@ -59,7 +59,7 @@ impl Strays {
 
     /// Remembers the result of a call that has been answered now.
     pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
-        // The filter of a single request would keep names that no later call can use.
+        // The filter of a single request needs no names, because no later call can use them.
         if !self.is_last_call {
             self.known.get_or_insert_default().note_answer(now, result);
         }
@@ -152,8 +152,8 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
-    // A plain number or word is a name only with evidence beside it. Otherwise the 3 of "3 files"
-    // would keep progress under the name 3 from a later call.
+    // A plain number or word is a name only if the text beside it shows that. Otherwise the 3 of "3 files" would
+    // withhold progress with the token 3 from a later call.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 

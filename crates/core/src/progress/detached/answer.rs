@@ -32,7 +32,7 @@ const OUTCOME_MAX: usize = 4 << 10;
 
 /// The place of the id that an answer without any gets, and the text for it.
 fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
-    // An answer has a member at least, so that a comma is right.
+    // An answer has at least one member, so the comma is valid.
     let place = json::skip_space(message.raw(), 0) + 1;
     Some((place..place, Bytes::from([br#""id":"#, &id[..], b","].concat())))
 }
@@ -96,8 +96,7 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         gate.rebind_stream(origin, id);
-        // While the call is still open: progress that goes before the answer needs the call's
-        // token.
+        // While the call is open: progress that is written before the answer needs the call's token.
         let guard = gate.guard_behind_progress(now, id);
         let Some(call) = gate.calls.open.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);

@@ -103,7 +103,7 @@ impl DetachedWork {
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
         let id = draft.id.client.clone();
         let Some(call) = gate.enter(now, stream, (method, tool), draft) else {
-            // Without an entry the answer could not find its client.
+            // Without an entry, the answer could not be sent to its client.
             gate.calls.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
         };

@@ -41,7 +41,7 @@ pub(crate) fn cancel_by_operator(
         tasks.cancel(gate, now, &task, &why, Outcome::CancelledByOperator);
         return CancelResult::Cancelled;
     }
-    // The server knows nothing of a request that waits for a task of Milepost's own.
+    // The server does not know a request that waits for one of Milepost's own tasks.
     if tasks.is_none_or(|tasks| !tasks.forget_waiting(gate, id)) {
         gate.calls.send_cancelled(id, &why);
     }

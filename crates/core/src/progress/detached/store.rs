@@ -85,7 +85,7 @@ impl<D, A> Work<D, A> {
     /// Notes that the client has got the answer. Returns false if the client had got it before, or
     /// there is none yet.
     pub fn fetch(&mut self) -> bool {
-        // `Running` only fills the place while the answer moves from one state to the other.
+        // `Running` is only a placeholder while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
             WorkState::Answered(answer) => {
                 self.state = WorkState::Fetched(answer);

@@ -132,8 +132,7 @@ fn as_words(text: Bytes) -> Bytes {
     if !text.starts_with(b"\"") {
         return json::quote(&String::from_utf8_lossy(&text));
     }
-    // A string that a strict client refuses (a raw control character, half a surrogate pair) is
-    // written anew.
+    // A string that a strict client refuses (a raw control character, half a surrogate pair) is rewritten.
     if is_valid(&text) {
         return text;
     }

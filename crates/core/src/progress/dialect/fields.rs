@@ -32,7 +32,7 @@ impl Fields {
                 Cow::Owned(inner) => Bytes::from(inner),
             };
             let value = text.slice(member.value);
-            // Of equal keys the last one counts, as for the JSON parsers of JavaScript and Python.
+            // If keys are equal the last one counts, as in the JSON parsers of JavaScript and Python.
             if let Some((_, last)) = fields.members.iter_mut().find(|(known, _)| *known == key) {
                 *last = value;
                 fields.repeated = true;

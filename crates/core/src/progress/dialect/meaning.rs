@@ -125,11 +125,11 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
         };
         of(params).or_else(|| levels.iter().find_map(of))
     };
-    // An object under `message` is a level of its own.
+    // An object in `message` is searched as a level of its own.
     if let Some(words) = find(&WORDS, 0) {
         return (Some(words), false);
     }
-    // Partial results that stand where the number should be.
+    // Partial results in the place of the number.
     let instead = params.get("progress").filter(|value| value.starts_with(b"["));
     if let Some(words) = instead.and_then(|value| text_of(value, DEPTH_MAX)) {
         return (Some(words), true);

@@ -155,7 +155,7 @@ pub static ALL: [Dialect; 11] = [
 
 /// The dialects that are on by default.
 pub fn defaults() -> impl Iterator<Item = Dialect> {
-    // Text is not meant as progress: it is read only where a route asks for it.
+    // Text is not meant as progress, so it is read as progress only if a route enables that.
     let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
     ALL.iter().filter(is_default).cloned()
 }

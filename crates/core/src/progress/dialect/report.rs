@@ -174,7 +174,7 @@ impl Report {
                 self.in_words = old.in_words;
                 says_more = true;
             }
-            // A declared value and a value in words may count different things.
+            // A declared value and a value in a text may count different things.
             (Some(own), Some(older)) if own.total.is_none() && self.in_words == old.in_words => {
                 own.total.clone_from(&older.total);
                 if own.total.is_some() {

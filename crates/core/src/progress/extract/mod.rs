@@ -159,8 +159,8 @@ impl PatternKind {
         }
         let Ok(expression) = compile(written) else {
             return Err(match compile_error(written) {
-                // Text with a group was meant as a regular expression. Other text is more likely a
-                // template with a slip, for which the compiler's words would mislead.
+                // Text with a group was meant as a regular expression. Other text is probably a template with an error,
+                // for which the messages of the regex compiler would mislead.
                 Some(why) if written.contains("(?") => {
                     format!("{written:?} is not a regular expression: {why}")
                 }

@@ -14,7 +14,7 @@ const DIGITS_MAX: usize = 15;
 pub(super) fn spelled(text: &str) -> Option<Number> {
     let is_separator = |c: char| matches!(c, ',' | '_' | '\'') || c.is_whitespace();
     let digits: String = text.trim().chars().filter(|c| !is_separator(*c)).collect();
-    // One more for the decimal point.
+    // One more character for the decimal point.
     if digits.len() > DIGITS_MAX + 1 {
         return None;
     }

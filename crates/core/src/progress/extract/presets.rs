@@ -70,7 +70,7 @@ fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
 
 /// The value that all candidates agree on; a fraction goes before a percentage.
 fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
-    // "task 1 of 1, 45 %": one of one says nothing beside another value.
+    // "task 1 of 1, 45 %": a value of 1 of 1 means nothing beside another value.
     let is_whole =
         |one: &&Candidate| one.figure.total.as_ref().is_some_and(|total| *total.text == *b"1");
     let mut telling: Vec<&Candidate> = found.iter().filter(|one| !is_whole(one)).collect();
@@ -149,7 +149,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     let before = before.strip_suffix(' ').unwrap_or(before);
     let text = digits_behind(before);
     let start = before.len() - text.len();
-    // Much of the world writes 45,5 %.
+    // In many countries 45.5 % is written 45,5 %.
     let comma = text.split_once(',').filter(|(_, rest)| rest.len() < 3 && !rest.contains(','));
     let text = comma.map_or_else(|| text.to_owned(), |(whole, rest)| format!("{whole}.{rest}"));
     let value = number(&text)?;
@@ -159,7 +159,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
         return None;
     }
     let before = line.split_at(start).0;
-    // "45 / 100%", "10 - 20%"
+    // In "45 / 100%" and "10 - 20%" the percentage is the end of a range.
     let range = before.trim_end().strip_suffix(['/', '-', '–']).map(str::trim_end);
     if range.is_some_and(|low| low.ends_with(|c: char| c.is_ascii_digit() || c == '%')) {
         return None;
@@ -316,7 +316,7 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     match next {
         Some('.' | '-') => word,
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
-        // Inches, unless something was quoted.
+        // The sign means inches, unless it ends a quotation.
         Some('"') => !before.contains('"'),
         Some(c) => c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '\\' | '%' | '+' | '@'),
         None => false,
@@ -351,7 +351,7 @@ fn rsync(line: &str) -> Option<ProgressValue> {
 
 /// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
 fn curl(line: &str) -> Option<ProgressValue> {
-    // Nearly all lines are something else, which the first column shows.
+    // Nearly all lines are not curl's: their first column shows that.
     let line = line.trim_start();
     let (first, behind) = line.split_at(line.bytes().take_while(u8::is_ascii_digit).count());
     let is_column = !first.is_empty() && behind.starts_with(char::is_whitespace);

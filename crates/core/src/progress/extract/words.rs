@@ -109,13 +109,13 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
-        // The words of pytest before its percentage.
+        // Words that pytest prints before its percentage.
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
-        // "Setting up 45%"
+        // In "Setting up 45%" the word `up` is a particle of the verb.
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
-        // Where the words speak of work as well, a measure counts only right before the number.
+        // If the text also speaks of work, a measure counts only directly before the number.
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
@@ -134,7 +134,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
 
 /// The meaning of a fraction between these texts.
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
-    // "retrying (1/3)"
+    // The bracket in "retrying (1/3)".
     let before = before.strip_suffix('(').unwrap_or(before);
     let names: Vec<String> = words_backwards(clause(before, true)).take(NEAR).collect();
     let works = names.iter().any(|name| is_work(name));
@@ -195,7 +195,7 @@ pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, en
         && clock.starts_with(|c: char| c.is_ascii_digit())
         && clock.contains(':');
     let named = words_backwards(before).next().is_some_and(|word| DATES.contains(&*word));
-    // "11/22" and "11/22 Server started", but "11/22 files" and "7/22".
+    // Dates are "11/22" and "11/22 Server started", but not "11/22 files" and "7/22".
     let is_written_out = written.len() == 5 || is_month_of_year;
     let opens = before.trim_matches([' ', '[', '(']).is_empty();
     let stands_alone = after.trim_matches([' ', ']', ')']).is_empty()

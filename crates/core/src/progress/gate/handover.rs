@@ -56,7 +56,7 @@ impl Gate {
             };
             let id = here(ledger.all_by_id(&call.id.server));
             let token = call.token.as_ref();
-            // A call that has become a task has given up its id, but keeps its token.
+            // A call that has become a task no longer has its id, but keeps its token.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.calls.open.get_mut(id)) else {
                 continue;
@@ -72,7 +72,7 @@ impl Gate {
                 continue;
             }
             heir.shadow = false;
-            // For a client that has left for good, the filter that closes writes the record.
+            // If the client has disconnected for good, the filter that closes writes the record.
             heir.is_recorded = self.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
@@ -90,8 +90,7 @@ impl Gate {
             heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
-            // The value only rises: the session may have raised it for another request of the same
-            // token.
+            // The value only rises: the session may have raised it for another request with the same token.
             heir.meter.raise_to(sent);
             let is_asked = call.asked_since().is_some();
             session.asked.extend(id.or(task).filter(|_| is_asked));
@@ -138,10 +137,9 @@ impl Gate {
                 {
                     stream.wakes.remove(&(at, order, id));
                 }
-                // The filter of the request has the record until it is handed over.
+                // The filter of the request writes the record, unless it hands the call over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                // A client may come back twice. The filter of the stream that it left first still
-                // has the record.
+                // A client may reconnect twice. Then the filter of the stream that it left first still has the record.
                 if call.resumption == Resumption::None {
                     call.resumption = Resumption::Left(old);
                 }

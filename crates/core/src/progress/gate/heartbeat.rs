@@ -35,8 +35,8 @@ impl Gate {
         let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
         let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
         let asked = call.asked_since();
-        // Without words the figure is all that a person sees. The tool has never reported a figure that
-        // the seconds could keep from its scale.
+        // Without a text, the value is all that a person sees. The tool has never reported a value whose scale the
+        // seconds could spoil.
         let is_known_silent = usual.is_some();
         let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
         let seconds = running.as_secs_f64().round();
@@ -47,8 +47,8 @@ impl Gate {
         };
         let emitted = emitted.ok()?;
         let resumed = call.clock.as_ref().and_then(|clock| clock.resumed_at());
-        // While the client was asked something, the server's silence was not its fault: the silence
-        // begins anew with the client's answer.
+        // While the client was asked a question, the server could not work, so the silence is counted from the client's
+        // answer.
         let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
         let last = call.sent.last_words().and_then(json::decode_str);
         let silence = now.saturating_duration_since(heard);
@@ -83,8 +83,8 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
-            // The client may have read the answer where it left: nothing of Milepost's own may
-            // follow.
+            // The client may have read the answer on the stream that it left, so Milepost must not write anything after
+            // it.
             && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()
@@ -96,8 +96,7 @@ impl Gate {
             .filter(|at| call.age_at(*at) <= heartbeat.max)
             .map(|at| {
                 let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
-                // A heartbeat is a notification as well: it keeps the intervals that the route sets
-                // for all.
+                // A heartbeat is a notification too, so it keeps the intervals that the route sets.
                 let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })

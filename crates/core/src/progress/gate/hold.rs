@@ -61,8 +61,7 @@ pub(crate) fn plan(
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
-            // The report must also rise above those that wait before it, or it will need a repair
-            // when its turn comes.
+            // The report must also be above those that wait before it, or it will need a repair when it is sent.
             let ahead = call.pending.last_figure();
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
@@ -207,7 +206,7 @@ impl Gate {
     /// The guard of an answer that has just come. Progress of its call that the answer does not overtake is put
     /// into the queue before the answer, so that it waits in its order.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
-        // First the progress: its sending moves the time that the guard counts from.
+        // Progress first: sending it changes the time from which the guard is counted.
         let behind = self.queue_ripe_progress(now, id);
         let guard = self.calls.open.guard_of(id, &self.calls.streams);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }

@@ -81,8 +81,8 @@ impl Gate {
         let call = self.calls.open.get_mut(id)?;
         let min_interval = call.min_interval(is_slow);
         let first = call.pending.first().filter(|first| first.due <= now)?;
-        // Since the report was planned, a heartbeat may have gone out: the interval counts from the
-        // notification that was sent last.
+        // A heartbeat may have been sent since the report was planned, so the interval is counted from the last
+        // notification.
         if first.thinning != Thinning::No
             && let Some(sent) = call.sent.at
             && now < sent + min_interval
@@ -109,7 +109,7 @@ impl Gate {
         if let Some(number) = pending.message {
             self.calls.events.push_verdict(number, Some(id), verdict);
         }
-        // The report went to the client as it came, when it came.
+        // In observe mode the report was forwarded unchanged when it arrived.
         payload.filter(|_| !is_observed)
     }
 
@@ -216,7 +216,7 @@ impl Gate {
         {
             return Err(Reason::Duplicate);
         }
-        // Before `take`: a change between words and members makes the meter forget the old scale.
+        // Before `take`: if the value changes between text and member, the meter must forget the old scale.
         if report.figure.is_some() {
             call.meter.note_source(report.in_words);
         }
@@ -302,16 +302,15 @@ impl Gate {
         if before == wake {
             return;
         }
-        // A heartbeat that already has a place among the waiting messages keeps its place.
+        // A heartbeat that is already in the queue keeps its place.
         if pending.is_none()
             && let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
             && at == same
         {
             return;
         }
-        // Each notification puts the heartbeat off. The earlier wake stays, and when it comes the
-        // time is worked out again: otherwise every notification would change the ordered map
-        // twice.
+        // Each notification delays the heartbeat. The earlier wake-up stays, and the time is computed again when it
+        // comes: otherwise every notification would change the ordered map twice.
         if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
             && at <= later
         {
@@ -364,7 +363,7 @@ impl Gate {
         outcome: Outcome,
     ) {
         let answered = outcome.is_answer();
-        // Before the names of the call end: a notification needs the call's token.
+        // Before the call's names are removed, because a notification needs the call's token.
         if answered {
             self.flush_pending(now, id);
         }
@@ -374,8 +373,7 @@ impl Gate {
         let Some(mut call) = self.calls.open.close(id, tombstone) else { return };
         self.asked.remove(&id);
         self.calls.last_ends.note(call.principal, now);
-        // The request has its answer. Another answer that waited on the stream as a possible one is
-        // an orphan now.
+        // The request is answered. Another possible answer that waited on the stream is now an orphan.
         release_orphans_on(self, call.paired.unwrap_or(call.stream));
         self.calls.forget_policies();
         if let Some(stream) = self.calls.streams.get_mut(&call.stream)

@@ -100,7 +100,7 @@ fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
             out.extend_from_slice(br#"":{"taskId":"#);
             out.extend_from_slice(task);
             out.push(b'}');
-            // The server's own members follow. Before an empty rest a comma would be a fault.
+            // The server's own members follow. If they are empty, a comma would be an error.
             let rest = meta.map_or(&b"}"[..], |meta| &meta[1..]);
             if json::skip_space(rest, 0) < rest.len() && rest[json::skip_space(rest, 0)] != b'}' {
                 out.push(b',');

@@ -88,8 +88,8 @@ pub(crate) fn tell_of_error(gate: &mut Gate, message: &Message) {
     let error = message.error().unwrap_or_default();
     let words = json::member(&error, "message").unwrap_or(error);
     let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
-    // The words come from the server and go to a log and a terminal: without secrets, control
-    // characters and line breaks.
+    // The text comes from the server and is written to a log and a terminal, so secrets, control characters and line
+    // breaks are removed.
     let words = plain(&gate.calls.policy.call.masks.mask(&words));
     let words = one_line(&words, "");
     gate.calls.events.push_back(FilterEvent::UnansweringError(words.into()));

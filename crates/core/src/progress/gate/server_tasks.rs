@@ -40,8 +40,7 @@ pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Byt
     });
     if let Some(call) = gate.calls.open.get_mut(id) {
         call.task = Some(Task { id: key, text, notes: None });
-        // Waiting progress goes behind the answer: directly before the answer it would leave
-        // the answer without its guard.
+        // Waiting progress is written after the answer: directly before it, the answer would have no guard.
         if keeps_distance {
             call.pending.go_last();
         }

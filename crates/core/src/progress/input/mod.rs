@@ -20,7 +20,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 /// The first number of upstream streams; a recording numbers them from 1 on.
-// In a range of their own: one number must never mean a client stream and an upstream stream.
+// A range of its own, so that a number never means both a client stream and an upstream stream.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// The only stream of a filter that begins with [`FilterScope::Exchange`] or [`FilterScope::Request`].

@@ -187,7 +187,7 @@ impl Input {
     /// Reads the repairs that an answer in a file needs, and its id.
     fn read_spooled(mut rest: &str) -> Result<Self, String> {
         let mut needs = Repairs::default();
-        // An id is a string or a number, and no word.
+        // An id is a string or a number, and not a word.
         while rest.starts_with(|first: char| first.is_ascii_lowercase()) {
             let (word, behind) = first_word(rest);
             let named = Repair::ALL.into_iter().find(|repair| repair.name() == word);
@@ -332,7 +332,7 @@ impl MessageLine {
             Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
                 (upstream - UPSTREAM_STREAMS + 1).to_string()
             }
-            // Behind `<` a bare number names an upstream stream.
+            // After `<` a bare number names an upstream stream.
             Some(StreamId(client)) if self.sign == '<' => format!("@{client}"),
             Some(ONLY) => String::new(),
             Some(StreamId(client)) => client.to_string(),

@@ -284,7 +284,7 @@ fn send_groups(
                     Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
                 }
             };
-            // The rest of the frame (an event id, the blank line) goes out with the last group.
+            // The rest of the frame (an event id, the blank line) is written with the last group.
             let kind = TransmitKind::of(&Message::parse(text.clone()));
             let own = Payload::own(text);
             (kind, if index == last { own.in_place_of(message.framing()) } else { own })

@@ -147,7 +147,7 @@ impl Intake {
         if self.gate.calls.streams.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
-        // A call keeps the settings that it began with: a new policy holds from this request on.
+        // Invariant: a call keeps the settings with which it began. A new policy applies from this request on.
         self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
         let read;
@@ -240,7 +240,7 @@ impl Intake {
         let call =
             self.gate.calls.open.by_client_id(stream, &id).first().copied().filter(|_| is_one);
         let Some(call) = call else {
-            // The request has its answer already, which made the task: the task goes on.
+            // The request was already answered when the task was created, so the task continues.
             let is_settled = self.detached.tasks.as_ref().is_some_and(|tasks| tasks.has_made(&id))
                 || self.detached.regain_late(
                     &mut self.gate,

@@ -157,8 +157,8 @@ fn take_plain(
     gate.calls.streams.next_order();
     let form = (Repairs::default(), report.repairs.is_empty());
     let rendered = gate.render_view(now, id, &report, form);
-    // A wake that is already planned may be too early now: when it comes, the time of the
-    // heartbeat is worked out again.
+    // A wake-up that is already planned may be too early now. The time of the heartbeat is computed again when it
+    // comes.
     if gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
         gate.schedule(id);
     }

@@ -200,15 +200,14 @@ impl LargeRepairs {
         let starts = [scan.unfinished_value(), cut, cut_version, scan.unfinished_null(), cut_null];
         let rest = starts.into_iter().flatten().min().filter(|_| !last);
         let rest = rest.and_then(|start| pieces.place(start));
-        // Endless blanks behind an id or a comma are not held, because memory is bounded: then the
-        // member passes as it is.
+        // An endless number of blanks after an id or a comma is not kept, because memory is bounded. The member is then
+        // forwarded unchanged.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
             let text =
                 pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
             self.held = (pieces.raw.split_off(rest), text.sum());
-            // No splice may lie behind the last byte that goes out: it would be made again with the
-            // next piece.
+            // No splice may be after the last byte that is written, because it would be made again with the next piece.
             for range in &mut pieces.text {
                 *range = range.start.min(rest)..range.end.min(rest);
             }
@@ -218,7 +217,7 @@ impl LargeRepairs {
         self.repair_version(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
         self.leave_out_nulls(scan, &pieces, &mut splices);
-        // `spliced` copies from left to right, and the repairs above are found in another order.
+        // `spliced` copies from left to right, but the repairs above are found in another order.
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
         spliced(&pieces.raw, splices)
     }
@@ -239,7 +238,7 @@ impl LargeRepairs {
         if !is_renamed && (!wanted || own.is_read_in(id)) {
             return;
         }
-        // The id of a piece before has been repaired there.
+        // An id in an earlier piece was repaired there.
         let last = pieces.place(range.end.saturating_sub(1));
         if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
             splices.push((start..last + 1, own.client.clone()));
@@ -259,7 +258,7 @@ impl LargeRepairs {
         if !self.switches.is_some_and(|switches| switches.envelope) {
             return;
         }
-        // The version of a piece before has been repaired there.
+        // A version in an earlier piece was repaired there.
         let last = place.end.saturating_sub(1).max(place.start);
         if let (Some(start), Some(last)) = (pieces.place(place.start), pieces.place(last)) {
             let end = if place.is_empty() { start } else { last + 1 };
@@ -296,7 +295,7 @@ impl LargeRepairs {
         let Some(body) = scan.body() else { return };
         let Some(switches) = self.switches else { return };
         let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
-            // Text that has begun to pass cannot be changed any more.
+            // Text whose beginning has been forwarded can no longer be changed.
             _ if body.start < pieces.start => Wrap::AsItIs,
             Wrap::Text if !(self.bare && switches.bare_result) => Wrap::AsItIs,
             Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,

@@ -69,7 +69,7 @@ impl Intake {
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
             }
-            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
+            // A member after the large one is not known yet, and `id` alone does not show the kind of message.
             Kind::Notification if claimed => LargeDisposition::Withhold(Reason::TooLong),
             _ => LargeDisposition::Forward,
         };
@@ -77,7 +77,7 @@ impl Intake {
         let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
-        // The repairs need the places in the text that goes out, not in the text that came.
+        // The repairs need positions in the text that is written, not in the text that arrived.
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
@@ -160,7 +160,7 @@ impl Intake {
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.gate.calls.events.push_verdict(passing.number, passing.call, verdict);
-        // The request would wait for ever: it gets an error in the place of the answer.
+        // The request would wait for ever, so it gets an error in the place of the answer.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.gate.answer_with_error(now, call, why, None, Outcome::Error);
@@ -253,7 +253,7 @@ impl Intake {
         end: Fragment,
     ) {
         self.release_unfinished(now, origin);
-        // Ends the broken line, so that the next message begins on a line of its own.
+        // Ends the incomplete line, so that the next message begins on a new line.
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), Fragment::Piece);
         let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
@@ -333,14 +333,14 @@ impl Intake {
             // delaying the answer.
             self.gate.rebind_stream(origin, call);
         }
-        // As long as the id has not arrived, the only open request tells which result is expected.
+        // Before the id has arrived, the only open request shows which result is expected.
         let sole_open = || only(self.gate.calls.open.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.gate.calls.open.get(id));
         let expected = likely.map(|call| (call.answer_repairs(), call.may_have_bare_result()));
         let known = call.and_then(|id| self.gate.calls.open.get(id));
-        // A client that has come back reads its new stream. The stream of the request itself is
-        // written by another filter.
+        // A client that has reconnected reads its new stream. The stream of the request itself is written by another
+        // filter.
         let is_read = |call: &Call| {
             call.shadow
                 && self.gate.calls.streams.has_stream(call.stream)
@@ -403,8 +403,8 @@ impl Intake {
             return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
-        // Until the id is known, the message may answer any open call: it keeps its distance from
-        // the last progress of all of them.
+        // Until the id is known the message may answer any open call, so it keeps its distance from the last progress
+        // of all of them.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
             (Some(call), _) => {

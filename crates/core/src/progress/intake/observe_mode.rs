@@ -27,7 +27,7 @@ pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message:
     let placed: Vec<Placement> = elements.collect();
     let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
     let together = |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
-    // An array whose elements all go to one stream stays as it came.
+    // An array whose elements all go to one stream stays unchanged.
     if let Some(stream) = first
         && !calls.streams.topology.has_strangers()
         && placed.iter().all(together)

@@ -75,7 +75,7 @@ impl Claim {
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // Compliant progress passes even behind the final report: the server may have more to say.
+        // Compliant progress is forwarded even after the last report: the server may send more.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
@@ -327,8 +327,8 @@ impl Intake {
             }
             Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
-        // The client reads `notifications/progress` itself: the original beside the repaired
-        // message would be a second notification.
+        // The client reads `notifications/progress` itself, so the original beside the repaired message would be a
+        // second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep || self.gate.calls.open.is_observed(*id) => {
@@ -439,8 +439,8 @@ impl Intake {
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.gate.calls.open.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
-        // Tools of one route may have different dialects of the same method: the message is read
-        // with that of its own tool.
+        // Tools of one route may use different dialects for the same method: the message is read with the dialect of
+        // its own tool.
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }

@@ -247,8 +247,8 @@ impl Intake {
     /// of the session.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
-            // An id that this filter's request once had stays with this filter, although the client
-            // may have given the id to another request since.
+            // An id of a request of this filter still belongs to this filter, although the client may have reused it
+            // since.
             Kind::Response => message.id_key().is_some_and(|key| {
                 let ledger = &self.gate.calls.open.ledger;
                 ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
@@ -281,9 +281,8 @@ impl Intake {
                 open.ledger.by_id(id).filter(|call| of_stream.is_none_or(|own| own == *call));
             call.and_then(|call| open.get(call))
         };
-        // Without these conditions, a token of another session that is the id of a request here would
-        // count as this session's own, and the text of one session would be shown to the client of
-        // another.
+        // Without these conditions, a token of another session that equals the id of a request here would count as this
+        // session's own, and the text of one session would be shown to the client of another.
         let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
         let is_id = |token: &Key| self.gate.calls.streams.topology.is_whole() && is_told(token);
         named
@@ -320,8 +319,8 @@ impl Intake {
             if self.gate.calls.open.has_come_back_elsewhere(call, on, &self.gate.calls.streams) {
                 return self.gate.note_answer_where_left(call);
             }
-            // The answer is already out. `delivered` keeps the end of the call from writing the
-            // waiting progress behind it.
+            // The answer has already been written. `delivered` prevents that the end of the call writes waiting
+            // progress after it.
             self.gate.delivered = Some(call);
             self.detached.note_answer(&mut self.gate, now, call, message);
             self.gate.delivered = None;

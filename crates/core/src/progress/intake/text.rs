@@ -109,12 +109,12 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
 
 /// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
 fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
-    // Without control sequences, and without characters that turn text around: they could make a
-    // message show something else than it says.
+    // Without control sequences, and without characters that change the text direction: they could make a message look
+    // different from what it says.
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);
-    // Masked before it is cut: half a secret looks like none.
+    // Masked before it is cut, because half a secret may not be recognised as one.
     tells.then(|| json::quote(&one_line(&policy.masks.mask(shown), "")))
 }
 

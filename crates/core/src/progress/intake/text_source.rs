@@ -51,7 +51,7 @@ const COUNTER_KEPT: Duration = Duration::from_secs(10);
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
-        // A counter that has reached its total is done, and another may follow at once.
+        // A counter that has reached its total is complete, and another counter may follow at once.
         let is_done = last.total.is_some_and(|total| last.value >= total);
         last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
@@ -260,7 +260,7 @@ pub(crate) fn take_text(
         return;
     }
     call.account.read_from_text += 1;
-    // The status of a task shows the text as well, also if the client gave no token.
+    // The status of a task shows the text too, even if the client sent no token.
     if call.is_own_task() {
         let report = match &text {
             SourceText::Line(line) => text::read(source, line, policy),
@@ -288,7 +288,7 @@ pub(crate) fn hold_text(
     policy: &CallPolicy,
 ) {
     let Some(call) = gate.calls.open.get_mut(id) else { return };
-    // A piece of a joined text is joined, as a piece of progress is.
+    // A piece of a joined text is joined like a piece of progress.
     let is_joined = report.chunk && policy.messages == Messages::Append;
     report.from_text = !is_joined;
     report.in_words = true;
@@ -297,7 +297,7 @@ pub(crate) fn hold_text(
         // The values of the server's own progress may count something else than its text does.
         report.figure = None;
     }
-    // A report of the server's own waits: text must not take its place.
+    // The server's own report waits, and text must not replace it.
     if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
         return call.account.withheld(Reason::Superseded);
     }
@@ -327,11 +327,11 @@ fn log_data(params: Bytes) -> Option<Bytes> {
     let fields = Fields::read(&params)?;
     let beside = ["message", "msg", "text", "content"];
     match fields.first(&["data"]) {
-        // `data` is a map of details, and the words stand beside it.
+        // `data` is a map of details, and the text is in a member beside it.
         Some(data) if !data.starts_with(b"{") || fields.string(beside[0]).is_none() => {
             Some(data.clone())
         }
-        // The words are a map in a string, or there is nothing else.
+        // The text is a map in a string, or no text exists.
         _ => match beside.iter().find_map(|name| fields.string(name)) {
             Some(words) if words.starts_with(b"\"{") || fields.string("content").is_some() => {
                 Some(words.clone())

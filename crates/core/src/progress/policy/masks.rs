@@ -288,7 +288,7 @@ fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> b
         || SAID.contains(&&*said.to_lowercase())
         || (last == "pwd" && said.starts_with('/'));
     let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
-    // "--session 3" counts, and "session 3 of 10" is a sentence.
+    // In "--session 3" the value counts as a secret, but "session 3 of 10" is a sentence.
     if !is_flag && secret::is_doubtful_secret(&last, said) {
         return true;
     }

@@ -27,7 +27,7 @@ use crate::progress::policy::masks::Masks;
 use crate::progress::policy::tasks::Tasks;
 use crate::protocol::mcp;
 
-// A group of settings stands beside the code that uses it.
+// The settings of a feature are in the module that uses them.
 
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -358,8 +358,7 @@ impl Policy {
     /// Gives every tool the mode that it has in `other`.
     pub(crate) fn keep_modes_of(&mut self, other: &Self) {
         self.call.mode = other.call.mode;
-        // A tool that only `other` names may have another mode than the route: it needs an entry
-        // here.
+        // A tool that only `other` names may have another mode than the route, so it needs an entry here.
         for (tool, known) in &other.tools {
             let own = self.tools.entry(tool.clone()).or_insert_with(|| self.call.clone());
             own.mode = known.mode;

@@ -109,7 +109,7 @@ impl Policies {
     }
 
     fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
-        // A dialect that several policies name is tried once: with the first of them.
+        // A dialect that several policies name is tried only once, with the first of them.
         let older = self.older.iter().enumerate().flat_map(move |(place, policy)| {
             let before = move || std::iter::once(&self.now).chain(&self.older[..place]);
             let is_known = move |dialect: &Dialect| {

@@ -132,7 +132,7 @@ impl Policy {
     }
 
     fn request_with_members(&self, request: &Message) -> Option<Bytes> {
-        // A request that readers may read in two ways goes to the server as it came.
+        // A request that readers may read in two ways is sent unchanged.
         if request.repeats_a_key() || request.id_key().is_none() {
             return None;
         }
@@ -165,7 +165,7 @@ impl Policy {
         token: Option<&MappedId>,
     ) -> Option<Message> {
         let _ask = self.ask_of(tool).filter(|ask| ask.token_type == TokenType::None)?;
-        // A token that stands there twice stays, as in `token_in`.
+        // A token that occurs twice stays unchanged, as in `token_in`.
         let meta = sole_member(&request.params().filter(|_| !request.repeats_a_key())?, "_meta")?;
         let text = sole_member(&meta, "progressToken")?;
         // A token that Milepost cannot read stays. The client gets no progress for it in any case.

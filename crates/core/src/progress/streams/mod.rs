@@ -77,7 +77,7 @@ impl ClientStreams {
             self.session_stream = None;
         }
         let Some(stream) = self.remove(&id) else { return };
-        // Every server message gets exactly one verdict, also if its stream closes before it is
+        // Invariant: every server message gets exactly one verdict, even if its stream closes before the message is
         // written.
         for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
             events.push_verdict(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
@@ -113,8 +113,7 @@ impl ClientStreams {
         mut item: Item,
         events: &mut EventQueue,
     ) {
-        // The place is given on arrival, so that progress that came earlier and is due goes out
-        // first.
+        // The order number is given on arrival, so that earlier progress that is due is written first.
         item.order = self.next_order();
         let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.get_mut(&id)) {
@@ -218,7 +217,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
-            // The caller may change any of them.
+            // The caller may change any stream.
             changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()

@@ -44,7 +44,7 @@ pub(crate) struct Guard {
 impl Guard {
     /// Returns the time before which an answer that is not in the queue may not be written; `None` is now.
     pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
-        // A notification that is on its way counts as written now.
+        // A notification whose write is not finished counts as written now.
         let last = if self.unwritten.is_some() { Some(now) } else { self.last };
         last.map(|last| last + self.wait).filter(|at| *at > now)
     }
@@ -193,7 +193,7 @@ impl Stream {
     /// given out have been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
-        // An array has a guard for each of its answers: the latest decides.
+        // An array has a guard for each of its answers; the latest one decides.
         for guard in &item.guards {
             if guard.unwritten.is_some() {
                 return Some(None);
@@ -334,7 +334,7 @@ impl Stream {
         self.unwritten.clear();
         let passed = self.progress_passed;
         let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
-        // A guard whose progress still waits in the queue is not met by the writing of other bytes.
+        // A guard whose progress is still in the queue is not ended by the writing of other bytes.
         for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
                 (guard.last, guard.behind) = (Some(now), 0);
@@ -354,7 +354,7 @@ impl Stream {
         }
         let next = next?;
         let sooner = self.wakes.keys().take_while(|(at, ..)| *at < next && !self.is_midway());
-        // A heartbeat that is due has to be given a place.
+        // A heartbeat that is due needs a place in the queue first.
         let counts = |place: u64| place < first.order || place == u64::MAX;
         let sooner = sooner.filter(|(_, place, _)| counts(*place)).map(|(at, ..)| *at);
         sooner.min().or(Some(next))

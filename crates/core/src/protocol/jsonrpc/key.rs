@@ -49,13 +49,13 @@ impl Key {
             && rest.len() < SHORT_DIGITS
             && rest.iter().all(u8::is_ascii_digit)
         {
-            // Nearly all ids of requests.
+            // The path for nearly all ids of requests.
             let digit = |digit: u8| i64::from(digit - b'0');
             let value = rest.iter().fold(digit(*first), |value, next| value * 10 + digit(*next));
             return Some(Self::Integer(value));
         }
         let text = std::str::from_utf8(text).ok()?;
-        // Rust's parser also accepts `-0` and `007`. `-0` is the number 0, `007` is not a JSON number: both are handled
+        // Rust's parser accepts `-0` and `007`. `-0` is the number 0, `007` is not a JSON number: both are handled
         // below.
         if let Ok(value) = text.parse::<i64>()
             && !text.starts_with("-0")
@@ -115,7 +115,7 @@ impl Key {
     /// Every number that is [`Key::respelled`] of a number has the same class, and no other number;
     /// a string has none, nor has a number beyond every double.
     pub fn class(&self) -> Option<u64> {
-        // The sum makes one zero of both.
+        // Adding 0.0 turns -0.0 into 0.0.
         self.as_f64().filter(|value| value.is_finite()).map(|value| (value + 0.0).to_bits())
     }
 

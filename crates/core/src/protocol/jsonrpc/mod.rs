@@ -139,7 +139,7 @@ impl Message {
         self.ignore_nulls();
         let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
         if null_id && self.method.is_some() {
-            // Serialisers that write every member make such notifications.
+            // Some serialisers that write every member produce such notifications.
             self.odd = true;
         }
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());

@@ -107,8 +107,7 @@ fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
             }
         }
     }
-    // A lenient server may read on where this reader stops, and find members that were not looked
-    // at.
+    // A lenient server may continue to read where this reader stops, and find members that were not checked.
     members.end().is_none().then_some(Fault::Unreadable)
 }
 
@@ -119,7 +118,7 @@ fn folds_to(key: &[u8], name: &str) -> bool {
     if key.is_ascii() {
         return key.eq_ignore_ascii_case(name);
     }
-    // The dot that remains of a capital dotted i.
+    // Without the dot that remains after a capital dotted i is lowered.
     let folded = key.chars().flat_map(fold).filter(|letter| *letter != '\u{307}');
     folded.eq(name.chars().flat_map(fold))
 }

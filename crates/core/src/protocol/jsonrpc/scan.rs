@@ -49,8 +49,8 @@ impl ScannedBody {
     /// Notes a member and the first byte of its value.
     fn note_member(&mut self, name: &[u8], first: u8) {
         self.has_members = true;
-        // A recording of a large answer does not say whether the result was bare: it has the same text before
-        // and behind the repair.
+        // The recording of a large answer does not show whether the result was bare: its text is the same before and
+        // after the repair.
         let mut known = RESULT_MEMBERS.iter().chain([&LEFT_OUT]);
         self.is_tool_result |= known.any(|known| json::key_is(name, known));
         self.has_error |= json::key_is(name, "error");
@@ -201,7 +201,7 @@ impl Scan {
             let is_error = json::key_is(&self.key, "error");
             self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
-            // The first byte is enough: no other value of JSON begins with it.
+            // The first byte suffices: no other JSON value begins with it.
             let is_null = byte == b'n';
             if !is_null {
                 self.nulls.keep_member();
@@ -244,7 +244,7 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8, at: u64) {
-        // A key beyond the limit is cut off, and then equals no known name.
+        // A key beyond the limit is cut, and then equals no known name.
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;

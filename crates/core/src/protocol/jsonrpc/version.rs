@@ -49,7 +49,7 @@ impl Message {
         {
             return Some((version.value, Bytes::from_static(VERSION)));
         }
-        // A message has a member at least, so that a comma is right.
+        // A message has at least one member, so the comma is valid.
         let start = json::skip_space(&self.raw, 0) + 1;
         Some((start..start, Bytes::from_static(br#""jsonrpc":"2.0","#)))
     }

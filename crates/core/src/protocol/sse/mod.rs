@@ -172,7 +172,7 @@ impl Events {
                 return None;
             }
             if end == from {
-                // Behind a CR a LF may belong to it.
+                // The line feed after a carriage return may belong to it.
                 return (text[next - 1] == LF).then(|| BlockView { raw: &text[..next], fields });
             }
             fields.read(text, from..end);
@@ -334,7 +334,7 @@ impl Events {
         let bytes = self.chunk.split_to(count);
         let need = self.carry.len() + bytes.len();
         if need > self.carry.capacity() {
-            // Twice as much each time, but never more than a block may have.
+            // The buffer is doubled each time, but never exceeds the longest block.
             let room = (2 * need).min(self.inspect_max + BOM.len() + 1).max(need);
             self.carry.reserve_exact(room - self.carry.len());
         }

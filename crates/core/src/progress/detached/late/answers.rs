@@ -35,14 +35,14 @@ impl LateCalls {
     /// The server's id of the call that goes on without its client, and that an answer with this id is for.
     fn id_of_answer(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let ledger = &gate.calls.open.ledger;
-        // An open request with exactly this id goes before work that its client has given up.
+        // An open request with exactly this id takes precedence over work that its client has given up.
         if self.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
         if self.works.running(id).is_some() {
             return Some(id.clone());
         }
-        // An exact name, also that of an ended request, goes before another spelling.
+        // An exact name, even of an ended request, takes precedence over another spelling.
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
         is_unknown.then(|| self.running_in_other_spelling(id)).flatten()
     }

@@ -128,7 +128,7 @@ impl LateCalls {
             given.work.details.principal == who
                 && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
-        // The newest, because clients use ids again.
+        // The newest, because clients reuse ids.
         let place = self.given.iter().rposition(is_meant)?;
         self.given.remove(place)
     }
@@ -254,7 +254,7 @@ impl LateCalls {
 
     /// Whether the server says that a tool may destroy something, or its list of tools has not been read.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
-        // Beyond the limit every tool counts as destructive: work must not go on by mistake.
+        // Beyond the limit every tool counts as destructive, because work must not continue by mistake.
         self.tools.unread || self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 

@@ -56,8 +56,7 @@ impl DetachedWork {
             if let Some(signature) = &signature {
                 self.give_up_silently(gate, now, who, signature);
             }
-            // The work that goes on is compared by the settings that it began with, although new
-            // calls may have other settings.
+            // Running work is compared by the settings with which it began, although new calls may have other settings.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
             let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));

@@ -107,8 +107,7 @@ impl TaskTable {
     /// The id and the call of the task that an answer of the server ends; `None` if the answer belongs to another call.
     pub(crate) fn of_answer(&self, gate: &Gate, message: &Message) -> Option<(String, CallId)> {
         let key = message.id_key().filter(|_| self.offers.is_offered)?;
-        // An open request with this id goes first: the client may have used the id of the task's
-        // request again.
+        // An open request with this id takes precedence: the client may have reused the id of the task's request.
         if gate.calls.open.ledger.by_id(&key).is_some() {
             return None;
         }

@@ -61,7 +61,7 @@ impl TaskTable {
             refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
-        // The server reports under the id of the task, because the client asks how the task goes.
+        // The server reports with the id of the task, because the client asks for the progress of the task.
         let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
         let notes = Some(Box::new(TaskNotes::new(now)));
         let about = Key::read(&text).map(|id| Task { id, text, notes });

@@ -105,7 +105,7 @@ impl TaskOffers {
             return None;
         }
         let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
-        // The client uses tasks only if the revision that has them is agreed on.
+        // The client uses tasks only if the negotiated revision has them.
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));

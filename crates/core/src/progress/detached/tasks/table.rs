@@ -148,7 +148,7 @@ impl TaskTable {
 
     /// The task that the client's request of this id made.
     pub(crate) fn made_by(&self, id: &Key) -> Option<&TaskWork> {
-        // The newest, because clients use ids again.
+        // The newest, because clients reuse ids.
         self.works.iter().rev().find(|task| task.details.client_id == *id)
     }
 
