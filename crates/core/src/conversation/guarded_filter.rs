@@ -1,4 +1,4 @@
-//! The filter of a conversation. After a panic inside, the conversation goes on without the filter.
+//! The filter of a conversation. After a panic in the filter, the conversation continues without it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,7 +119,7 @@ impl GuardedFilter {
         })
     }
 
-    /// A further piece of such a line.
+    /// Takes a further piece of a large line.
     pub(crate) fn large_piece(&mut self, now: Instant, piece: Bytes) -> Disposition {
         let (copy, text) = (piece.clone(), 0..piece.len());
         let place =
@@ -127,7 +127,7 @@ impl GuardedFilter {
         place.unwrap_or_else(|| self.piece_without_filter(piece, false))
     }
 
-    /// The end of such a line, or the reason why its rest is missing.
+    /// Takes the end of a large line, or the reason why its rest is missing.
     pub(crate) fn finish_large(&mut self, now: Instant, broken: Option<&str>) -> Disposition {
         let done = self.attempt(|filter| match broken {
             Some(why) => filter.intake_mut().break_off_server(now, Origin::Shared, why),

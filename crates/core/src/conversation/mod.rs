@@ -38,14 +38,15 @@ use crate::protocol::lines::INSPECT_MAX;
 pub use crate::conversation::event_buffer::{EVENTS_MAX, NOISE_MAX};
 pub use crate::conversation::output::{ConversationEvent, Output};
 
-/// The time after which the engine is asked again for something that is due and cannot be written yet: such a message
-/// waits for another input.
+/// The time after which the engine is asked again for a message that is due but cannot be written yet, because it waits
+/// for another input.
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// A conversation between one client and one server, with its progress repaired.
 ///
-/// The conversation does no I/O and has no clock. The `now` of an input must not be before that of an earlier input; an
-/// earlier time counts as the latest one. No input makes a method panic, whatever the client or the server sends.
+/// The conversation does no I/O and has no clock. The `now` of an input must not be before the `now` of an earlier
+/// input; if it is, the latest time is used instead. No input makes a method panic, whatever the client or the server
+/// sends.
 #[derive(Debug)]
 pub struct Conversation {
     filter: GuardedFilter,
@@ -55,7 +56,7 @@ pub struct Conversation {
     streams: BTreeMap<StreamId, bool>,
     /// Streams that may have something to be written now.
     looks: Vec<StreamId>,
-    /// Streams whose bytes were given out after the latest input.
+    /// Streams whose bytes were given out after the last input.
     unwritten: BTreeSet<StreamId>,
     to_client: VecDeque<(StreamId, Bytes)>,
     to_server: VecDeque<(StreamId, Bytes)>,
@@ -97,9 +98,9 @@ impl Conversation {
         }
     }
 
-    /// Sets the longest line that is held whole, in bytes, its line end not counted; at least 1, and
-    /// [`INSPECT_MAX`] by default. A longer line passes in pieces, and progress in such a line is withheld. Each side
-    /// needs this much memory at worst. No effect after the first bytes.
+    /// Sets the longest line that is kept in memory as a whole, in bytes without its line end; at least 1, and
+    /// [`INSPECT_MAX`] by default. A longer line is passed on in pieces, and progress in such a line is withheld. Each
+    /// side needs this much memory at most. Has no effect after the first bytes.
     pub fn hold_lines(&mut self, max: usize) {
         self.line_max = max;
     }
@@ -155,8 +156,7 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Notes that time has passed: the time of the last [`Output::Timeout`] has come, or bytes that took long have been
-    /// written.
+    /// Notes that time has passed: the time of the last [`Output::Timeout`] has come, or a slow write has finished.
     pub fn tick(&mut self, now: Instant) {
         let now = self.begin(now);
         self.filter.attempt(|filter| filter.expire(now));
@@ -210,8 +210,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Notes that the response that pairs with `stream` has ended. The stream is over when what waits has been written
-    /// ([`Conversation::is_over`]).
+    /// Notes that the response that belongs to `stream` has ended. The stream is over when its waiting messages have
+    /// been written ([`Conversation::is_over`]).
     pub fn response_ended(&mut self, now: Instant, stream: StreamId) {
         let now = self.begin(now);
         self.streams.entry(stream).and_modify(|has_ended| *has_ended = true);

@@ -10,11 +10,11 @@ use crate::progress::{FilterEvent, StreamId};
 /// returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Write these bytes to the client, on this stream. In lines they end with a newline or belong to a longer line;
-    /// otherwise they are one message.
+    /// Write these bytes to the client, on this stream. In lines, they end with a newline or are a part of a longer
+    /// line; otherwise they are one message.
     ToClient(StreamId, Bytes),
     /// Write these bytes to the server. The stream is the one on which the client sent the message, or
-    /// [`StreamId::NOWHERE`] for a message of the engine's own.
+    /// [`StreamId::NOWHERE`] for a message of the engine itself.
     ToServer(StreamId, Bytes),
     /// An event that a program may log.
     Event(ConversationEvent),

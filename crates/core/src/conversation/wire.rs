@@ -1,4 +1,5 @@
-//! A conversation in lines: bytes are cut into messages on both sides, and every message that goes out has a line end.
+//! A conversation in lines: the bytes of both sides are cut into messages, and every message that is written has a line
+//! end.
 
 use std::collections::VecDeque;
 
@@ -65,7 +66,7 @@ impl WireReader {
 /// Writes messages as lines. No other message is written between two pieces of one message.
 #[derive(Debug, Default)]
 pub(crate) struct WireWriter {
-    /// Pieces of a message have been written, and no line end behind them.
+    /// Whether pieces of a message have been written without a line end.
     midway: bool,
     /// Whole messages that wait for this line end.
     waiting: Vec<(StreamId, Bytes)>,

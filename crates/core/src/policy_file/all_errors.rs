@@ -19,7 +19,7 @@ pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, Conf
 /// Rewords an error at a key.
 pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
 
-/// Reads the text of a file with `read`. `reword` puts an error into words for people.
+/// Reads the text of a file with `read`. `reword` rewrites an error for people.
 ///
 /// # Errors
 /// Every error, at least one, in the order of the file.
@@ -39,7 +39,7 @@ pub fn read<T>(
     }
 }
 
-/// One error for each line: one slip has several consequences on its line.
+/// Returns at most one error for each line, because one mistake has several consequences on its line.
 fn syntax_errors(text: &str, errors: Vec<toml::de::Error>) -> Vec<ConfigError> {
     let mut lines = Vec::new();
     let errors = errors.into_iter().map(|error| syntax::reword(text, error.into()));
@@ -124,7 +124,7 @@ impl TakenPart {
         Self { names: key.into_iter().chain(meant.map(str::to_owned)).collect(), steps }
     }
 
-    /// The table of the file that it belongs to: `[server]`, or one `[[route]]`.
+    /// Returns the table of the file that the error belongs to: `[server]`, or one `[[route]]`.
     fn section(&self) -> &[TomlStep] {
         let depth = if matches!(self.steps.get(1), Some(TomlStep::Element(_))) { 2 } else { 1 };
         self.steps.get(..depth).unwrap_or(&self.steps)

@@ -24,7 +24,7 @@ impl ConfigError {
         Self { at: span.start, what: what.into() }
     }
 
-    /// The complaint of serde about a value at `span`, in our words.
+    /// Returns serde's error about a value at `span`, in Milepost's words.
     pub fn within(span: Range<usize>, error: toml::de::Error) -> Self {
         Self::new(error.span().unwrap_or(span), reword(error.message()))
     }
@@ -102,15 +102,15 @@ fn kind(name: &str) -> &str {
 /// The key of dialects of a file's own.
 pub const DIALECT: &str = "dialect";
 
-/// The end of the error for one table in the place of a list of tables.
+/// The end of the error for a single table where a list of tables is expected.
 pub const NOT_A_TABLE: &str = ", not a table";
 
-/// The error for one table in the place of a list of tables, such as `[dialect]`.
+/// Returns the error for a single table where a list of tables is expected, such as `[dialect]`.
 pub fn several_tables(table: &str) -> String {
     format!("[[{table}]] is expected, not [{table}]: there may be several")
 }
 
-/// The error at `key`, without the value that stands there if it may be a secret.
+/// Returns the error at `key`, without the value if it may be a secret.
 pub fn at_key(key: Option<&str>, what: String) -> String {
     if let Some(table @ DIALECT) = key
         && what.ends_with(NOT_A_TABLE)

@@ -16,7 +16,7 @@ pub struct PolicyFault {
     pub line: usize,
     /// The column, in characters, from 1.
     pub column: usize,
-    /// The key, such as `heartbeat.after`, where the text is TOML.
+    /// The key, such as `heartbeat.after`, if the text is TOML.
     pub key: Option<String>,
     /// The fault, and a text that would be right.
     pub message: String,
@@ -53,7 +53,7 @@ impl fmt::Display for PolicyFault {
     }
 }
 
-/// Everything that is wrong in the text of a policy: at least one fault, in the order of the text.
+/// All errors in the text of a policy: at least one, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFaults(Vec<PolicyFault>);
 
@@ -120,7 +120,7 @@ fn excerpt(
     Some(out)
 }
 
-/// Whether this is the key of a line, and not also a part of the value: the `=` behind the key may be missing.
+/// Whether a text is the key of a line, and not also a part of the value: the `=` after the key may be missing.
 fn is_key(text: &str) -> bool {
     let text = text.trim();
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || "_-.\"'".contains(sign);

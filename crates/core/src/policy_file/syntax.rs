@@ -1,12 +1,12 @@
-//! Errors of TOML syntax in words that name the slip of the author.
+//! Errors of TOML syntax, described by the author's mistake.
 
 use super::diagnostics::ConfigError;
 
 /// Quotes that programs for texts write in the place of `"` and `'`.
 const CURVED: [char; 6] = ['“', '”', '„', '‘', '’', '«'];
 
-/// The error in plain words where its reader's words do not name the slip. The value is never
-/// shown, because it may be a secret.
+/// Rewrites an error in plain words if the parser's message does not name the mistake. The value is never shown,
+/// because it may be a secret.
 pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     let ConfigError { at, what } = error;
     let rest = text.get(at..).unwrap_or_default();
@@ -56,7 +56,7 @@ fn begins_something_else(line: &str) -> bool {
     line.is_empty() || line.starts_with('[') || is_key
 }
 
-/// Says which key is set twice, and where it stands first in its table.
+/// Returns which key is set twice, and where it is set first in its table.
 fn duplicate(text: &str, at: usize) -> Option<String> {
     let is_of_key = |sign: char| sign.is_alphanumeric() || "._-".contains(sign);
     let rest = text.get(at..)?;

@@ -1,7 +1,7 @@
-//! Tables of settings as they are written: of all tools, and of a single one.
+//! Tables of settings as a file has them: for all tools, and for a single tool.
 //!
-//! The keys of settings come from their declarations. serde cannot flatten one table into another that
-//! refuses unknown keys, so these tables are read by hand.
+//! The keys of settings come from their declarations. serde cannot flatten one table into another that refuses unknown
+//! keys, so these tables are read by hand.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ impl SettingsTable {
         Settings { route: self.route.clone(), call: self.call.clone(), tools: tools.collect() }
     }
 
-    /// The names of dialects: the table's own, and those of single tools.
+    /// Returns the names of dialects: those of the table, and those of single tools.
     pub fn dialects(&self) -> impl Iterator<Item = (Option<&str>, &[Spanned<String>])> {
         let tools = self.tools.iter().map(|(name, tool)| (Some(&**name), &tool.dialects));
         let all = std::iter::once((None, &self.dialects)).chain(tools);

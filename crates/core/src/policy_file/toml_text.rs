@@ -33,7 +33,7 @@ pub fn table(items: impl IntoIterator<Item = String>) -> String {
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }
 
-/// A JSON value as TOML, on one line. A bare string is written unchanged.
+/// Returns a JSON value as TOML, on one line. A bare string is written unchanged.
 pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => plain(text),
@@ -41,7 +41,7 @@ pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     }
 }
 
-/// A value within another; an element of a list has the name of the list.
+/// Writes a value within another value; an element of a list has the name of the list.
 fn within(name: Option<&str>, value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => show(name, text),

@@ -38,7 +38,7 @@ fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The likeness of two words of which one has a single slip of the hand: a letter more, less, another, or two exchanged.
+/// The similarity of two words that differ by one typing error: an additional, missing, wrong or exchanged letter.
 const SLIP: f64 = 0.85;
 
 /// The word that comes closest, if any is close.
@@ -141,7 +141,7 @@ pub const ANSWER_REPAIRS: [&str; 12] = [
     "total",
 ];
 
-/// The name that stands for the dialects that are on by default.
+/// The name that means the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
 
 /// The longest time that a setting accepts. Clocks overflow a few centuries beyond.
@@ -270,7 +270,7 @@ pub fn read_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A time as recordings have it, with everything behind the point: `1.5ms`, `2s`. [`time`] reads it.
+/// Writes a time for a recording, with all decimals: `1.5ms`, `2s`. [`time`] reads it.
 pub fn exact_time(time: Duration) -> String {
     format!("{time:?}").replace('µ', "u")
 }

@@ -31,7 +31,8 @@ impl VariableFault {
     }
 }
 
-/// Fills variables in. `$${` stands for `${`. `look_up`: the value of a variable, or why there is none.
+/// Replaces variables by their values. `$${` becomes `${`. `look_up` returns the value of a variable, or the reason why
+/// it has none.
 ///
 /// # Errors
 /// `look_up` has no value, or a `${` has no `}`.

@@ -12,15 +12,14 @@ use crate::progress::event::summary::{Outcome, Summary};
 /// old self for longer.
 pub const REMEMBERED: usize = 64;
 
-/// Tools of one route whose durations are remembered. The tool unused for longest is replaced.
+/// Maximum number of tools of one route whose durations are remembered. The tool unused for longest is replaced.
 pub const TOOLS_MAX: usize = 512;
 
 /// Bytes of a tool's name under which durations are remembered; the specification asks for shorter
 /// names.
 pub const NAME_MAX: usize = 128;
 
-/// Calls that have to be remembered before a call is estimated: one call alone may have been
-/// unusual.
+/// Minimum number of remembered calls for an estimate: a single call may have been unusual.
 const ENOUGH: usize = 2;
 
 /// The largest estimated fraction. Only the answer says that the work is done.
@@ -73,7 +72,7 @@ pub struct Durations {
     samples: VecDeque<Sample>,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// Calls that were given up.
+    /// Number of calls that their clients gave up.
     pub given_up: u64,
 }
 
@@ -85,7 +84,7 @@ impl Durations {
         all
     }
 
-    /// Takes one more call.
+    /// Adds a call.
     pub fn note(&mut self, ended: SampleOutcome) {
         match ended {
             SampleOutcome::Took(sample) => {
@@ -150,12 +149,12 @@ pub(crate) struct Usual(Arc<[u32]>);
 pub(crate) enum Expected {
     /// The call will take about this long in total, of which this part has passed.
     About(Duration, f64),
-    /// No call that is remembered took so long; the longest took this.
+    /// No remembered call took this long; the field is the longest duration.
     Longer(Duration),
 }
 
 impl Expected {
-    /// The part of the work that may be done; nothing if it takes longer than ever.
+    /// Returns the part of the work that may be done; `None` if the call takes longer than every remembered call.
     pub(crate) fn part(self) -> Option<f64> {
         match self {
             Self::About(_, part) => Some(part),
@@ -190,7 +189,7 @@ impl Usual {
 /// A listener that gets each call, with the name that its tool is remembered by.
 type SampleListener = Box<dyn Fn(&str, SampleOutcome) + Send + Sync>;
 
-/// The durations learned for the tools of one route. All filters of the route share them.
+/// The learned durations of the tools of one route. All filters of the route share them.
 #[derive(Default)]
 pub struct LearnedDurations {
     tools: Mutex<Tools>,
@@ -249,8 +248,7 @@ impl LearnedDurations {
         usual.get_or_insert_with(|| durations.usual()).clone()
     }
 
-    /// Locks the tools. A poisoned lock is used all the same: a panic while it was held leaves out
-    /// one call at worst.
+    /// Locks the tools. A poisoned lock is used too: a panic while it was held loses one call at most.
     fn lock(&self) -> MutexGuard<'_, Tools> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -296,8 +294,8 @@ fn name_of(tool: &str) -> Cow<'_, str> {
     format!("{begin}#{:016x}", fingerprint([tool.as_bytes()])).into()
 }
 
-/// A number for these parts, the same in every version of the program (64-bit FNV-1a, a zero byte
-/// behind each part). The number distinguishes names, and does not protect secrets.
+/// Returns a number for these parts that is the same in every version of the program (64-bit FNV-1a, with a zero byte
+/// after each part). The number distinguishes names, but does not protect secrets.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     fnv_1a(parts.into_iter().flat_map(|part| part.iter().copied().chain([0])))
 }
@@ -318,7 +316,7 @@ mod tests {
         Durations::new(seconds.iter().map(sample), 0, 0)
     }
 
-    /// Compares the words about a call after each of these seconds.
+    /// Compares the estimates after each of these seconds.
     #[track_caller]
     fn check(seconds: &[u32], told: &[(u64, &str)]) {
         let usual = durations(seconds).usual().unwrap();

@@ -15,23 +15,23 @@ use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
-/// Stands in for a [`Filter`] after a panic inside: every message is forwarded as it came, and progress is withheld.
-/// Where different clients share the server, the owner of a message is unknown, and nothing is forwarded.
+/// Replaces a [`Filter`] after a panic in it: every message is forwarded unchanged, and progress is withheld. If
+/// different clients share the server, the owner of a message is unknown, and no message is forwarded.
 #[derive(Debug)]
 pub struct FailedFilter {
     policy: Arc<Policy>,
     streams: BTreeMap<StreamId, TransmitQueue>,
     events: VecDeque<FilterEvent>,
     numbers: u64,
-    /// The large messages that are passing, at most one for each stream of the server.
+    /// The large messages that have not arrived completely, at most one for each stream of the server.
     large: Vec<SalvagedLarge>,
     /// The number of the last large message.
     large_number: u64,
 }
 
 impl FailedFilter {
-    /// Takes over what `filter` was about to write to its clients, also the message that it was handling, which goes to
-    /// `rest` if its stream is unknown. `filter` is not to be used again.
+    /// Takes the messages that `filter` was about to write to its clients, including the message that it was handling,
+    /// which goes to `rest` if its stream is unknown. `filter` must not be used again.
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
         // The state of the filter may be inconsistent. If it panics again, the waiting messages are lost, but the
         // connection continues.
@@ -73,7 +73,7 @@ impl FailedFilter {
         self.streams.get(&stream).is_none_or(TransmitQueue::is_empty)
     }
 
-    /// Forgets a client stream that has closed, and what waits for it.
+    /// Removes a client stream that has closed, with its waiting messages.
     pub fn close_stream(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
     }

@@ -1,5 +1,5 @@
-//! A sorted map that has room for one entry in itself. Most filters know one call on one stream, and a filter is
-//! made for each request.
+//! A sorted map that stores its first entry without an allocation. Most filters know one call on one stream, and a
+//! filter is created for each request.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl<K: Ord, V> FewMap<K, V> {
         }
     }
 
-    /// The value of a key, a new one if there is none.
+    /// Returns the value of a key; adds a default value if the key is new.
     pub(crate) fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,

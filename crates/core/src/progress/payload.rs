@@ -11,11 +11,10 @@ use crate::protocol::{json, mcp, sse};
 /// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
-    /// The bytes are those that arrived, with their frame.
+    /// The bytes are unchanged, with their frame.
     #[default]
     AsCame,
-    /// The bytes are one message without a frame. The message replaces the content of the frame
-    /// given here.
+    /// The bytes are one message without a frame. The message replaces the content of the frame in this field.
     Own(Option<Bytes>),
 }
 
@@ -29,7 +28,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// A message as it came.
+    /// Returns the payload of an unchanged message.
     pub fn of(message: &Message) -> Self {
         match message.framing() {
             Framing::Itself => message.raw().clone().into(),
@@ -56,7 +55,7 @@ impl Payload {
         self
     }
 
-    /// Takes the event id from the event that the payload is, or whose content the payload replaces.
+    /// Removes the event id from the event that the payload is, or whose content it replaces.
     #[must_use]
     pub(crate) fn without_event_id(mut self) -> Self {
         match &mut self.form {
@@ -93,7 +92,7 @@ impl Payload {
         Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
     }
 
-    /// The pieces one after the other.
+    /// Joins pieces to one payload.
     pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
         Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
     }
@@ -118,7 +117,7 @@ impl Payload {
         self.len() == 0
     }
 
-    /// The whole payload in one piece.
+    /// Returns the whole payload in one piece.
     pub fn to_bytes(&self) -> Bytes {
         if self.rest.is_empty() {
             self.first.clone()
@@ -143,7 +142,7 @@ pub enum Fragment {
     Piece,
     /// The last piece.
     End,
-    /// The last piece of a message whose rest does not come. No client may take the pieces for a message.
+    /// The last piece of a message whose rest will not arrive. No client may take the pieces for a message.
     Broken,
 }
 
@@ -201,7 +200,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// A message as it came.
+    /// Returns the transmit of an unchanged message.
     pub fn of(message: &Message) -> Self {
         Self::whole(TransmitKind::of(message), Payload::of(message))
     }
@@ -217,7 +216,7 @@ impl Transmit {
         Self::part(piece.into(), part)
     }
 
-    /// The end of a message in pieces whose rest does not come.
+    /// Returns the end of a message in pieces whose rest will not arrive.
     pub fn broken() -> Self {
         Self::part(Payload::default(), Fragment::Broken)
     }

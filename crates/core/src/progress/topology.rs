@@ -9,8 +9,8 @@ pub(crate) enum Topology {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// Several streams of one client, some of them of a single request. Without pairs all of them share
-    /// one upstream wire.
+    /// Several streams of one client, some of which belong to a single request. Unless they are paired with upstream
+    /// streams, all of them share one upstream connection.
     ManyStreams {
         /// See [`Topology::is_paired`].
         paired: bool,
@@ -21,8 +21,8 @@ pub(crate) enum Topology {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// The stream of one request of a session, or of several requests in one array. Another filter knows
-    /// the whole session.
+    /// The stream of one request of a session, or of several requests in one array. Another filter knows the whole
+    /// session.
     RequestOfSession,
     /// The streams of a session whose requests each have a filter of their own.
     Session {
@@ -92,8 +92,8 @@ impl Topology {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether the requests of several client streams reach the server on one connection, so that
-    /// an answer shows its stream by its id alone.
+    /// Whether the requests of several client streams reach the server on one connection, so that only its id shows to
+    /// which stream an answer belongs.
     pub(crate) fn finds_answers_by_id(self) -> bool {
         matches!(self, Self::ManyStreams { .. })
     }

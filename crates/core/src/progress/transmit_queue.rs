@@ -1,12 +1,11 @@
-//! Messages that pass in the order of their arrival: those of a client whose messages are only observed, and those of a
-//! filter that has failed.
+//! Messages that are forwarded in the order of their arrival: those of observed clients, and those of a failed filter.
 
 use std::collections::VecDeque;
 
 use crate::progress::payload::{Fragment, Transmit};
 
-/// The messages for one client stream. Large messages may arrive at the same time, in pieces, each on another stream
-/// of the server: the client gets one after the other.
+/// The messages for one client stream. Several large messages may arrive in pieces at the same time, on different
+/// streams of the server: the client gets one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct TransmitQueue {
     /// Each piece with the number of its message.
@@ -17,7 +16,7 @@ pub(crate) struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// An empty queue, behind a piece of the message `midway`.
+    /// Returns an empty queue after a piece of the message `midway`.
     pub(crate) fn behind(midway: Option<u64>) -> Self {
         Self { midway, ..Self::default() }
     }

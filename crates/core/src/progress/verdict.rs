@@ -17,7 +17,7 @@ impl Verdict {
         if repairs.is_empty() { Self::Forwarded } else { Self::Repaired(repairs) }
     }
 
-    /// The verdict with one more repair; a withheld message stays withheld.
+    /// Returns the verdict with one more repair; a withheld message stays withheld.
     #[must_use]
     pub(crate) fn with(self, repair: Repair) -> Self {
         let mut repairs = match self {
@@ -155,15 +155,15 @@ pub enum Repair {
     BareResult,
     /// An answer that `ping` is unknown became an empty result (`ping`).
     Ping,
-    /// The message was one element of an array that was split or thinned.
+    /// The message was an element of an array that was split or thinned.
     Batch,
     /// The event of the message had another name than `message`, or no blank line (`event-name`).
     EventName,
-    /// The message tells its client of a task of Milepost's own.
+    /// The message informs its client about one of Milepost's own tasks.
     Task,
     /// `unicode`: invalid UTF-8 and lone surrogates became U+FFFD, or control characters in strings became escapes.
     Unicode,
-    /// The message stood on one line with other messages, or with text behind it (`split-line`).
+    /// The message was on one line with other messages, or had text after it (`split-line`).
     SplitLine,
 }
 

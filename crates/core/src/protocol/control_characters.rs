@@ -1,5 +1,5 @@
-//! Control characters in strings of JSON. RFC 8259 §7 asks for their escapes; serializers written by hand copy tabs and
-//! line ends as they are, and strict readers refuse the whole message.
+//! Control characters in strings of JSON. RFC 8259 §7 requires escapes for them; hand-written serialisers copy tabs and
+//! line ends unchanged, and strict readers refuse the whole message.
 
 use super::json;
 use super::unicode::{ReadablePiece, TextEnd};

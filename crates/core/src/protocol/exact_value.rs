@@ -33,8 +33,8 @@ const REQUEST_NAMES: [&str; 5] = [
 const MEMBERS_MAX: usize = 8;
 
 /// Reads the parameters of the message `text`, without the members of `_meta` that only name the request; null if the
-/// message has no parameters. `None` if the message repeats a member or escapes the name of one, or [`exact_value`] reads
-/// no parameters.
+/// message has no parameters. `None` if the message repeats a member or escapes a member's name, or if [`exact_value`]
+/// fails on the parameters.
 pub fn exact_params(text: &[u8]) -> Option<Value> {
     let Envelope(mut params) = serde_json::from_slice(text).ok()?;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for EnvelopeReader {
     }
 }
 
-/// A value whose objects have each member once, and whose numbers every reader reads alike.
+/// A value whose objects have no repeated members, and whose numbers are the same for every reader.
 struct Exact(Value);
 
 impl<'de> Deserialize<'de> for Exact {

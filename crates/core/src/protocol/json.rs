@@ -28,8 +28,8 @@ pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Words of eight bytes in which the end of a string is searched before [`memchr2`] is called. Nearly all strings of
-/// a message are shorter, and a call costs more than these words.
+/// Number of eight-byte words in which the end of a string is searched before [`memchr2`] is called. Nearly all strings
+/// of a message are shorter, and a call costs more than these words.
 const SHORT_WORDS: usize = 8;
 
 /// The position of the first quote or backslash in `text`.
@@ -88,7 +88,7 @@ const fn zero_byte(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
-/// The position after the string whose opening quote is at `at`; `None` if it never closes.
+/// Returns the position after the string whose opening quote is at `at`; `None` if the string is not closed.
 fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -192,7 +192,7 @@ impl<'a> Members<'a> {
         Self { text, at: at + 1, end: None, cut_off: None, done: !is_object }
     }
 
-    /// Starts behind a member of the outermost object.
+    /// Starts after a member of the outermost object.
     pub fn after(text: &'a [u8], at: usize) -> Self {
         Self { text, at, end: None, cut_off: None, done: false }
     }
@@ -202,7 +202,7 @@ impl<'a> Members<'a> {
         self.end
     }
 
-    /// The key of the member whose value is not whole, and the position of this value.
+    /// Returns the key of the member whose value is incomplete, and the position of this value.
     pub fn cut_off(&self) -> Option<(Range<usize>, usize)> {
         self.cut_off.clone()
     }
@@ -310,7 +310,7 @@ pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
     found.map(|member| text.slice(member.value))
 }
 
-/// The last values of several members of the object `text`, found in one pass: [`member`] for each name.
+/// Returns the last values of several members of the object `text`, found in one pass: [`member`] for each name.
 pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>; N] {
     let mut found = [const { None }; N];
     for member in Members::new(text) {
@@ -359,7 +359,7 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// `words` as a JSON string.
+/// Returns `words` as a JSON string.
 pub fn quote(words: &str) -> Bytes {
     // A `str` always has a JSON form.
     serde_json::to_vec(words).map_or_else(|_| Bytes::from_static(b"\"\""), Bytes::from)

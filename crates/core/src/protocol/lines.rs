@@ -20,7 +20,7 @@ pub const INSPECT_MAX: usize = 4 << 20;
 /// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LineFrame {
-    /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
+    /// One line, including its unchanged terminator (`\n`, `\r\n`), never blank.
     Line(Bytes),
     /// The first bytes of a line that is longer than the limit, as many as the limit allows; `Chunk`s and one `End`
     /// follow. Such a line is passed on even if it is blank, because finding that out would mean to keep all of it.

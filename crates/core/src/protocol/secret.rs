@@ -28,7 +28,7 @@ pub const WORDS: [&str; 23] = [
     "token",
 ];
 
-/// Words in names whose value is a secret as often as not: the value decides, see
+/// Words in names whose value is a secret in about half of the cases, so that the value decides, see
 /// [`is_doubtful_secret`].
 pub const DOUBTFUL: [&str; 9] =
     ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];

@@ -21,7 +21,7 @@ const WHOLE_BELOW: usize = 4 << 10;
 /// is wider.
 const PARAMETER_MAX: usize = 9_999;
 
-/// A reader of one stream of output, fed as it comes.
+/// A reader of one stream of output, fed piece by piece.
 #[derive(Debug, Default)]
 pub struct Terminal {
     /// The state of the line so far.
@@ -160,7 +160,7 @@ impl Terminal {
         self.shown.push_str(words.get(..end).unwrap_or_default());
     }
 
-    /// Begins a new state of the line: the cursor has gone back to its start.
+    /// Begins a new state of the line: the cursor has moved back to its start.
     fn redraw(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
         self.shown.clear();

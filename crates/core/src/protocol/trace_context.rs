@@ -23,8 +23,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads `traceparent`, and `tracestate` from as many fields as it came in. `None` if the former is
-    /// none; a bad `tracestate` is only left out.
+    /// Reads `traceparent`, and `tracestate` from any number of fields. `None` if `traceparent` is invalid; an invalid
+    /// `tracestate` is only left out.
     pub fn read<'a>(parent: &[u8], state: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         // 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
         let (known, rest) = parent.split_at_checked(55)?;

@@ -1,7 +1,7 @@
-//! Known clients by their own name (`clientInfo`), and advice for calls that can get no progress.
+//! Known clients by their `clientInfo`, and advice for calls that can get no progress.
 //!
-//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from
-//! the table. An unknown fact stays unknown: wrong advice costs more than no advice.
+//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from the table. An
+//! unknown fact stays unknown: wrong advice costs more than no advice.
 
 mod table;
 
@@ -14,8 +14,8 @@ pub use table::CLIENTS;
 /// log.
 pub const NAME_MAX: usize = 64;
 
-/// A client as it calls itself, fit for a log: one line of at most [`NAME_MAX`] signs for each part,
-/// without control characters.
+/// The name and version that a client states, made safe for a log: one line of at most [`NAME_MAX`] characters for each
+/// part, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     name: Box<str>,
@@ -75,7 +75,7 @@ pub enum Support {
     Yes,
     /// The client does not do so.
     No,
-    /// The client does so under a condition, in words that complete "it does".
+    /// The client does so under a condition, written as the end of a sentence that begins "it does".
     If(&'static str),
     /// The client has not been examined.
     Unknown,
@@ -97,10 +97,9 @@ impl fmt::Display for Support {
 pub struct Row {
     /// The usual name of the client.
     pub client: &'static str,
-    /// The client's own names: `clientInfo.name`. None for libraries whose application chooses the
-    /// name.
+    /// The values of `clientInfo.name`. Empty for libraries whose application chooses the name.
     pub names: &'static [&'static str],
-    /// `clientInfo.version`, where the name alone says too little.
+    /// `clientInfo.version`, if the name alone does not identify the client.
     pub version: Option<&'static str>,
     /// Whether the client's `tools/call` has a progress token.
     pub token: Support,
@@ -122,17 +121,16 @@ pub struct Row {
     pub as_of: &'static str,
 }
 
-/// Whether a client of exactly this name and version may be written to at once. The name must be
-/// exact: a relay that appends its own name reads in its own way.
+/// Whether messages to a client of exactly this name and version need no pauses. The name must be exact: a relay that
+/// appends its own name handles messages in another way.
 pub fn is_orderly(name: &str, version: &str) -> bool {
     let is =
         |row: &Row| row.names.contains(&name) && row.version.is_none_or(|only| only == version);
     CLIENTS.iter().any(|row| row.orderly && is(row))
 }
 
-/// The row of a client: the row with its name, or with the longest name whose words its name
-/// contains, in any spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote
-/// 0.1.37)` are found.
+/// Returns the row of a client: the row with its name, or with the longest name whose words its name contains, in any
+/// spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote 0.1.37)` are found.
 pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     let own = plain_text(name);
     let mut best: Option<(usize, &Row)> = None;
@@ -181,8 +179,8 @@ pub(crate) fn fails_on_words(client: &Client) -> bool {
         && find(client.name(), client.version()).is_some_and(|row| row.fails_on_words)
 }
 
-/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and is
-/// not a minute: a little less than that limit ([`CLIENTS`]).
+/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and
+/// differs from a minute: a little less than that limit ([`CLIENTS`]).
 const TOLD_AT: [(&str, u64); 5] = [
     ("Gemini CLI", 590),
     ("GitHub Copilot CLI", 27),
@@ -191,14 +189,14 @@ const TOLD_AT: [(&str, u64); 5] = [
     ("Spring AI", 18),
 ];
 
-/// The age of a call at which `late.tell` answers a client, if its own limit is known.
+/// Returns the age of a call at which `late.tell` answers a client, if the client's limit is known.
 pub(crate) fn told_at(client: &Client) -> Option<Duration> {
     let row = find(client.name(), client.version())?;
     let known = TOLD_AT.iter().find(|(name, _)| *name == row.client);
     known.map(|(_, seconds)| Duration::from_secs(*seconds))
 }
 
-/// The words of a name in lower case, each between spaces: ` visual studio code `.
+/// Returns the words of a name in lower case, each between spaces: ` visual studio code `.
 fn plain_text(name: &str) -> String {
     let name = name.to_lowercase();
     let parts = name.split(|sign: char| !sign.is_alphanumeric()).filter(|part| !part.is_empty());
@@ -214,7 +212,7 @@ pub enum Situation {
     GivenUp,
 }
 
-/// Advice on a client: its behaviour, and the settings that help. Displayed as sentences on one
+/// Advice for the user of a client: the client's behaviour, and the settings that help. Displayed as sentences on one
 /// line.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice {

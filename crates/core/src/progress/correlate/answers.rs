@@ -48,7 +48,7 @@ impl Correlator {
         RepairedAnswer::withheld(self.open.ledger.why_orphan(key))
     }
 
-    /// The settings for an answer that fits no open request: those of the only request that it may be meant
+    /// Returns the settings for an answer that matches no open request: those of the only request that it may be meant
     /// for, else those of the route.
     pub(crate) fn settings_of_orphan(&self, origin: Origin) -> &CallPolicy {
         let sole = || only(self.open.active(|call| call.task.is_none())).ok();
@@ -57,7 +57,7 @@ impl Correlator {
         call.map_or(&self.policy.call, |call| call.settings())
     }
 
-    /// The repairs that the request of an answer allows; those of the route for other messages.
+    /// Returns the repairs that are enabled for the request of an answer; for other messages, those of the route.
     pub(crate) fn repairs_of_answer(&self, origin: Origin, message: &Message) -> AnswerRepairs {
         let key = message.id_key().filter(|_| message.kind() == Kind::Response);
         let call = key.and_then(|key| self.open.call_of_answer_on(origin, &key, &self.streams));
@@ -80,7 +80,7 @@ impl Correlator {
         settings.answers.noise && !settings.observes()
     }
 
-    /// The message in characters that every client reads, if the message has others; adds the repair to `done`.
+    /// Returns the message in characters that every client can parse, if it has others; adds the repair to `done`.
     pub(crate) fn readable(
         &self,
         origin: Origin,
@@ -102,8 +102,8 @@ impl Correlator {
         Some(with_text(message, text))
     }
 
-    /// The message with the envelope that strict clients expect, if it has another: with `"jsonrpc":"2.0"`, without
-    /// members that are null, and an error in an answer that is empty. Adds the repairs to `done`.
+    /// Returns the message with the envelope that strict clients expect, if its envelope differs: with
+    /// `"jsonrpc":"2.0"`, without null members, and with an error in an empty answer. Adds the repairs to `done`.
     pub(crate) fn well_formed(
         &self,
         origin: Origin,
@@ -139,7 +139,8 @@ impl Correlator {
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }
 
-    /// Makes a large message readable that comes in pieces, unless the route leaves it as it is.
+    /// Returns the repair of the characters of a large message that arrives in pieces, unless the route turns that
+    /// repair off.
     pub(crate) fn readable_pieces(&self, origin: Origin) -> Option<ReadablePieces> {
         let settings = self.settings_of_orphan(origin);
         (settings.answers.unicode && !settings.observes()).then(ReadablePieces::default)

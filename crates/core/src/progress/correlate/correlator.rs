@@ -29,8 +29,8 @@ use crate::protocol::mcp;
 /// the newest policy that is kept, until the calls of an older policy have ended.
 const OLDER_MAX: usize = 64;
 
-/// The part of a filter that knows which requests are open and which of them a message is about. Its parts know one
-/// thing each; the methods here need several of them.
+/// The part of a filter that knows which requests are open, and which of them a message is about. Each of its fields
+/// knows one kind of fact; the methods here combine them.
 #[derive(Debug)]
 pub struct Correlator {
     pub(crate) policy: Policies,
@@ -184,7 +184,7 @@ impl Correlator {
         self.open.get(call).map_or(&self.policy, |call| &call.policy)
     }
 
-    /// The words that a notification of Milepost may have for this call.
+    /// Returns which texts a notification of Milepost for this call may contain.
     pub(crate) fn wording_of(&self, id: CallId) -> Wording {
         Wording::of(self.open.get(id), &self.handshake, self.policy_of(id))
     }
@@ -201,7 +201,8 @@ impl Correlator {
         }
     }
 
-    /// Sets the policy of calls that open from now on. `is_reading`: a message of the server has come only in part.
+    /// Sets the policy of calls that open from now on. `is_reading`: whether a message of the server has arrived only
+    /// in part.
     pub(crate) fn set_policy(&mut self, policy: &Arc<Policy>, is_reading: bool) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);

@@ -26,7 +26,7 @@ impl NameKey {
         Self(u128::from_be_bytes(random))
     }
 
-    /// The name with this number, from 1 on. No two of the first [`NAME_MAX`] numbers have one name.
+    /// Returns the name with this number, counted from 1. The first [`NAME_MAX`] numbers have different names.
     pub(crate) fn name(self, number: u64) -> u64 {
         let start = number.saturating_sub(1) % NAME_MAX + 1;
         self.walk(start, Self::encrypt)
@@ -37,7 +37,7 @@ impl NameKey {
         (1..=NAME_MAX).contains(&name).then(|| self.walk(name, Self::decrypt))
     }
 
-    /// 128 bits for this number that only the key tells, as 32 hexadecimal digits.
+    /// Returns 128 bits for this number that cannot be guessed without the key, as 32 hexadecimal digits.
     pub(crate) fn unguessable(self, number: u64) -> String {
         let half = |part: u8| {
             let mut hasher = self.hasher();
@@ -49,8 +49,8 @@ impl NameKey {
         format!("{:016x}{:016x}", half(1), half(2))
     }
 
-    /// Repeats a permutation of 32 bits until its result is in the range of names, which makes the
-    /// permutation one of this range.
+    /// Repeats a permutation of 32 bits until the result is in the range of names. The result is a permutation of this
+    /// range.
     fn walk(self, from: u64, step: fn(Self, u64) -> u64) -> u64 {
         let mut at = from;
         // The loop ends: `from` is in the range, and a permutation returns to its start. The range
@@ -79,7 +79,7 @@ impl NameKey {
         left << 16 | right
     }
 
-    /// Sixteen bits that follow from a half in a way that only the key tells.
+    /// Returns sixteen bits that depend on the key and on a half of the value.
     fn half(self, round: u32, half: u64) -> u64 {
         let mut hasher = self.hasher();
         hasher.write(&(u64::from(round) << 16 | half).to_le_bytes());
@@ -119,7 +119,7 @@ impl FromStr for NameKey {
 /// The names that Milepost gives to requests and tokens of one connection.
 #[derive(Debug)]
 pub(crate) struct GivenNames {
-    /// The secret of the names. Recordings of earlier versions have none: their names follow each other.
+    /// The key of the names. Recordings of earlier versions have none: their names are consecutive.
     pub(crate) key: Option<NameKey>,
     /// The server may have been given tokens that are strings.
     pub(crate) are_strings: bool,

@@ -1,10 +1,9 @@
-//! The mapping of ids: towards the server a request has an id and a token of the proxy's, and every message
-//! about the request gets the client's own back. Where different clients share one server, this holds for
-//! each request. Otherwise it holds for a request whose id or token the server already knows from another
-//! open request.
+//! The mapping of ids: the server gets a request with an id and a token of the proxy, and every message about the
+//! request gets the client's own id and token back. Where different clients share one server, this holds for each
+//! request. Otherwise it holds for a request whose id or token the server already knows from another open request.
 //!
-//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that
-//! cannot be mapped never reaches the server, where its id could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that cannot be
+//! mapped never reaches the server, where its id could mean another client's request.
 
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use crate::progress::correlate::evidence::Evidence;
 use crate::progress::correlate::open_calls::Attributed;
 use crate::protocol::jsonrpc::Key;
 
-/// The longest token, in bytes, whose meaning is kept for the next message.
+/// The longest token, in bytes, whose meaning is cached for the next message.
 const KNOWN_TOKEN_MAX: usize = 256;
 
 /// Maximum number of tokens per call whose meaning is cached: the token of the call, and a token that the server
@@ -34,7 +34,7 @@ pub(crate) struct KnownToken {
 #[derive(Debug, Default)]
 pub(crate) struct KnownTokens {
     tokens: SmallVec<[Box<KnownToken>; 1]>,
-    /// The one of them that gives way to the next.
+    /// The index of the entry that is replaced next.
     oldest: usize,
 }
 

@@ -219,8 +219,8 @@ impl Correlator {
             })
     }
 
-    /// Whether a message is compliant progress under a token that means nothing here, in a session of which some
-    /// requests may be unknown: the token may be one of theirs.
+    /// Whether a message is compliant progress with a token that is unknown here, in a session of which some requests
+    /// may be unknown: the token may belong to one of them.
     pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {
         let is_unseen = |token: &Key| {
             !self.names.knows_token(token, &self.open)

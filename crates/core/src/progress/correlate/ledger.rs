@@ -1,4 +1,4 @@
-//! The names of the active requests, and of those that are over.
+//! The names of the active requests, and of ended requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,14 +10,15 @@ use crate::progress::ids::{CallId, MappedId, StreamId};
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::Key;
 
-/// Foreign tokens remembered for one call. Some servers invent a token for each notification.
+/// Maximum number of foreign tokens that are remembered for one call. Some servers invent a token for each
+/// notification.
 const ALIASES_MAX: usize = 64;
 
 /// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
 /// most.
 pub(super) const KEY_MAX: usize = 1 << 10;
 
-/// The key in the place of a stream where one client has all streams.
+/// The key in the place of a stream if all streams belong to one client.
 const ANY_STREAM: StreamId = StreamId(0);
 
 /// The names of the open calls, towards the server and towards the clients, and the names of calls that are over.
@@ -128,8 +129,8 @@ impl Ledger {
         own.or_else(|| call.id.translated.then(renamed).flatten())
     }
 
-    /// The client's text of a token. Where servers get tokens of another type, the tokens of one
-    /// client may still differ in type.
+    /// Returns the client's text of a token. If servers get tokens of another type, the tokens of one client may still
+    /// differ in type.
     fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
@@ -199,8 +200,8 @@ impl Ledger {
         self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }
 
-    /// The only unanswered request whose id is `key` in another spelling. `None` if exactly `key`
-    /// was the id of an ended request: an exact name goes before another spelling.
+    /// Returns the only unanswered request whose id is `key` in another spelling. `None` if exactly `key` was the id of
+    /// an ended request, because an exact name takes precedence over another spelling.
     pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let (found, _) = self.by_id.in_other_spelling(key)?;
         self.was_id(key).is_none().then_some(found)
@@ -220,8 +221,8 @@ impl Ledger {
         }
     }
 
-    /// The only active request whose token is `key` in another spelling. `None` if exactly `key` was a name of an
-    /// ended call, or if the token of an ended call fits as well.
+    /// Returns the only active request whose token is `key` in another spelling. `None` if exactly `key` was a name of
+    /// an ended call, or if the token of an ended call matches as well.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let (found, name) = self.by_token.in_other_spelling(key)?;
         let was_exact = self.was_token(key).is_some() || self.was_id_only(key);
@@ -229,8 +230,8 @@ impl Ledger {
         (!was_exact && !is_equal()).then_some(found)
     }
 
-    /// The only unanswered request whose id is `key` in another spelling, for a name in the place of a token. `None`
-    /// if a name of an ended call fits as well. `are_ids`: the server puts only ids in the place of tokens.
+    /// Returns the only unanswered request whose id is `key` in another spelling, for an id that is sent as a token.
+    /// `None` if a name of an ended call matches as well. `are_ids`: whether the server sends only ids as tokens.
     pub(crate) fn by_id_for_token(&self, key: &Key, are_ids: bool) -> Option<CallId> {
         let (found, name) = self.by_id.in_other_spelling(key)?;
         let ended = &self.tombstones;
@@ -279,7 +280,7 @@ impl Ledger {
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
-    /// The tombstone of the request whose id is exactly `key`, or `key` in another spelling.
+    /// Returns the tombstone of the request whose id is exactly `key`, or `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key)
             .or_else(|| self.tombstones.in_other_spelling(false, key).map(|ended| ended.tombstone))
@@ -294,8 +295,7 @@ impl Ledger {
         }
     }
 
-    /// The number of changes of calls and names so far. As long as it stays, names keep their
-    /// meaning.
+    /// Returns the number of changes of calls and names so far. While it stays the same, names keep their meaning.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -11,7 +11,7 @@ use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, METHOD_NOT_FOUND, Message, R
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// Requests whose results have nothing in them. PHP writes `[]` for an empty object, and others write null or "pong".
+/// Requests whose results are empty. PHP writes `[]` for an empty object, and other servers write null or "pong".
 const WITHOUT_RESULT: [&str; 4] =
     [mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
 

@@ -55,7 +55,7 @@ pub(crate) struct Meter {
     estimated: bool,
     /// Whether the last values sent are seconds ([`Meter::count_seconds`]).
     in_seconds: bool,
-    /// Whether the server's last value was read in words.
+    /// Whether the server's last value was read from a text.
     in_words: bool,
 }
 
@@ -73,7 +73,7 @@ impl Meter {
         }
     }
 
-    /// Sets the value that the client has had: the server repeats the values behind it.
+    /// Sets the last value that the client has received: the server repeats the values after it.
     pub(crate) fn go_back_to(&mut self, sent: Option<f64>) {
         self.emitted = sent;
         self.claimed = sent.map(|sent| sent - self.base);
@@ -152,7 +152,7 @@ impl Meter {
         true
     }
 
-    /// A sign of life that claims no work: one step, or `value` where that is more.
+    /// Returns the value of a heartbeat that claims no work: one lift, or `value` if that is larger.
     pub(crate) fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));

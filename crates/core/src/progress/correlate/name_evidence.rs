@@ -116,7 +116,7 @@ impl NameEvidence {
         by_token.map(|call| (call, None))
     }
 
-    /// The call whose id stands in the place of the token.
+    /// Returns the call whose id is sent as the token.
     pub(crate) fn by_token_as_id(&mut self, token: &Key, open: &OpenCalls) -> Option<CallId> {
         let as_id = open.ledger.by_id(token);
         let are_ids = self.kind == Evidence::OnlyIds;

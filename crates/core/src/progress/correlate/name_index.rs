@@ -38,7 +38,7 @@ impl NameIndex {
         self.calls.get(key).map_or(&[], |ids| ids)
     }
 
-    /// The only call whose name is `key` in another spelling, and the name.
+    /// Returns the only call whose name is `key` in another spelling, and the name.
     pub(super) fn in_other_spelling(&self, key: &Key) -> Option<(CallId, Key)> {
         let other = key.in_other_type();
         // As doubles two large numbers may be equal. Only one of them has exactly these digits.

@@ -22,7 +22,7 @@ use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// Open requests of one connection that can get progress. Further requests are forwarded as always,
+/// Maximum number of open requests of one connection that can get progress. Further requests are forwarded normally,
 /// but without progress.
 pub const CALLS_MAX: usize = 1024;
 
@@ -37,7 +37,8 @@ pub struct OpenCalls {
     pub(crate) ledger: Ledger,
     /// Calls by the upstream stream on which the server sends messages about them, oldest first.
     by_pair: FewMap<StreamId, CallIds>,
-    /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
+    /// Calls by the stream of their client, oldest first, so that examining one stream does not cost time for the
+    /// others.
     by_stream: FewMap<StreamId, CallIds>,
     expiries: BTreeSet<(Instant, CallId)>,
     /// Whether requests may be open that have no entry. Then an answer without an entry may still be expected, and is
@@ -176,7 +177,7 @@ impl OpenCalls {
         self.by_pair.get(&upstream).map_or(&[], |ids| ids)
     }
 
-    /// The calls whose messages go to this client stream, oldest first.
+    /// Returns the calls whose messages go to this client stream, oldest first.
     pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
         self.by_stream.get(&stream).map_or(&[], |ids| ids)
     }
@@ -250,7 +251,7 @@ impl OpenCalls {
         (call, Some(Repair::Token))
     }
 
-    /// The open call that text names by its token, or else by the id of its request.
+    /// Returns the open call that a text names by its token, or else by the id of its request.
     pub(crate) fn named_in_text(&self, About { token, request, .. }: &About) -> Option<CallId> {
         let by_token = |key: &Key| {
             self.ledger.by_token(key).or_else(|| self.ledger.by_token_in_other_spelling(key))
@@ -291,8 +292,7 @@ impl OpenCalls {
         self.get(call)?.meter.emitted()
     }
 
-    /// Shares the value among all calls with one token, because a client identifies progress by its
-    /// token.
+    /// Copies the value to all calls with the same token, because a client identifies progress by its token.
     pub(crate) fn share_value(&mut self, id: CallId) {
         let emitted = self.get(id).and_then(|call| call.meter.emitted());
         for holder in self.holders(id) {
@@ -324,8 +324,7 @@ impl OpenCalls {
         self.expiries.insert((expires, id));
     }
 
-    /// Lets a call go on as a task of Milepost's own until `expires`. The server may name the call
-    /// by `alias`.
+    /// Lets a call continue as one of Milepost's own tasks until `expires`. The server may name the call by `alias`.
     pub(crate) fn begin_own_task(
         &mut self,
         id: CallId,
@@ -366,7 +365,7 @@ impl OpenCalls {
         self.on_stream(stream).iter().any(is_open)
     }
 
-    /// Puts off the time when a call ends by itself, or brings it forward again. The time to live of a task stays.
+    /// Changes the time when a call ends without an answer, in either direction. The time to live of a task stays.
     pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.task.is_none()) else { return };
         if let Some(before) = call.expires {
@@ -377,17 +376,17 @@ impl OpenCalls {
         }
     }
 
-    /// The number of open tasks, in a filter whose calls do not end by themselves.
+    /// Returns the number of open tasks, in a filter whose calls have no time limit.
     pub fn tasks(&self) -> usize {
         self.expiries.len()
     }
 
-    /// The call that ends by itself next.
+    /// Returns the call whose time limit ends next.
     pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
         self.expiries.first().copied()
     }
 
-    /// When the first progress that waits may be written; `None` also if a request ends by itself before.
+    /// Returns when the first waiting progress may be written; `None` also if a request times out before that.
     pub fn progress_due(&self) -> Option<Instant> {
         let due = self.iter().filter_map(|(_, call)| call.pending.due()).min();
         let expiry = self.next_expiry().map(|(at, _)| at);
@@ -401,7 +400,7 @@ pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     calls.next().is_none().then_some(first)
 }
 
-/// The only call, or the reason why no single call is meant.
+/// Returns the only call, or the reason why no single call is meant.
 pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }

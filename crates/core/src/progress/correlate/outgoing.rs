@@ -60,8 +60,8 @@ impl Correlator {
         stream.written(now);
     }
 
-    /// Gives each heartbeat that is due a place behind everything that waits now: answers that come later do
-    /// not hold it up.
+    /// Puts each heartbeat that is due into the queue, after all messages that wait now, so that later answers do not
+    /// delay it.
     pub(crate) fn place_heartbeats(&mut self, now: Instant, id: StreamId) {
         let order = self.streams.order;
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -217,8 +217,7 @@ impl Correlator {
         true
     }
 
-    /// Refuses a message whose names cannot be replaced: for the server the names could mean
-    /// another client's request.
+    /// Refuses a message whose names cannot be replaced: to the server they could mean another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);

@@ -11,8 +11,8 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::Framing;
 
-/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
-/// oldest; a flooding server writes faster than anyone reads.
+/// Maximum number of progress reports of one call that wait to be written. Beyond the limit the newest replaces the
+/// oldest; a flooding server writes faster than a client reads.
 const PENDING_MAX: usize = 8192;
 
 /// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
@@ -96,13 +96,12 @@ impl PendingQueue {
         gone
     }
 
-    /// Takes the reports that give way to `new`, which arrives now and takes over what they say.
+    /// Removes the reports that are replaced by `new`, which arrives now and takes over their values and texts.
     ///
-    /// An answer overtakes progress whose `hold` is not over. Then the newest progress before is sent, and so must
-    /// not have been replaced: of the reports that give way, the newest ripe one stays, and two that are not ripe.
-    /// The older of these two ripens in its time, however fast the server reports.
-    /// `sent`: the value that the client has been sent. Progress that needs no repair must still rise when its turn
-    /// comes.
+    /// An answer overtakes progress whose `hold` is not over. Then the newest ripe report is sent, so it must not have
+    /// been replaced: among the replaceable reports, the newest ripe one and two unripe ones stay. The older of these
+    /// two can ripen, however fast the server reports. `sent`: the value that the client has been sent. Progress that
+    /// needs no repair must still rise when its turn comes.
     pub(crate) fn make_room(
         &mut self,
         now: Instant,
@@ -203,15 +202,15 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// The newest value among the waiting reports that compliant progress cannot replace. Of any
-    /// two such neighbours, at least one has a value.
+    /// Returns the newest value among the waiting reports that compliant progress cannot replace. Of two such
+    /// neighbours, at least one has a value.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
         let is_thinned = |pending: &&Pending| pending.thinning != Thinning::No;
         let stays = self.items.iter().rev().skip_while(is_thinned);
         stays.take(2).find_map(|pending| pending.report.figure.as_ref())
     }
 
-    /// The time when the first one may be written, or newer progress in its place.
+    /// Returns the time when the first report, or newer progress in its place, may be written.
     pub(crate) fn due(&self) -> Option<Instant> {
         let give_way = self.items.iter().take_while(|pending| pending.gives_way()).count();
         self.items.iter().take(give_way + 1).map(|pending| pending.due).min()
@@ -224,7 +223,7 @@ impl PendingQueue {
         }
     }
 
-    /// Puts all waiting progress behind everything else that waits to be written.
+    /// Moves all waiting progress to the end of the queue.
     pub(crate) fn go_last(&mut self) {
         self.items.iter_mut().for_each(|pending| pending.order = u64::MAX);
     }

@@ -1,4 +1,4 @@
-//! The names of ended calls, so that what comes late for one is not attributed to another.
+//! The names of ended calls, so that a late message about an ended call is not attributed to another call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::protocol::jsonrpc::Key;
 /// call. The oldest is forgotten first.
 const TOMBSTONES_MAX: usize = 4096;
 
-/// Names for which no map is made: the id and the token of one call.
+/// Number of names for which no map is allocated: the id and the token of one call.
 const FEW: usize = 2;
 
 /// The kind of a name of an ended call, and how the call ended.
@@ -51,7 +51,7 @@ pub(super) struct Tombstones {
     few: SmallVec<[(Name, EndedName); FEW]>,
     /// All names from the time on when they are more.
     many: Option<Box<ManyTombstones>>,
-    /// Names so far.
+    /// The number of names so far.
     count: u64,
 }
 
@@ -108,8 +108,8 @@ impl Tombstones {
         [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
     }
 
-    /// Whether a token or id other than `known` is `key` in another spelling. Clients use names again: the name of an
-    /// open call says nothing of an ended call that had the same name.
+    /// Whether a token or id other than `known` is `key` in another spelling. Clients reuse names, so the name of an
+    /// open call means nothing about an ended call with the same name.
     pub(super) fn has_other_spelling(&self, is_token: bool, key: &Key, known: &Key) -> bool {
         let other = key.in_other_type().filter(|other| other != known);
         if other.is_some_and(|other| self.get(is_token, &other).is_some()) {
@@ -144,7 +144,7 @@ struct ManyTombstones {
     classes: BTreeSet<ClassName>,
 }
 
-/// A name that is a number: whether it is a token, its [`Key::class`], its place in time, and the number.
+/// A name that is a number: whether it is a token, its [`Key::class`], its sequence number, and the number.
 type ClassName = (bool, u64, u64, Key);
 
 impl ManyTombstones {

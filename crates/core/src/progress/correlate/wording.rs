@@ -1,4 +1,4 @@
-//! The words in a notification that Milepost writes.
+//! The texts in a notification that Milepost writes.
 
 use crate::progress::clients;
 use crate::progress::correlate::call::Call;
@@ -6,14 +6,14 @@ use crate::progress::correlate::handshake::Handshake;
 use crate::progress::policy::Policy;
 use crate::protocol::mcp::Revision;
 
-/// The words in a notification that Milepost writes.
+/// The texts that a notification of Milepost may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// The server's words, or words of Milepost's own.
+    /// The server's text, or a text of Milepost.
     Any,
     /// Only texts of the server (`words_in_2024 = false`).
     Server,
-    /// No words: the client fails on them.
+    /// No text: the client fails on it.
     None,
 }
 

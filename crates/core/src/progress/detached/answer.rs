@@ -63,8 +63,8 @@ fn outcome_of(result: &Bytes) -> Outcome {
 }
 
 impl DetachedWork {
-    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs
-    /// that have been made already.
+    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs that were already
+    /// made.
     pub(crate) fn repair_answer(
         &mut self,
         gate: &mut Gate,
@@ -294,7 +294,7 @@ impl DetachedWork {
         }
     }
 
-    /// Several objects on one line are forwarded as they are; the answers among them still count.
+    /// Several objects on one line are forwarded unchanged, but the answers among them count.
     pub(crate) fn retire_seen_answers(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();

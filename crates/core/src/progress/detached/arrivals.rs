@@ -1,5 +1,5 @@
-//! Arriving messages, and the part that takes each. Work that goes on without its client is asked
-//! first where there is such work; otherwise no message meets it.
+//! Arriving messages, and the part that handles each. If work continues without its client, that part is asked first;
+//! otherwise no message reaches it.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 impl DetachedWork {
-    /// Takes a request of a client, and returns the message for the server. The request may be about tasks of
-    /// Milepost's own, or for work that goes on already.
+    /// Takes a request of a client, and returns the message for the server. The request may be about Milepost's own
+    /// tasks, or for work that is already running.
     pub(crate) fn enter_request(
         &mut self,
         gate: &mut Gate,
@@ -211,8 +211,8 @@ impl DetachedWork {
         gate.calls.send_answer(judged, number, done);
     }
 
-    /// Takes an answer that no client gets now: to work that goes on without its client, to a task of Milepost's own,
-    /// or perhaps to the request of its stream.
+    /// Takes an answer that is not for a waiting client: to work that continues without its client, to one of
+    /// Milepost's own tasks, or possibly to the request of its stream.
     pub(crate) fn takes_answer(
         &mut self,
         gate: &mut Gate,
@@ -259,8 +259,8 @@ impl DetachedWork {
         gate.calls.forward(placed, (number, about), message, done);
     }
 
-    /// Notes that the client has answered a request of the server: the call or the task that the
-    /// request was about goes on.
+    /// Notes that the client has answered a request of the server: the call or task that the request was about
+    /// continues.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             end_question(gate, now, &id);

@@ -10,7 +10,7 @@ use crate::progress::ids::StreamId;
 use crate::progress::payload::{Transmit, TransmitKind};
 
 impl DetachedWork {
-    /// The time at which the next request ends by itself.
+    /// Returns the time at which the next request times out.
     pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
         let expiry = gate.calls.open.next_expiry().map(|(at, _)| at);
         // Most filters have neither late answers nor tasks, and this is called several times for each event.
@@ -71,9 +71,9 @@ impl DetachedWork {
         gate.calls.streams.get_mut(&id)?.observed.as_mut()?.pop()
     }
 
-    /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)
-    /// of any stream does the same; a shell whose clients all read nothing has to call this
-    /// function.
+    /// Ends calls and tasks whose time limits are over.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) of any stream does the same; a shell whose
+    /// clients all do not read has to call this function.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         if self.late.is_some() {
             self.expire_late(gate, now);

@@ -35,8 +35,8 @@ pub struct CustomDialect {
     pub name: String,
     /// The notification methods of the dialect; none if it has sources.
     pub methods: Vec<String>,
-    /// The sources whose JSON objects the dialect reads, with pointers relative to these objects;
-    /// none if it has methods.
+    /// The sources whose JSON objects the dialect reads, with pointers relative to these objects; empty if it has
+    /// methods.
     pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
@@ -171,12 +171,12 @@ pub struct PointerFind<'a> {
     pub pointer: &'a str,
     /// Whether it finds a value.
     pub is_found: bool,
-    /// The pointer that does, where a string of JSON stands in the way.
+    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
     pub meant: Option<String>,
 }
 
-/// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part descends into JSON that
-/// stands in a string: `/params/content/0/text#/percentComplete`.
+/// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part continues inside JSON that is in a string:
+/// `/params/content/0/text#/percentComplete`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
     steps: Vec<PointerStep>,

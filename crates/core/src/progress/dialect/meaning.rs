@@ -1,5 +1,5 @@
-//! Progress by the meaning of members, whatever shape the notification has: words, a value, a total, and the
-//! names of the request. Members are found in any spelling and one level down.
+//! Progress by the meaning of members, in any shape of notification: text, value, total, and the names of the request.
+//! Members are found in any spelling and one level down.
 
 use bytes::Bytes;
 
@@ -10,13 +10,13 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 
-/// Members that may hold the progress one level down.
+/// Names of members that may contain the progress one level down.
 const INSIDE: [&str; 13] = [
     "data", "params", "value", "progress", "update", "event", "msg", "payload", "delta", "output",
     "chunk", "result", "message",
 ];
 
-/// Members with words for people that stand for themselves, in the order of preference.
+/// Names of members with a text for people that is complete by itself, in the order of preference.
 const WORDS: [&str; 2] = ["message", "msg"];
 
 /// Names of members that contain a piece of the tool's output.
@@ -51,19 +51,19 @@ const STATES: [&str; 15] = [
     "event",
 ];
 
-/// Members that hold the words of an object or a content block.
+/// Names of members that contain the text of an object or a content block.
 const TEXT: [&str; 6] = ["text", "message", "delta", "content", "chunk", "line"];
 
-/// Objects and arrays in each other in which words are searched. Content blocks need three.
+/// Maximum depth of nested objects and arrays in which a text is searched. Content blocks need three levels.
 const DEPTH_MAX: usize = 4;
 
-/// Elements of an array whose words are read.
+/// Maximum number of elements of an array whose texts are read.
 const ELEMENTS_MAX: usize = 64;
 
 const TOKENS: [&str; 3] = ["progressToken", "token", "toolCallId"];
 const REQUESTS: [&str; 2] = ["requestId", "id"];
 
-/// Reads the members of a notification that tells how a tool gets on.
+/// Reads the members of a notification about the work of a tool.
 pub(super) fn read(params: &Fields) -> Report {
     let mut report = Report { about: about(params), figure: figure(params), ..Report::default() };
     report.repairs.add(Repair::Dialect);
@@ -74,7 +74,7 @@ pub(super) fn read(params: &Fields) -> Report {
     report
 }
 
-/// The names of the request, also in `_meta` and one level down.
+/// Returns the names of the request, also from `_meta` and one level down.
 pub(super) fn about(params: &Fields) -> About {
     let levels = || std::iter::once(None).chain(inside(params).into_iter().map(Some));
     let meta = params.object("_meta");
@@ -98,7 +98,7 @@ pub(super) fn about(params: &Fields) -> About {
     }
 }
 
-/// The value, in the members of the notification or one level down.
+/// Returns the value, from the members of the notification or one level down.
 pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
     let of = |fields: &Fields| {
         fields.figure().or_else(|| {
@@ -113,7 +113,7 @@ pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
     of(params).or_else(|| inside(params).iter().find_map(of))
 }
 
-/// The words, and whether they are a piece of a text.
+/// Returns the text, and whether it is a piece of a longer text.
 pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
     let levels: Vec<Fields> = inside(params);
     let find = |names: &[&str], depth| {
@@ -140,7 +140,7 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
     }
 }
 
-/// The objects one level down. Of several events the newest comes first.
+/// Returns the objects one level down. Of several events the newest comes first.
 fn inside(params: &Fields) -> Vec<Fields> {
     let mut levels: Vec<Fields> = INSIDE.iter().filter_map(|name| params.object(name)).collect();
     if let Some(events) = params.get("events")

@@ -13,11 +13,11 @@ pub(crate) struct PlainProgress<'a> {
     pub(crate) token: &'a [u8],
     pub(crate) progress: f64,
     pub(crate) total: Option<NumberView<'a>>,
-    /// The words, as a JSON string.
+    /// The text, as a JSON string.
     pub(crate) message: Option<&'a [u8]>,
 }
 
-/// A reader that knows one shape and gives up on any other.
+/// A reader that knows one shape and fails on any other.
 pub(crate) struct Reader<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) at: usize,

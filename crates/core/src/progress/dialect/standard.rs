@@ -36,7 +36,7 @@ pub(in crate::progress) static DIALECT: BuiltIn = BuiltIn {
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
 /// The members of the specification.
 const KNOWN: [&str; 5] = ["progressToken", "progress", "total", "message", "_meta"];
-/// Members whose object may hold the progress, one level down.
+/// Names of members whose object may contain the progress, one level down.
 const INSIDE: [&str; 5] = ["value", "progress", "data", "params", "payload"];
 /// Members that name the request itself.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
@@ -70,14 +70,13 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// Reads a notification that has the members of the specification and no others, in the forms of the
-/// specification: the same report as that of [`read`], which reads any notification. `None` says nothing about a
-/// message.
+/// Reads a notification that has only the members of the specification, in the forms of the specification. Returns the
+/// same report as [`read`], which reads any notification. `None` says nothing about a message.
 pub(super) fn read_plain(message: &Message) -> Option<Report> {
     Some(report_of(&PlainMembers::read(message.raw())?, message.raw()))
 }
 
-/// The report of a notification whose members in `text` have been found.
+/// Returns the report of a notification whose members in `text` were found.
 fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     let slice = |part: &[u8]| text.slice_ref(part);
     let token_text = plain.token.map(slice);

@@ -94,8 +94,8 @@ fn text_of(content: &Bytes) -> Option<Bytes> {
     blocks.into_iter().find_map(|block| json::member(&content.slice(block), "text"))
 }
 
-/// The payload's message, or its status with a size. The payload of the last report is the whole
-/// result: only its status is read.
+/// Returns the payload's message, or its status with a size. The payload of the last report is the whole result, of
+/// which only the status is read.
 fn payload_words(payload: &Fields, last: bool) -> Option<Bytes> {
     let status = payload.text(&["status"]);
     if last {

@@ -45,7 +45,7 @@ pub enum Disposition {
 }
 
 impl Disposition {
-    /// Whether nothing of `message` is a message. Text beside a message on one line is only a part.
+    /// Whether no part of `message` is a message. Text beside a message on one line is only a part.
     pub fn refuses_all_of(&self, message: &Message) -> bool {
         matches!(self, Self::NotAMessage(text) if text.len() == message.raw().len())
     }

@@ -7,7 +7,7 @@ use crate::progress::ids::CallId;
 pub struct OperatorCancel {
     /// The call.
     pub call: CallId,
-    /// The place that the operator came from, as one word without spaces: `local`, or an address.
+    /// The origin of the operator's request, as one word without spaces: `local`, or an address.
     pub by: Box<str>,
     /// The operator's reason on one line; empty if the operator gave none.
     pub reason: Box<str>,
@@ -29,7 +29,7 @@ pub enum CancelResult {
 }
 
 impl OperatorCancel {
-    /// The words for the client and the server.
+    /// Returns the text for the client and the server.
     pub(crate) fn words(&self) -> String {
         match &*self.reason {
             "" => "cancelled by an operator".to_owned(),

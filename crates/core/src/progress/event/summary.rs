@@ -67,7 +67,7 @@ pub enum Outcome {
     Result,
     /// With a result that reports a failure of the tool.
     ToolError,
-    /// With a result that is not final: the client is asked for more, or a task goes on.
+    /// With an interim result: the client is asked for more, or a task continues.
     Interim,
     /// With an error.
     Error,
@@ -77,7 +77,7 @@ pub enum Outcome {
     CancelledByOperator,
     /// The route's `call_timeout` passed.
     TimedOut,
-    /// The server went away first.
+    /// The server disconnected or ended first.
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
@@ -126,7 +126,7 @@ impl Outcome {
     }
 }
 
-/// A request as it was passed on.
+/// A request that was forwarded.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenCall<'a> {
     /// The call's name.

@@ -15,13 +15,13 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::progress::value::ProgressValue;
 
-/// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
+/// Maximum number of patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;
 
 /// Bytes of one pattern (`extract`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
-/// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
+/// Bytes of a line that are examined. Bars and counters fit into the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
 /// Bytes of memory of one compiled pattern (`extract`), and of its cache at run time.
@@ -110,7 +110,7 @@ impl Extract {
         Ok(Self(read.into()))
     }
 
-    /// The patterns as they are written.
+    /// Returns the patterns as they are written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|pattern| &*pattern.written)
     }
@@ -232,7 +232,7 @@ fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
 
-/// The reason in few words: the last line of the compiler's message.
+/// Returns the reason as a short text: the last line of the compiler's message.
 fn compile_error(pattern: &str) -> Option<String> {
     let said = compile(pattern).err()?.to_string();
     let last = said.lines().last().unwrap_or_default();

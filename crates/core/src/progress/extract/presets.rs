@@ -11,7 +11,7 @@ use crate::progress::extract::words;
 use crate::progress::extract::words::Role;
 use crate::progress::value::{Number, ProgressValue};
 
-/// Candidates for a value in one line. A line with more candidates is a table and is not read.
+/// Maximum number of candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;
 
 /// Spaces between the parts of a fraction: some tools align them.
@@ -68,7 +68,7 @@ fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
     found.extend(own.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| one));
 }
 
-/// The value that all candidates agree on; a fraction goes before a percentage.
+/// Returns the value that all candidates agree on; a fraction is preferred to a percentage.
 fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
     // "task 1 of 1, 45 %": a value of 1 of 1 means nothing beside another value.
     let is_whole =
@@ -143,7 +143,7 @@ fn candidates(line: &str) -> Option<Vec<Candidate>> {
     (found.len() <= CANDIDATES_MAX).then_some(found)
 }
 
-/// The percentage whose sign stands at `at`.
+/// Returns the percentage whose sign is at `at`.
 fn percentage(line: &str, at: usize) -> Option<Candidate> {
     let (before, after) = (line.split_at(at).0, line.split_at(at + 1).1);
     let before = before.strip_suffix(' ').unwrap_or(before);
@@ -171,7 +171,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals, foreign })
 }
 
-/// The fraction whose sign stands from `from` to `to`.
+/// Returns the fraction whose sign is between `from` and `to`.
 fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     let (before, after) = (line.split_at(from).0, line.split_at(to).1);
     let (start, value, unit) = part_behind(before)?;
@@ -207,7 +207,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     Some(Candidate { start, end, figure, decimals: None, foreign: false })
 }
 
-/// The number at the end of a text, with its unit in bytes: where it begins, its digits, the unit.
+/// Finds the number at the end of a text, with its unit in bytes. Returns where it begins, its digits, and the unit.
 fn part_behind(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let trimmed = text.trim_end_matches(' ');
     if text.len() - trimmed.len() > GAP_MAX {
@@ -223,7 +223,7 @@ fn part_behind(text: &str) -> Option<(usize, &str, Option<f64>)> {
     Some((spelled.len() - digits.len(), digits, unit)).filter(|(_, digits, _)| !digits.is_empty())
 }
 
-/// The number at the beginning of a text, with its unit in bytes: how long both are, its digits, the
+/// Finds the number at the beginning of a text, with its unit in bytes. Returns the length of both, the digits, and the
 /// unit.
 fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let trimmed = text.trim_start_matches(' ');
@@ -262,7 +262,7 @@ fn is_numeric(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, ',' | '.')
 }
 
-/// A number whose commas separate thousands, with at most one point.
+/// Reads a number whose commas separate thousands, with at most one point.
 fn number(text: &str) -> Option<Number> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let mut groups = whole.split(',');
@@ -323,7 +323,7 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     }
 }
 
-/// Whether a percentage stands behind two or more columns of numbers.
+/// Whether a percentage follows two or more columns of numbers.
 fn is_in_table(before: &str) -> bool {
     let is_column = |token: &&str| {
         let bare = token.trim_end_matches(|c: char| c.is_ascii_alphabetic());

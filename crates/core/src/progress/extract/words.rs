@@ -7,13 +7,13 @@ use crate::progress::value::Number;
 
 type WordSet = LazyLock<BTreeSet<&'static str>>;
 
-/// The number of words before or behind a value that are examined.
+/// The number of words before or after a value that are examined.
 const NEAR: usize = 5;
 
 /// The meaning of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Work done.
+    /// Words for finished work.
     Done,
     /// Work left.
     Left,
@@ -21,7 +21,7 @@ pub(super) enum Role {
     Other,
 }
 
-/// Words that say nothing about the meaning of a number.
+/// Words that do not affect the meaning of a number.
 static FILLERS: WordSet = LazyLock::new(|| {
     "a about an approx are around at currently in is it no now number of only reached so \
     stands the to total was with"
@@ -176,7 +176,7 @@ fn is_work(word: &str) -> bool {
     is_doing || WORK.contains(&word)
 }
 
-/// Whether two numbers may be a day or a year. `start` and `end` are where they stand in their line.
+/// Whether two numbers may be a day or a year. `start` and `end` are their positions in their line.
 pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, end: usize) -> bool {
     let (before, written) = line.split_at(start);
     let (written, after) = written.split_at(end - start);
@@ -216,7 +216,7 @@ fn clause(text: &str, commas: bool) -> &str {
     text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
 }
 
-/// The words of a text in lower case, the last word first, without names of files.
+/// Returns the words of a text in lower case, the last word first, without names of files.
 fn words_backwards(text: &str) -> impl Iterator<Item = String> {
     let is_name = |token: &str| {
         token.contains(['/', '\\'])

@@ -1,5 +1,4 @@
-//! Calls whose stream closes or comes back, and that continue on another stream or in another
-//! filter.
+//! Calls whose stream closes or whose client reconnects, and that continue on another stream or in another filter.
 
 use std::time::Instant;
 
@@ -102,7 +101,7 @@ impl Gate {
         }
     }
 
-    /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
+    /// Notes that the answer to a call was written to a stream that its client has left for the call's own stream.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
         if let Some(call) = self.calls.open.get_mut(id) {
             // A front may keep the connection of a client that has left, so that the server answers
@@ -112,7 +111,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Ends the calls of a closing stream whose answer their clients may have had elsewhere.
+    /// Ends the calls of a closing stream whose answers their clients may have received on another stream.
     pub(crate) fn settle_answered_where_left(&mut self, now: Instant, stream: StreamId) {
         for id in self.calls.open.on_stream(stream).to_vec() {
             if self
@@ -126,8 +125,8 @@ impl Gate {
         }
     }
 
-    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
-    /// value of its only request that the client has had; the server repeats the values behind it.
+    /// Moves the calls of the stream `old` to the stream `on`, to which their client has reconnected. `sent`: the last
+    /// value of its only request that the client has received; the server repeats the values after it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
         for id in self.calls.open.on_stream(old).to_vec() {
             self.calls.open.move_to(id, on);

@@ -1,4 +1,4 @@
-//! Heartbeats: notifications of Milepost's own in the silence of a call. Their times, their words and their end.
+//! Heartbeats: Milepost's own notifications during the silence of a call. Their times, texts and end.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Reports wait on their call until the gate sends them, or until they go out before the answer of the call.
+//! Reports that wait on their call until the gate sends them, or until they are sent before the answer of the call.
 
 use std::time::Instant;
 
@@ -103,7 +103,7 @@ impl Gate {
         self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
-    /// Adds a report to those that wait, some of which give way to it.
+    /// Adds a report to the waiting reports, some of which it replaces.
     pub(crate) fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
         let Some(call) = self.calls.open.get_mut(id) else { return };
         let sent = call.meter.emitted();
@@ -117,7 +117,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Lets the first waiting progress give way to newer progress whose `hold` is over.
+    /// Replaces the first waiting progress by newer progress whose `hold` is over.
     pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
         while let Some(call) = self.calls.open.get_mut(id)
             && let Some(old) = call.pending.replace_first(now)
@@ -203,8 +203,8 @@ impl Gate {
         }
     }
 
-    /// The guard of an answer that has just come. Progress of its call that the answer does not overtake is put
-    /// into the queue before the answer, so that it waits in its order.
+    /// Returns the guard of an answer that has just arrived. Progress of its call that is still to be sent is put into
+    /// the queue before the answer.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
         // Progress first: sending it changes the time from which the guard is counted.
         let behind = self.queue_ripe_progress(now, id);
@@ -254,7 +254,7 @@ impl Gate {
         last
     }
 
-    /// The next progress of a call whose `hold` is over.
+    /// Takes the next progress of a call whose `hold` is over.
     fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
         self.replace_ripe(now, id);
         let call = self.calls.open.get_mut(id)?;
@@ -262,9 +262,9 @@ impl Gate {
         call.pending.pop_front()
     }
 
-    /// Whether progress may be put before the answer of its call. Of a large answer pieces may have been
-    /// written before its id was known; and the progress of another request with the same token may be
-    /// written first and would have to say less.
+    /// Whether progress may be written before the answer of its call. Pieces of a large answer may have been written
+    /// before its id was known; and the progress of another request with the same token may be written first and would
+    /// have a lower value.
     fn can_precede_answer(&self, id: CallId) -> bool {
         let Some(call) = self.calls.open.get(id) else { return false };
         let passing = self.calls.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());

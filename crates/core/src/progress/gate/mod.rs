@@ -41,8 +41,8 @@ pub(crate) mod state;
 /// duplicate shows that the call is alive.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Progress that could not be written for this long gives way to newer progress of the same call:
-/// the client reads too slowly. A client that stands still for a moment gets everything.
+/// Progress that could not be written for this time is replaced by newer progress of the same call, because the client
+/// reads too slowly. A client that stops only for a moment gets all reports.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 
 /// The form in which a report goes to its client.
@@ -50,8 +50,8 @@ const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 pub(crate) enum Rendered {
     /// The server's bytes.
     AsCame,
-    /// The server's bytes without their total, after these repairs. A notification of Milepost's own that says the
-    /// same is in `gate.rewritten`.
+    /// The server's bytes without their total, after these repairs. An equal notification of Milepost is in
+    /// `gate.rewritten`.
     WithoutTotal(Repairs),
     /// A notification of Milepost's own, after these repairs.
     Rewritten(Repairs),
@@ -152,8 +152,8 @@ impl Gate {
         })
     }
 
-    /// Decides on a report now, and counts it. A notification in its place is in `gate.rewritten` afterwards.
-    /// `done`: the repairs of the frame. `has_raw`: the server's bytes may go out.
+    /// Decides about a report now, and counts it. A notification that replaces it is then in `gate.rewritten`. `done`:
+    /// the repairs of the frame. `has_raw`: whether the server's bytes may be written.
     pub(crate) fn render_view(
         &mut self,
         now: Instant,
@@ -255,9 +255,9 @@ impl Gate {
         })
     }
 
-    /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now. A task outlives the stream of its request: where the server has one place for all, the
-    /// task continues on the session stream.
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages now. A task outlives
+    /// the stream of its request: if the server has a single stream for all messages, the task continues on the session
+    /// stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Some(call) = self.calls.open.get(id) else { return };
         let now_on = match origin {
@@ -353,8 +353,8 @@ impl Gate {
         self.calls.enqueue_own(stream, item);
     }
 
-    /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
-    /// answer where nothing has to wait.
+    /// Ends a call: its names are removed, and its waiting reports are dropped, or are sent before its answer if no
+    /// message has to wait.
     pub(crate) fn end_call(
         &mut self,
         now: Instant,
@@ -400,8 +400,8 @@ impl Gate {
     }
 }
 
-/// The words of `report` as the client gets them, written as JSON text: with `appends`, behind all that the call said
-/// before. The call keeps words that are not the server's own, because it may say them again.
+/// Returns the text of `report` for the client, as JSON text: with `appends`, after the earlier text of the call. The
+/// call keeps a text that differs from the server's, because it may be sent again.
 fn words_to_send<'a>(
     call: &mut Call,
     report: &ReportView<'a>,

@@ -28,8 +28,8 @@ struct Parts<'a> {
     task: Option<&'a [u8]>,
 }
 
-/// Writes the notification for a report of a call into `out`, without a line ending, in place of what `out` has.
-/// `emitted` is what the call's meter has made of the figure of `report`.
+/// Writes the notification for a report of a call into `out`, without a line ending, and replaces the content of `out`.
+/// `emitted` is the value that the call's meter computed for `report`.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     call: &Call,

@@ -18,7 +18,7 @@ use crate::protocol::terminal::plain;
 pub(crate) struct Orphan {
     pub(crate) number: u64,
     pub(crate) message: Message,
-    /// The repairs that were done already.
+    /// The repairs that were already made.
     pub(crate) done: Repairs,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn release_orphans_on(gate: &mut Gate, on: StreamId) {
     }
 }
 
-/// Decides on an answer whose id is missing, null, or neither a string nor a number.
+/// Decides about an answer whose id is missing, null, or neither a string nor a number.
 pub(crate) fn answer_without_id(
     gate: &mut Gate,
     origin: Origin,

@@ -13,8 +13,7 @@ use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 
-/// The longest time for which a task is remembered, also without a time to live or with a longer
-/// one.
+/// The longest time for which a task is remembered, even if its time to live is missing or longer.
 const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// JSON-RPC's code for "no such task" (11:utilities/tasks).

@@ -70,7 +70,8 @@ pub enum Input {
     /// The server has sent this log notification, or this question to its client, on another stream, where another
     /// filter forwards it.
     HearLog(Origin, Message),
-    /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
+    /// The server has sent a message in pieces: a small message that represents it, and the reason why it is
+    /// incomplete, if it is.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
     /// Another filter has delivered the message to its client: on this stream, if known.
     NoteDelivery(Option<StreamId>, Message),
@@ -78,8 +79,8 @@ pub enum Input {
     FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
     LearnToken(Origin, Message),
-    /// The last message goes to its client unchanged, behind all earlier messages. The filter does
-    /// not handle the message.
+    /// The last message is forwarded to its client unchanged, after all earlier messages. The filter does not handle
+    /// the message.
     ForwardLast(Option<(StreamId, Message)>),
     /// The server writes a line on its standard error.
     Stderr(Box<str>),
@@ -91,13 +92,13 @@ pub enum Input {
     SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
-    /// A client stream opens on which the server goes on with an earlier stream of this kind, and repeats messages of
-    /// that stream.
+    /// A client stream opens on which the server continues an earlier stream of this kind, and repeats messages of that
+    /// stream.
     OpenReplay(StreamId, StreamKind),
-    /// The client of the first stream has come back on the second one, and has been sent this value of its only
+    /// The client of the first stream has reconnected on the second stream, and has received this value of its only
     /// request ([`Gate::resume_stream`](crate::progress::Gate::resume_stream)).
     ResumeStream(StreamId, StreamId, Option<f64>),
-    /// The stream's client has this number: streams of one number may see each other's messages.
+    /// The stream's client has this number: streams with the same number may see each other's messages.
     SetPrincipal(StreamId, u64),
     /// A client stream closes; whether that cancels its requests.
     CloseStream(StreamId, bool),
@@ -117,13 +118,13 @@ pub enum Input {
     SetClientSlow(bool),
     /// The number of further bytes of answers that may be kept in memory.
     SetKeptRoom(usize),
-    /// Clients send no more.
+    /// Clients send no more messages.
     CloseClients,
-    /// The server is gone, and why.
+    /// The server has ended, with the reason.
     CloseServer(Box<str>),
     /// All requests fail with this HTTP status, and why.
     FailCalls(Option<u16>, Box<str>),
-    /// The server is about to end: no more heartbeats.
+    /// The server is about to end, so heartbeats stop.
     StopHeartbeats,
     /// The connection is about to end: no message waits any longer.
     Flush,
@@ -140,7 +141,7 @@ pub enum Input {
     MarkElsewhere(Vec<Key>),
     /// The event of the next message had another name than `message`, which its client gets instead.
     MarkEventName,
-    /// The next message came in an array with others, which its client gets apart.
+    /// The next message arrived in an array with others, which its client gets separately.
     MarkApart,
     /// The response to a POST has ended, for any cause.
     EndResponse(StreamId),
@@ -164,7 +165,7 @@ pub enum Input {
 pub struct MessageLine {
     /// `>` of a client, `<` of the server, `2` of its standard error, `=` to a client.
     pub sign: char,
-    /// The stream, where one is known.
+    /// The stream, if it is known.
     pub stream: Option<StreamId>,
     /// The text.
     pub text: Bytes,
@@ -179,7 +180,7 @@ pub enum InputResult {
     ToServer(Payload),
     /// The place where a message of the server goes.
     Server(Disposition),
-    /// The stream that a message is for, if one is known.
+    /// The stream that a message is for, if it is known.
     Stream(Option<StreamId>),
     /// The place of an answer that is kept in a file, if the answer is sent at all.
     Spool(Option<SpooledAnswer>),
@@ -228,7 +229,7 @@ pub fn upstream_stream(number: u64) -> StreamId {
     StreamId(UPSTREAM_STREAMS.saturating_add(number.saturating_sub(1)))
 }
 
-/// The upstream stream of a server message; `None` where one connection carries all messages.
+/// Returns the upstream stream of a server message; `None` if one connection carries all messages.
 pub const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,

@@ -19,7 +19,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 impl Input {
-    /// The words of the input in a recording, if it has any: the text of a line that begins with `!`.
+    /// Returns the words of the input in a recording, if it has any: the text of a line that begins with `!`.
     pub fn words(&self) -> Option<String> {
         let mut words = String::new();
         // Writing to a string does not fail.
@@ -324,7 +324,7 @@ impl FromStr for Input {
 }
 
 impl MessageLine {
-    /// The stream as a recording has it behind the sign.
+    /// Returns the stream in the form that a recording has after the sign.
     pub fn stream_words(&self) -> String {
         match self.stream {
             None => String::new(),
@@ -401,7 +401,7 @@ fn write_response_end(f: &mut dyn fmt::Write, stream: StreamId) -> fmt::Result {
     write!(f, "response ends {}", line.stream_words())
 }
 
-/// The word for the stream with which a replay goes on.
+/// Returns the word for the stream with which a replay continues.
 const fn replayed(of: StreamKind) -> &'static str {
     match of {
         StreamKind::Shared => "",

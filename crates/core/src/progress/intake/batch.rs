@@ -43,7 +43,7 @@ impl Element {
     }
 }
 
-/// The elements that go on one stream.
+/// The elements that are written on the same stream.
 #[derive(Default)]
 struct Group {
     stream: Option<StreamId>,
@@ -53,8 +53,8 @@ struct Group {
 }
 
 impl Intake {
-    /// Takes several messages in one. Only 2025-03-26 has arrays: clients of other revisions get
-    /// each message alone. `done`: the repairs of the frame around them.
+    /// Takes several messages in one frame. Only 2025-03-26 has arrays: clients of other revisions get each message
+    /// separately. `done`: the repairs of the frame.
     pub(crate) fn dispatch_batch(
         &mut self,
         now: Instant,
@@ -190,8 +190,8 @@ impl Intake {
         }
     }
 
-    /// Decides on progress that stays inside its array. The array goes out as a whole, so its
-    /// progress cannot wait.
+    /// Decides about progress that stays inside its array. The array is written as a whole, so its progress cannot
+    /// wait.
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
@@ -309,7 +309,7 @@ fn progress_place(calls: &mut Correlator, origin: Origin, element: &Message) -> 
     meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
 }
 
-/// An element about a call: as it was judged, or as it came where the call is observed beside others.
+/// Returns an element about a call: repaired, or unchanged if the call is observed while others are not.
 fn unless_observed(
     calls: &Correlator,
     id: CallId,

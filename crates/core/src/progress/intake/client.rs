@@ -31,7 +31,8 @@ impl Intake {
         self.client_message_of(now, stream, message, None)
     }
 
-    /// [`Filter::client_message`](crate::progress::Filter::client_message), of a message whose `members` may have been read.
+    /// [`Filter::client_message`](crate::progress::Filter::client_message), for a message whose `members` may already
+    /// have been read.
     pub fn client_message_of(
         &mut self,
         now: Instant,
@@ -213,7 +214,7 @@ impl Intake {
         message.raw().clone().into()
     }
 
-    /// Ends the request that a client gives up. Returns the message for the server.
+    /// Ends the request that a client cancels. Returns the message for the server.
     fn client_cancels(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let params = message.params().unwrap_or_default();
         // On a server that several clients share, an id that is not mapped could mean another

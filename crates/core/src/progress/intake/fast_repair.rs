@@ -44,8 +44,8 @@ pub enum FastPath {
 }
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only; `messages` is the number
+    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that is
+    /// not progress. `is_elsewhere` returns whether a token is active in other sessions only; `messages` is the number
     /// of messages so far.
     pub(crate) fn repair(
         &mut self,

@@ -93,7 +93,7 @@ impl Pieces {
         None
     }
 
-    /// The ranges in `raw` of the text from one position up to another.
+    /// Returns the ranges in `raw` of the text between two positions.
     fn ranges(&self, from: u64, to: u64) -> impl Iterator<Item = Range<usize>> {
         let mut position = self.start;
         self.text.clone().into_iter().filter_map(move |range| {
@@ -107,7 +107,8 @@ impl Pieces {
 }
 
 impl LargeRepairs {
-    /// The repairs of an answer that is kept in a file, to the request `id`, whose names the server does not know.
+    /// Returns the repairs of an answer that is kept in a file, to the request `id`, whose names the server does not
+    /// know.
     pub(crate) fn of_spooled(id: MappedId, switches: AnswerRepairs, bare: bool) -> Self {
         let (id, switches) = (Some(id), Some(switches));
         Self { id, is_renamed: true, switches, bare, ..Self::default() }

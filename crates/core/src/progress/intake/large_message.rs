@@ -366,7 +366,7 @@ impl Intake {
         }
     }
 
-    /// Ends the calls whose answers have passed in an array.
+    /// Ends the calls whose answers were forwarded in an array.
     fn end_calls_of_array(&mut self, now: Instant, origin: Origin) {
         loop {
             let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
@@ -460,7 +460,7 @@ impl Intake {
     }
 }
 
-/// The upstream stream that a message passes on; `None` where one connection carries all messages.
+/// Returns the upstream stream of a message; `None` if one connection carries all messages.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,
@@ -468,8 +468,8 @@ fn source(origin: Origin) -> Option<StreamId> {
     }
 }
 
-/// Whether a large text may be one or several messages, although the text has shown no member of an
-/// envelope yet, or is an array.
+/// Whether a large text may be one or several messages, although no member of an envelope has been read yet, or it is
+/// an array.
 fn may_be_message(head: &[u8]) -> bool {
     let start = json::skip_space(head, 0);
     let inside = match head.get(start) {

@@ -1,4 +1,4 @@
-//! The template of log messages: a log message that differs from an earlier one only in its words is known by
+//! The template of log messages: a log message that differs from an earlier one only in its text is recognised by
 //! comparison.
 
 use smallvec::SmallVec;
@@ -8,10 +8,10 @@ use crate::progress::payload::within;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::{json, unicode};
 
-/// The longest log message without its words, in bytes, that is kept as a template.
+/// The longest log message without its text, in bytes, that is kept as a template.
 const LOG_TEMPLATE_MAX: usize = 512;
 
-/// The log templates of one filter: a server may log at two levels.
+/// Maximum number of log templates of one filter: a server may log at two levels.
 const LOG_TEMPLATES_MAX: usize = 2;
 
 /// The last shapes in which a server wrote log messages whose data is a string.
@@ -22,7 +22,7 @@ pub(crate) struct LogTemplates {
     oldest: usize,
 }
 
-/// A log message without its words.
+/// A log message without its text.
 #[derive(Debug)]
 struct LogTemplate {
     head: Vec<u8>,
@@ -30,7 +30,7 @@ struct LogTemplate {
 }
 
 impl LogTemplates {
-    /// Whether a message differs from an earlier log message in its words only.
+    /// Whether a message differs from an earlier log message only in its text.
     pub(crate) fn know(&self, text: &[u8]) -> bool {
         text.len() <= LENGTH_MAX && self.known.iter().any(|known| known.fits(text))
     }

@@ -1,6 +1,6 @@
-//! `mode = "observe"`: every message goes on unchanged, to the stream that it belongs to; the
-//! verdicts are computed for the record only. Where some tools have another mode than their route, the
-//! messages of observed calls pass through the queue of their stream, beside the others.
+//! `mode = "observe"`: every message is forwarded unchanged, to its stream; verdicts are computed only for the record.
+//! If some tools have another mode than their route, the messages of observed calls go through the queue of their
+//! stream, like other messages.
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{restored_names, with_client_names};

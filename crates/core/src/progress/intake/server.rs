@@ -131,8 +131,9 @@ impl Claim {
 }
 
 impl Claim {
-    /// Takes the value and the total in the words in place of a number without a total; whether that settles the
-    /// value. Once the words have had a value, a number without a total counts something else: it is a sign of life.
+    /// Uses the value and the total in the text if the declared number has no total. Returns whether that settles the
+    /// value. Once a text has had a value, a number without a total counts something else: it only shows that the call
+    /// is alive.
     fn prefer_words(&mut self, call: &mut Call, policy: &CallPolicy) -> bool {
         if self.report.figure.as_ref().is_none_or(|figure| figure.total.is_some()) {
             return false;
@@ -470,9 +471,8 @@ impl Intake {
     }
 }
 
-/// An answer to an open call behind text on one line, as from a server that prints dots without
-/// ending the line. Other messages behind text may be a server's log of a message that it has
-/// received.
+/// Returns an answer to an open call that follows other text on one line, as from a server that prints dots without
+/// ending the line. Other messages after text may be a server's log of a message that it has received.
 fn answer_behind_text(gate: &Gate, message: &Message) -> Option<(Bytes, Message)> {
     let raw = message.raw();
     if message.kind() != Kind::Noise || gate.calls.policy.observes() {

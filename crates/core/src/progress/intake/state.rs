@@ -34,13 +34,13 @@ pub(crate) struct LargeMessage {
     pub(crate) call: Option<CallId>,
     /// The streams and the ids of the requests that the message answers, which stay open until it is whole.
     pub(crate) answers: Vec<(StreamId, Bytes)>,
-    /// Answers of an array whose calls have ended.
+    /// Number of answers of an array whose calls have ended.
     pub(crate) ended: usize,
     /// Whether enough is known, so that the rest need not be read.
     pub(crate) known: bool,
     /// The repairs of an answer.
     pub(crate) repairs: LargeRepairs,
-    /// Makes the text readable, unless the route leaves it as it is.
+    /// Repairs unreadable text, unless the route turns that repair off.
     pub(crate) readable: Option<ReadablePieces>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) enum LargeDisposition {
     Noise,
 }
 
-/// The reports that the dialects have read in a message, kept until the message has been handled,
-/// so that the message is read once. Several steps need them: whose message it is, whether its
-/// token is another session's, and what it reports.
+/// The reports that the dialects have found in a message, kept until the message has been handled, so that it is read
+/// only once. Several steps need them: for whose message it is, whether its token belongs to another session, and what
+/// it reports.
 #[derive(Debug)]
 pub(crate) struct MessageReports {
-    /// The text of the message. As long as it is held here, no other text has its place in memory.
+    /// The text of the message. While it is kept here, no other text can be at the same address.
     pub(crate) raw: Bytes,
     pub(crate) reports: Vec<(Dialect, Report)>,
 }
@@ -73,7 +73,7 @@ impl MessageReports {
 pub struct Intake {
     /// The number of messages so far. Messages are numbered from 1.
     pub(crate) messages: u64,
-    /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
+    /// Large messages that are incomplete, by their upstream stream; `None` for a single connection.
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
@@ -142,8 +142,8 @@ impl Intake {
         is_clear && matches!(fast.forward(gate, messages, now, stream, text), FastForward::Done)
     }
 
-    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
+    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that is
+    /// not progress. `is_elsewhere` returns whether a token is active in other sessions only.
     pub fn fast_repair(
         &mut self,
         now: Instant,
@@ -192,7 +192,7 @@ impl Intake {
         self.detached.response_ended(&mut self.gate, now, on);
     }
 
-    /// The time at which the next request ends by itself.
+    /// Returns the time at which the next request times out.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.detached.next_expiry(&self.gate)
     }
@@ -202,7 +202,7 @@ impl Intake {
         self.detached.may_keep(&self.gate)
     }
 
-    /// Bytes that may be kept of a large answer to a call that goes on without its client.
+    /// Returns the bytes that may be kept of a large answer to a call that continues without its client.
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         self.detached.late.as_ref()?.room(&self.gate, id, &self.detached.kept_room)
     }

@@ -20,7 +20,7 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::{json, terminal};
 
-/// Members of a structured line whose objects hold the progress.
+/// Names of members of a structured line whose objects contain the progress.
 const INSIDE: [&str; 6] = ["progressData", "progress", "data", "fields", "payload", "params"];
 
 /// Members that hold the message of a structured line.
@@ -107,7 +107,7 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
     })
 }
 
-/// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
+/// Returns a short text on one line as a JSON string, with secrets masked; `None` if it consists only of symbols.
 fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
     // Without control sequences, and without characters that change the text direction: they could make a message look
     // different from what it says.

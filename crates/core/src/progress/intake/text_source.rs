@@ -43,7 +43,7 @@ const LOGS: [&str; 3] = [mcp::LOG, "notifications/stderr", "window/logMessage"];
 /// Members of a structured log that name a tool.
 const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
 
-/// Time without a word of a counter after which another one is followed.
+/// The time without a value of the followed counter after which another counter is followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
 /// Whether a value belongs to the followed counter, or begins the next counter. A program may print files and bytes in
@@ -132,7 +132,7 @@ pub(crate) fn text_from_log(gate: &mut Gate, now: Instant, origin: Origin, messa
     }
 }
 
-/// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
+/// Returns the call that a forwarded notification is about, and the progress in it, if a dialect overhears such
 /// notifications.
 pub(crate) fn overhear(
     gate: &mut Gate,
@@ -188,8 +188,8 @@ pub(crate) fn read_log(
     Some((sole_candidate(gate, now, origin, &names), data))
 }
 
-/// The only call that text can be about: the call of its stream, the call whose tool one of the names in
-/// the text means, or the only active call.
+/// Returns the only call that a text can be about: the call of its stream, the call whose tool is named in the text, or
+/// the only active call.
 pub(crate) fn sole_candidate(
     gate: &Gate,
     now: Instant,
@@ -321,8 +321,8 @@ pub(crate) fn withhold_ambiguous(gate: &mut Gate, source: TextSource) {
     }
 }
 
-/// The text of a log notification: its `data`, or all members of a log that has words under another name. Servers
-/// that write maps (mcp-go) send `message`, `msg` or `text`.
+/// Returns the text of a log notification: its `data`, or all members of a log that has its text under another name.
+/// Servers that write maps (mcp-go) send `message`, `msg` or `text`.
 fn log_data(params: Bytes) -> Option<Bytes> {
     let fields = Fields::read(&params)?;
     let beside = ["message", "msg", "text", "content"];
@@ -341,7 +341,7 @@ fn log_data(params: Bytes) -> Option<Bytes> {
     }
 }
 
-/// Whether a logger has the name of a tool, perhaps behind those of its server or module.
+/// Whether a logger has the name of a tool, possibly after the names of its server or module.
 fn names(logger: &str, tool: &str) -> bool {
     let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
     before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))

@@ -112,8 +112,8 @@ impl Ask {
     }
 }
 
-/// A positive integer that follows from a token. Two open requests with the same integer, whose
-/// progress would count as the older request's, are improbable: there are 2^53 integers.
+/// Returns a positive integer that is derived from a token. It is improbable that two open requests get the same
+/// integer (and so share progress): there are 2^53 integers.
 fn integer_for(token: &Key) -> i64 {
     let hash = fnv_1a(token.to_json());
     // The upper bits of FNV-1a are mixed better than the lower ones, and 53 bits always fit into a double.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Whether and how the work of a call goes on after its client gave the call up by its clock (`late`).
+/// Whether and how the work of a call continues after its client's timer expired (`late`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
     /// Whether it does.
@@ -17,11 +17,11 @@ pub struct Late {
     pub ignore: Vec<String>,
     /// The age of an open call from which the same call counts as its repetition; `None`: only after a cancellation.
     pub repeated_after: Option<Duration>,
-    /// Whether a call is answered with words before its client gives the call up.
+    /// Whether a call is answered with a text before its client gives the call up.
     pub tell: bool,
     /// The age of a call at which `tell` answers.
     pub before: Duration,
-    /// Whether the work of tools with `destructiveHint` goes on too.
+    /// Whether the work of tools with `destructiveHint` continues too.
     pub destructive: bool,
 }
 

@@ -34,7 +34,7 @@ const VALUE_MIN: usize = 16;
 /// The patterns of secrets.
 #[derive(Clone, Default)]
 pub struct Masks {
-    /// Patterns of a route, and how they are written.
+    /// Patterns of a route, with their text.
     own: Arc<[(String, Regex)]>,
 }
 
@@ -202,7 +202,7 @@ impl SecretPatterns {
 /// Parts of names that are as often no secret (`key`, `pass`).
 const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
 
-/// Words that make a key the key of a secret.
+/// Words that mark a key as the key of a secret.
 const OF_KEYS: [&str; 10] = [
     "access",
     "account",
@@ -216,14 +216,14 @@ const OF_KEYS: [&str; 10] = [
     "signing",
 ];
 
-/// Last parts of names that say something about a secret and are none themselves (`token_count`).
+/// Last parts of names that describe a secret but are not secrets (`token_count`).
 const ABOUT: [&str; 23] = [
     "bucket", "count", "counter", "dir", "endpoint", "expires", "expiry", "file", "id", "length",
     "limit", "name", "path", "policy", "prefix", "rate", "size", "stdin", "store", "ttl", "type",
     "url", "usage",
 ];
 
-/// Words that stand where a secret would stand (`token: missing`).
+/// Words that are written in the place of a secret (`token: missing`).
 const SAID: [&str; 34] = [
     "accepted",
     "are",

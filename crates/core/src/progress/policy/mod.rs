@@ -120,7 +120,7 @@ pub enum ValueFrom {
 /// The relation of the messages of one call to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
-    /// Each message stands for itself.
+    /// Each message is complete by itself.
     #[default]
     Replace,
     /// Messages are pieces of one text and are joined.
@@ -138,7 +138,7 @@ pub struct CallPolicy {
     pub pacing: Pacing,
     /// Whether clients that are known not to need pacing are spared it.
     pub spare_known_clients: bool,
-    /// Thinned notifications of one call come no closer than this.
+    /// The shortest time between thinned notifications of one call.
     pub min_interval: Duration,
     /// The notifications that are thinned.
     pub coalesce: Coalesce,
@@ -154,7 +154,7 @@ pub struct CallPolicy {
     pub scale: Option<Scale>,
     /// The place where the value of a report is looked for first.
     pub value_from: ValueFrom,
-    /// The patterns that find values in words.
+    /// The patterns that find values in texts.
     pub extract: Extract,
     /// The secrets that are masked in text.
     pub masks: Masks,
@@ -166,7 +166,7 @@ pub struct CallPolicy {
     pub estimate: bool,
     /// The members put into requests.
     pub ask: Ask,
-    /// The work of calls that clients give up by their clocks.
+    /// The work of calls that clients give up because their timers expired.
     pub late: Late,
     /// Calls that run as tasks of Milepost's own.
     pub tasks: Tasks,
@@ -250,7 +250,7 @@ pub struct AnswerRepairs {
 }
 
 impl AnswerRepairs {
-    /// Every answer is left as it is.
+    /// Every answer stays unchanged.
     pub(crate) const NONE: Self = Self {
         response_id: false,
         error_shape: false,
@@ -302,8 +302,8 @@ pub struct Policy {
     pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
-    /// Whether words of Milepost's own go into progress of 2024-11-05. `message` is an unknown member
-    /// there, which clients ignore unless they show it.
+    /// Whether texts of Milepost are added to progress of 2024-11-05. `message` is an unknown member there, which
+    /// clients ignore unless they show it.
     pub words_in_2024: bool,
     /// Whether every request gets an id and a token of Milepost's own towards the server, because
     /// several clients share the server.
@@ -404,7 +404,7 @@ impl Policy {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
 
-    /// Whether the work of any call goes on after its client gave the call up.
+    /// Whether the work of any call continues after its client gave the call up.
     pub fn has_late(&self) -> bool {
         self.everywhere().any(|policy| policy.late.enabled)
     }
@@ -427,8 +427,8 @@ impl Policy {
         policy
     }
 
-    /// Whether heartbeats depend on the durations of earlier calls: for estimates, and for the seconds that the
-    /// heartbeats of silent tools count where they have no words.
+    /// Whether heartbeats depend on the durations of earlier calls: for estimates, and for heartbeats of silent tools
+    /// that count seconds if they have no text.
     pub fn needs_durations(&self) -> bool {
         !self.words_in_2024 || self.everywhere().any(|policy| policy.estimate)
     }

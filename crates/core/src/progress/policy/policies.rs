@@ -9,7 +9,7 @@ use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// The policies that hold in one filter. Dereferences to the policy of new calls; the methods here ask all
+/// The policies that are in use in one filter. Dereferences to the policy of new calls; the methods here ask all
 /// policies, because the call that a message is about is not known yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
@@ -91,7 +91,7 @@ impl Policies {
         })
     }
 
-    /// The reports of a message that passes as it is, in each dialect that overhears it.
+    /// Returns the reports of a message that is forwarded unchanged, in each dialect that overhears it.
     pub(crate) fn overheard<'a>(
         &'a self,
         method: &'a str,
@@ -120,7 +120,7 @@ impl Policies {
         self.now.dialects_of(method).chain(older)
     }
 
-    /// Whether a message that is about no known call passes as it came, beside others that are changed.
+    /// Whether a message that is about no known call is forwarded unchanged, while other messages are repaired.
     pub(crate) fn observes_the_rest(&self) -> bool {
         self.now.call.observes() && !self.now.observes()
     }
@@ -154,7 +154,7 @@ impl Policies {
         self.all().flat_map(Policy::everywhere)
     }
 
-    /// Forgets those that no open call needs.
+    /// Forgets the policies that no open call needs.
     pub(crate) fn forget(&mut self, is_needed: impl Fn(&Arc<Policy>) -> bool) {
         self.older.retain(is_needed);
     }

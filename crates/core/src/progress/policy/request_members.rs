@@ -241,7 +241,7 @@ fn with_token(copy: &Key) -> JsonObject {
     text.map(|text| member("progressToken", Value::from(text))).unwrap_or_default()
 }
 
-/// An object of one member.
+/// Returns an object with one member.
 fn member(name: &str, value: Value) -> JsonObject {
     let mut object = JsonObject::new();
     object.insert(name.to_owned(), value);

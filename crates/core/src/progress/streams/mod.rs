@@ -145,7 +145,7 @@ impl ClientStreams {
         true
     }
 
-    /// Lets everything go out without waiting for a guard: the connection is about to end.
+    /// Lets all messages be written without waiting for a guard, because the connection is about to end.
     pub(crate) fn flush(&mut self) {
         for item in self.iter_mut().flat_map(|(_, stream)| &mut stream.queue) {
             item.guards.clear();
@@ -180,7 +180,7 @@ impl ClientStreams {
         }
     }
 
-    /// The client whose calls may join each other: all streams of a server that is not shared have one client.
+    /// Returns the client whose calls may join each other: all streams of an unshared server belong to one client.
     pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
         if self.topology.has_strangers() { self.principal_of(stream) } else { Principal::Known(0) }
     }
@@ -290,7 +290,7 @@ impl ClientStreams {
         }
     }
 
-    /// The streams on which so much waits that the server should not be read from.
+    /// Returns the streams with so many waiting bytes that the server should not be read.
     pub fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
             // A stream that is neither marked as full nor has changed since cannot be full. So quiet streams of a

@@ -33,7 +33,7 @@ pub enum StreamKind {
 pub(crate) struct Guard {
     /// The time when the last notification was written.
     pub(crate) last: Option<Instant>,
-    /// The call whose notification was given out and is not written yet.
+    /// The call whose notification was given out but is not written yet.
     pub(crate) unwritten: Option<CallId>,
     /// The place of the request's last progress in the queue, which the answer follows; 0 if there is none.
     pub(crate) behind: u64,
@@ -55,7 +55,7 @@ pub(crate) enum ItemKind {
     Whole(TransmitKind),
     /// Elements of an array, which keep their place in the queue.
     Array(TransmitKind),
-    /// Progress that goes out before the answer to the client's request of this id.
+    /// Progress that is written before the answer to the client's request with this id.
     Progress(Key),
     /// Pieces of the large message of this number.
     Piece {
@@ -112,7 +112,7 @@ pub(crate) struct Stream {
     pub(crate) observed: Option<Box<TransmitQueue>>,
     /// The times when calls of this stream have something to write.
     pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
-    /// Calls whose notification was given out and is not written yet.
+    /// Calls whose notifications were given out but are not written yet.
     pub(crate) unwritten: Vec<CallId>,
     /// The large message of which some has been given out, and more follows.
     pub(crate) midway: Option<u64>,
@@ -120,11 +120,11 @@ pub(crate) struct Stream {
     pieces: usize,
     /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
-    /// The stream goes on with that of one HTTP request, and so speaks of that request alone.
+    /// Whether the stream continues that of one HTTP request, and so carries messages of that request only.
     pub(crate) resumes_request: bool,
     /// The place of the last message of the server that was given out.
     pub(crate) passed: u64,
-    /// The place of the last progress that has left the queue.
+    /// The order number of the last progress that has left the queue.
     progress_passed: u64,
 }
 
@@ -217,8 +217,8 @@ impl Stream {
         self.midway.is_some() || self.pieces > 0
     }
 
-    /// The items of which any may be written next: the first, and behind an answer the answers and
-    /// requests that may pass it and progress; while a large message passes, only its next piece.
+    /// Returns the items of which any may be written next: the first; after an answer, the answers and requests that
+    /// may overtake it and progress; and while a large message is written, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let can_pass = |item: &Item| {
             let ItemKind::Whole(kind) = &item.kind else { return false };
@@ -248,8 +248,8 @@ impl Stream {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
-    /// The call that may write now: its time has come, and its progress came before the first item of the
-    /// queue. Progress that came later waits behind this item, which may wait for its own time.
+    /// Returns the call that may write now: it is due, and its progress arrived before the first item of the queue.
+    /// Progress that arrived later waits behind this item, which may wait for its own time.
     pub(crate) fn due(&self, now: Instant) -> Option<(Instant, u64, CallId)> {
         let first = self.queue.front().map_or(u64::MAX, |item| item.order);
         let due = self.wakes.keys().take_while(|(at, ..)| *at <= now && !self.is_midway());
@@ -306,8 +306,8 @@ impl Stream {
         Some(item)
     }
 
-    /// Removes the progress of the request `id`, which the client has given up, also progress that
-    /// waits for its turn before the answer. Returns the verdicts on the removed messages.
+    /// Removes the progress of the request `id`, which the client has cancelled, including progress that is queued
+    /// before the answer. Returns the verdicts on the removed messages.
     pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
         let (mut verdicts, mut removed) = (Vec::new(), Vec::new());
         let about = ItemKind::Progress(id.clone());

@@ -27,7 +27,7 @@ const DIGITS_MAX: usize = 400;
 /// numbers so.
 const ZEROS: i64 = 5;
 
-/// Every number of so many digits fits.
+/// Number of digits of which every number fits into an `i64`.
 const SHORT_DIGITS: usize = 18;
 
 impl Key {
@@ -98,8 +98,8 @@ impl Key {
         digits.parse().map_or_else(|_| Self::Number(digits.into_boxed_str()), Self::Integer)
     }
 
-    /// Whether the other key is the same value in another form: the other JSON type, or the double
-    /// that a JavaScript server makes of a large number. Careless servers return such forms.
+    /// Whether the other key is the same value in another form: the other JSON type, or the double that a JavaScript
+    /// server would use for a large number. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
             // Two strings are one name only if they are equal.

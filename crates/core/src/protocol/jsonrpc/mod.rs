@@ -50,10 +50,10 @@ pub const METHOD_NOT_FOUND: i32 = -32601;
 pub enum Kind {
     /// `method` and an `id` that is not null.
     Request,
-    /// `method` without `id`, or with a null one.
+    /// `method` without `id`, or with a null id.
     Notification,
-    /// `result` or `error`, and the `id` may be missing or null; or an `id` alone beside `jsonrpc`, which a server
-    /// means as an answer all the same.
+    /// `result` or `error`, where the `id` may be missing or null; or only an `id` beside `jsonrpc`, which the server
+    /// still means as an answer.
     Response,
     /// An array whose elements are messages (2025-03-26).
     Batch,
@@ -69,7 +69,7 @@ pub enum Framing {
     /// The message alone: a line, a body.
     #[default]
     Itself,
-    /// An event, whose bytes are kept.
+    /// An event, whose other bytes are kept.
     Within(Bytes),
     /// An event of another name than `message`, with the name `message` in its place.
     Renamed(Bytes),
@@ -77,7 +77,7 @@ pub enum Framing {
     Apart(Option<Bytes>),
 }
 
-/// One message and where its members are. Where a key is repeated the last one counts.
+/// One message and the positions of its members. If a key is repeated, the last member counts.
 #[derive(Debug, Clone)]
 pub struct Message {
     raw: Bytes,
@@ -89,7 +89,7 @@ pub struct Message {
     result: Option<Range<usize>>,
     error: Option<Range<usize>>,
     version: Version,
-    /// An envelope key is there twice, or a notification has a null id.
+    /// Whether an envelope key is repeated, or a notification has a null id.
     odd: bool,
     /// A member of the envelope is null that a message of this kind does not have.
     has_nulls: bool,
@@ -177,10 +177,9 @@ impl Message {
         *slot = Some(member.value.clone());
     }
 
-    /// Recognises a large answer without reading all of it: the short members before its result,
-    /// the beginning of that, and at the end of the text the short members behind it. That is exact
-    /// unless a second member is longer than [`WINDOW`] too, which no envelope has. `None` where the
-    /// whole has to be read.
+    /// Recognises a large answer without reading all of it: from the short members before its result, the beginning of
+    /// the result, and the short members at the end of the text. The result is exact unless a second member is longer
+    /// than [`WINDOW`] too, which no envelope has. `None` if the whole text has to be read.
     fn peek(raw: &Bytes) -> Option<Self> {
         let close = raw.len() - 1 - raw.iter().rev().position(|&byte| !json::is_space(byte))?;
         if raw[close] != b'}' {
@@ -225,7 +224,7 @@ impl Message {
         &self.framing
     }
 
-    /// The JSON text as it came.
+    /// Returns the JSON text, unchanged.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -301,7 +300,7 @@ impl Message {
         self.odd
     }
 
-    /// The elements of a batch, or of several objects on one line, each read when the iterator
+    /// Returns the elements of a batch, or of several objects on one line, each of which is read when the iterator
     /// reaches it.
     pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
         let raw = self.raw.clone();
@@ -321,8 +320,7 @@ impl Message {
         })
     }
 
-    /// The messages of an array or a line. The last message keeps the frame, with the fields that
-    /// stand beside the data.
+    /// Returns the messages of an array or a line. The last message keeps the frame, with its other fields.
     pub fn apart(&self) -> Vec<Self> {
         let on_one_line = self.on_one_line().map(|(messages, _)| messages);
         let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());
@@ -368,7 +366,7 @@ pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Byt
     error_with(id, code, why, data.as_deref().unwrap_or_default())
 }
 
-/// An error answer with these members behind the first of `data`.
+/// Returns an error response with these members after the first member of `data`.
 fn error_with(id: &[u8], code: i32, why: &str, data: &str) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{code},"message":"#);

@@ -7,12 +7,12 @@ use super::{Framing, Kind, Message};
 use crate::protocol::json;
 use crate::protocol::unicode::BOM;
 
-/// Messages on one line that are separated. A line with more passes as it is.
+/// Maximum number of messages on one line that are separated. A line with more messages is forwarded unchanged.
 const ON_ONE_LINE_MAX: usize = 1000;
 
 impl Message {
-    /// The messages of a line that begins with a whole message and goes on behind it, and the text behind the last of
-    /// them, which may be empty. Blanks and commas may stand between messages.
+    /// Returns the messages of a line that begins with a complete message and continues after it, and the text after
+    /// the last of them, which may be empty. Blanks and commas may be between messages.
     pub fn on_one_line(&self) -> Option<(Vec<Self>, Bytes)> {
         if self.kind != Kind::Opaque {
             return None;

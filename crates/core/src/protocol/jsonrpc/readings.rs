@@ -1,8 +1,8 @@
-//! Members that readers of JSON may take for one of the protocol's: another spelling of its name, or a
-//! second one of the same name.
+//! Members that readers of JSON may mistake for a member of the protocol: another spelling of its name, or a second
+//! member with the same name.
 //!
-//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some
-//! take the first and some the last.
+//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some take the first and
+//! some the last.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ const PARAMS: [&str; 2] = ["_meta", "requestId"];
 /// The members of `params` of a progress notification.
 const PROGRESS_PARAMS: [&str; 3] = ["_meta", "requestId", "progressToken"];
 
-/// The members of `params` of a call whose arguments have a token.
+/// The names of members in `params` of a call whose arguments have a token.
 const CALL_PARAMS: [&str; 4] = ["_meta", "requestId", "arguments", "name"];
 
 /// A member that readers may read in different ways.
@@ -34,7 +34,7 @@ pub struct AmbiguousMember {
 enum Fault {
     /// Some readers mistake another member for this member.
     Respelled(&'static str),
-    /// The member is there twice.
+    /// The member occurs twice.
     Repeated(&'static str),
     /// The object does not end.
     Unreadable,

@@ -31,7 +31,7 @@ pub struct ScannedBody {
     pub first: u8,
     /// The position of the brace that closes the value, if it is an object.
     pub brace: Option<u64>,
-    /// The position of the comma or brace behind the value.
+    /// The position of the comma or brace after the value.
     pub end: Option<u64>,
     /// The value is an object with members.
     pub has_members: bool,
@@ -296,7 +296,8 @@ impl Scan {
         self.id.as_ref().filter(|_| self.id().is_some())
     }
 
-    /// The position of the value of `id` or `jsonrpc`, if the value has begun and may go on in the next piece.
+    /// Returns the position of the value of `id` or `jsonrpc`, if the value has begun and may continue in the next
+    /// piece.
     pub fn unfinished_value(&self) -> Option<u64> {
         let begun = self.depth == 1 && self.after_colon && !self.token.is_empty();
         let is_short = self.token.len() < TOKEN_MAX && !self.closed;
@@ -319,7 +320,7 @@ impl Scan {
         Some((brace..brace, Bytes::from_static(br#","jsonrpc":"2.0""#)))
     }
 
-    /// The position of a member, with what separates it from others, that may be left out and whose end has not come.
+    /// Returns the position of a member, with its separator, that may be removed and whose end has not arrived.
     pub fn unfinished_null(&self) -> Option<u64> {
         self.nulls
             .unfinished()

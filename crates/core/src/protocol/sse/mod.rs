@@ -41,12 +41,12 @@ pub enum SseFrame {
     End,
 }
 
-/// A part of a block that is too long to be held. The pieces together are its exact bytes, and
-/// their payloads are its data but for the LF between lines, where JSON can have only space.
+/// A part of a block that is too long for memory. The pieces together are its exact bytes, and their payloads are its
+/// data except for the LF between lines, where JSON can only have white space.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The bytes: of one line at most, its end included. The first piece also has the lines ahead of
-    /// the first payload that is not empty.
+    /// The bytes: of one line at most, including its end. The first piece also has the lines before the first payload
+    /// that is not empty.
     pub raw: Bytes,
     /// The part of `raw` that is the payload of a `data` line, if `raw` is such a line or a piece of it. The part may
     /// be empty.
@@ -70,7 +70,7 @@ pub struct Events {
     chunk: Bytes,
     /// The head of a block that began in an earlier chunk.
     carry: Vec<u8>,
-    /// The bytes of the block that stand ahead of its first line: a byte order mark.
+    /// The bytes of the block before its first line: a byte order mark.
     lead: usize,
     /// The start of the unfinished line in `carry`.
     line: usize,
@@ -114,9 +114,9 @@ enum Offset {
 }
 
 impl Events {
-    /// `inspect_max` is the longest block that is held whole, in bytes, a byte order mark and the LF
-    /// of a last CRLF not counted; 1 GiB at most. A longer one passes in pieces. No more than that
-    /// is ever held.
+    /// Returns a reader. `inspect_max` is the longest block that is kept in memory as a whole, in bytes, without a byte
+    /// order mark and the LF of a last CRLF; 1 GiB at most. A longer block is given out in pieces. The reader never
+    /// holds more than that.
     pub fn new(inspect_max: usize) -> Self {
         Self {
             inspect_max: inspect_max.min(HELD_MAX),
@@ -157,8 +157,8 @@ impl Events {
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
     }
 
-    /// The block that begins `at` bytes into the unread input, if the block is whole there. `at` is 0 or the end of
-    /// such a block.
+    /// Returns the block that begins `at` bytes into the unread input, if the block is complete there. `at` is 0 or the
+    /// end of such a block.
     pub fn peek(&self, at: usize) -> Option<BlockView<'_>> {
         let is_between = self.long.is_none() && self.carry.is_empty() && !self.cr && self.lead == 0;
         if !is_between || self.mark != ByteOrderMark::Past {
@@ -233,8 +233,7 @@ impl Events {
         (!rest.is_empty()).then_some(rest)
     }
 
-    /// Whether the blocks given out so far end between two blocks, where a block of Milepost's own
-    /// may be inserted.
+    /// Whether the last block that was given out is complete, so that a block of Milepost may be inserted.
     pub fn at_boundary(&self) -> bool {
         self.long.is_none() && !self.broken
     }
@@ -367,7 +366,7 @@ impl Events {
         Some(SseFrame::Start(first))
     }
 
-    /// The available part of one line of a long block.
+    /// Returns the available part of one line of a long block.
     fn piece(&mut self, mut place: Offset) -> Option<Piece> {
         let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
         if source.is_empty() {
@@ -400,7 +399,7 @@ impl Events {
 const DATA_LEN: usize = b"data".len();
 
 impl Offset {
-    /// Reads some text of one line, and returns the position of the payload in it, if there is any.
+    /// Reads a part of one line, and returns the position of the payload in it, if it has any.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         if let Self::Name(known) = *self {

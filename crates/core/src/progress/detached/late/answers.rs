@@ -1,4 +1,4 @@
-//! The answers to calls that go on without their clients, and the ends of such calls.
+//! The answers to calls that continue without their clients, and the ends of such calls.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use crate::progress::ids::Principal;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// The reason in the cancellation of work whose client did not come back.
+/// The reason in the cancellation of work whose client did not return.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl LateCalls {
-    /// Gives up the calls that a client has left, because the client makes another call.
+    /// Gives up the calls that a client has abandoned, because the client makes another call.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         self.forget_given(who);
         for work in self.works.take_if(|work| work.details.principal == who) {
@@ -32,7 +32,7 @@ impl LateCalls {
         }
     }
 
-    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
+    /// Returns the server's id of the call without a client that an answer with this id is for.
     fn id_of_answer(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let ledger = &gate.calls.open.ledger;
         // An open request with exactly this id takes precedence over work that its client has given up.
@@ -47,7 +47,7 @@ impl LateCalls {
         is_unknown.then(|| self.running_in_other_spelling(id)).flatten()
     }
 
-    /// Whether an answer with this id is for a call that goes on without its client.
+    /// Whether an answer with this id is for a call that continues without its client.
     pub(crate) fn is_answer(&self, gate: &Gate, id: &Key) -> bool {
         self.id_of_answer(gate, id).is_some()
     }
@@ -65,8 +65,8 @@ impl LateCalls {
         Some(room.saturating_sub(self.bytes()).min(kept_room.left()))
     }
 
-    /// Takes the answer to a call that goes on without its client. Returns false if the answer
-    /// belongs to another call.
+    /// Takes the answer to a call that continues without its client. Returns false if the answer belongs to another
+    /// call.
     pub(crate) fn take_answer(
         &mut self,
         gate: &mut Gate,
@@ -95,14 +95,14 @@ impl LateCalls {
         true
     }
 
-    /// Forgets a call that goes on without its client, because its answer cannot be kept.
+    /// Forgets a call that continues without its client, because its answer cannot be kept.
     pub(crate) fn drop_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         if let Some(work) = self.works.take_running(id) {
             note(gate, now, &work, LateEvent::Dropped);
         }
     }
 
-    /// Forgets the calls that go on without their clients, because the server has ended.
+    /// Forgets the calls that continue without their clients, because the server has ended.
     pub(crate) fn drop_all(&mut self, gate: &mut Gate, now: Instant) {
         for work in self.take_all() {
             note(gate, now, &work, LateEvent::Dropped);
@@ -118,7 +118,7 @@ fn give_up(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
     }
 }
 
-/// Tells of an event of a call that goes on without its client.
+/// Reports an event of a call that continues without its client.
 pub(super) fn note(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
     gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
 }

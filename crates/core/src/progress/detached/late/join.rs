@@ -1,4 +1,4 @@
-//! Calls that leave their clients and are joined again: keep, hold, join, answer with words.
+//! Calls that their clients leave and join again: keep, hold, join, and answer with a text.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,8 +163,8 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
-    /// the call has to be cancelled.
+    /// Lets the work of a call continue whose client has given it up because its timer expired. Returns false if the
+    /// call has to be cancelled.
     pub(crate) fn keep_late(
         &mut self,
         gate: &mut Gate,
@@ -199,9 +199,8 @@ impl DetachedWork {
         true
     }
 
-    /// Takes back a call that its client gave up while the answer was on its way. If the client's
-    /// clock ran out, the answer waits for the same call. Returns false if the server has to see
-    /// the cancellation.
+    /// Takes back a call that its client gave up while the answer was on its way. If the client's timer expired, the
+    /// answer waits for a repeated call. Returns false if the server has to get the cancellation.
     pub(crate) fn regain_late(
         &mut self,
         gate: &mut Gate,
@@ -260,7 +259,7 @@ impl DetachedWork {
         }
     }
 
-    /// Lets a held call join the same work, which goes on without its client.
+    /// Lets a held call join the same work, which continues without its client.
     pub(crate) fn join_held(
         &mut self,
         gate: &mut Gate,
@@ -275,7 +274,7 @@ impl DetachedWork {
         }
     }
 
-    /// Answers an open call with words for a model: the work goes on, and the same call waits for it.
+    /// Answers an open call with a text for a model: the work continues, and a repeated call waits for it.
     pub(crate) fn tell_late(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id).filter(|call| call.task.is_none()) else {
             return;
@@ -322,7 +321,7 @@ impl DetachedWork {
     }
 }
 
-/// The words for a model whose call goes on.
+/// Returns the text for a model whose call continues.
 fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
     let age = heartbeat::spell(age);
     let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));

@@ -146,8 +146,8 @@ impl TaskTable {
         self.answer_waiting(gate, now, id, None);
     }
 
-    /// The task that a request of the server is about, and the request with its name for the stream where its client
-    /// waits.
+    /// Returns the task that a request of the server is about, and the request with the task's id for the stream on
+    /// which its client waits.
     pub(crate) fn place_question(
         &mut self,
         gate: &Gate,

@@ -97,7 +97,7 @@ impl TaskWork {
         )
     }
 
-    /// The status of a task in words for people.
+    /// Returns the status of a task as a text for people.
     fn words(&self, gate: &Gate, now: Instant, notes: Option<&TaskNotes>) -> String {
         let task = &self.details;
         let took = || heartbeat::spell(task.changed.saturating_duration_since(self.began));
@@ -135,8 +135,8 @@ impl TaskWork {
     }
 }
 
-/// The words and the figure of a notification about a call with these settings, as the status of a task shows them.
-/// `None` if no dialect of the settings reads the notification.
+/// Returns the text and the value of a notification about a call with these settings, in the form that the status of a
+/// task shows. `None` if no dialect of the settings reads the notification.
 pub fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
     let method = message.method()?;
     let fields = Fields::read(&message.params()?)?;

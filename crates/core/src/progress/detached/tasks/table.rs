@@ -1,4 +1,4 @@
-//! The tasks of one connection, and what has been agreed on about tasks.
+//! The tasks of one connection, and what was negotiated about tasks.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Requests of a server about one task that wait for the client's answers. A further request does not change
-/// the status of the task.
+/// Maximum number of a server's requests about one task that wait for the client's answers. A further request does not
+/// change the status of the task.
 const ASKED_MAX: usize = 64;
 
 /// The prefix of the ids of tasks.
@@ -55,7 +55,7 @@ impl KeptBytes for TaskEnd {
     }
 }
 
-/// What is known of one task.
+/// The state of one task.
 #[derive(Debug)]
 pub(crate) struct OwnTask {
     pub(crate) id: String,
@@ -105,8 +105,8 @@ pub(crate) struct TaskTable {
 }
 
 impl TaskTable {
-    /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
-    /// `key`; `millis` is the time `now` in milliseconds since 1970.
+    /// Lets calls run as Milepost's own tasks, if the settings say so. The ids of the tasks are derived from `key`;
+    /// `millis` is the time `now` in milliseconds since 1970.
     pub(crate) fn enable(&mut self, now: Instant, key: NameKey, millis: u64) {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }
