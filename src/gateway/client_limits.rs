@@ -31,8 +31,8 @@ mod start_rate;
 /// The time after which a client may repeat a request that exceeded its limit.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Bits of an address of IPv6 that belong to one client: a house or a machine has all addresses that begin
-/// with them.
+/// Number of leading bits of an IPv6 address that identify a client: a household or a machine has all addresses that
+/// begin with them.
 const IPV6_PREFIX: u32 = 64;
 
 /// A client whose permits are counted.
@@ -140,7 +140,7 @@ impl ClientLimit {
         }
     }
 
-    /// The limited thing in words, and the key of the limit.
+    /// Returns the name of the limited thing as text, and the key of the limit.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Connections => ("connections", "max_client_connections of [server]"),
@@ -271,7 +271,7 @@ impl ClientLimits {
         client.map_or(Ok(None), take)
     }
 
-    /// Counts one more for each of these clients; `spare` more than the limit are allowed.
+    /// Counts one use more for each of these clients; `spare` uses more than the limit are allowed.
     fn take(
         self: &Arc<Self>,
         clients: Counted,
@@ -330,7 +330,7 @@ impl ClientLimits {
 /// The clients for whom a request or stream counts: the client itself, and the credentials that it presents.
 type Counted = [Option<CountedClient>; 2];
 
-/// One of the things that a client may have so many of, until the permit is dropped.
+/// A permit for one use of a client's limit, until it is dropped.
 pub(crate) struct ClientPermit {
     limits: Arc<ClientLimits>,
     clients: Counted,
@@ -375,15 +375,15 @@ impl LimitedClient {
     /// Counts one more stream.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn stream(&self) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Streams, 0)
     }
 
-    /// Counts a request whose body is read, as a stream; `spare` more than streams are allowed.
+    /// Counts a request whose body is being read as a stream; `spare` more than streams are allowed.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn reading(&self, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Streams, spare)
     }
@@ -391,7 +391,7 @@ impl LimitedClient {
     /// Counts one more session that Milepost keeps.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn session(&self) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Sessions, 0)
     }
@@ -399,7 +399,7 @@ impl LimitedClient {
     /// Counts one more child, which starts now.
     ///
     /// # Errors
-    /// If the client has as many as it may, or starts them too often.
+    /// If the client has reached its limit, or starts children too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
         // If the start is refused, the permit is dropped, which subtracts it from the count.
         let child = self.take(ClientLimit::Children, 0)?;

@@ -102,7 +102,7 @@ impl Proxy {
         Ok(Arc::new(proxy))
     }
 
-    /// Sets the limits of what all routes share.
+    /// Sets the limits that all routes share.
     pub(crate) fn set_maxima(&self, server: &Server) {
         self.bodies.set_max(server.max_unread_bytes as u64);
         self.spilled.set_max(server.max_spilled_bytes as u64);
@@ -131,14 +131,14 @@ impl Proxy {
         self.servers.done().await;
     }
 
-    /// From now on new sessions should begin at other replicas: a client that begins one here gets 503, and sends
+    /// From now on new sessions should begin at other replicas: a client that begins a session here gets 503, and sends
     /// its request again.
     pub fn turn_newcomers_away(&self) {
         self.shutdown.turn_newcomers_away();
     }
 
-    /// From now on sessions that end with this process take no new calls: a client that makes one gets 404, and begins
-    /// a new session elsewhere. Calls that are open continue.
+    /// From now on sessions that end with this process accept no new calls: a client that makes a call gets 404, and
+    /// begins a new session at another replica. Open calls continue.
     pub fn turn_calls_away(&self) {
         self.shutdown.turn_calls_away();
     }

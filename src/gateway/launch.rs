@@ -36,16 +36,16 @@ pub(crate) struct Launch<'a> {
     pub(crate) era: &'a Arc<Era>,
     /// The settings of the conversation.
     pub(crate) policy: &'a Arc<Policy>,
-    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no
-    /// token of a client.
+    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no client's
+    /// token.
     pub(crate) tokens: Option<SessionTokens>,
     /// Whether the client's `Authorization` was for Milepost.
     pub(crate) proxy_auth: bool,
-    /// The only principal whose clients speak to the server; `None` if that is not known.
+    /// The only principal whose clients use the server; `None` if it is not known.
     pub(crate) principal: Option<ClientName>,
     /// The part of the clients in the bytes that wait in memory.
     pub(crate) kept: ByteShare,
-    /// Is told the headers of requests that the server accepts.
+    /// Receives the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct FailedLaunch {
 }
 
 impl Launch<'_> {
-    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of
-    /// `held` at its begin and drops it at its end.
+    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of `held` at
+    /// its begin and drops it at its end.
     ///
     /// # Errors
-    /// Why the server does not start.
+    /// The reason why the server does not start.
     pub(crate) fn start<C: ClientLeg + 'static, H: Send>(
         self,
         clients: C,

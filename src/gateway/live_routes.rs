@@ -44,7 +44,7 @@ pub(crate) struct LiveRoute {
     pub(crate) state: Arc<RouteState>,
     pub(crate) direct: Arc<Direct>,
     pub(crate) bridge: Arc<Bridge>,
-    /// The values of this route with other servers, as long as calls to these are open.
+    /// The earlier values of this route, with other servers, as long as calls to these servers are open.
     pub(crate) previous: Vec<Weak<Self>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct LiveRoute {
 #[derive(Clone)]
 pub struct ServedRoute {
     pub(crate) live: Arc<LiveRoute>,
-    /// The file does not have the route any more: only its calls go on.
+    /// Whether the file no longer has the route: only its open calls continue.
     pub(crate) removed: bool,
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Retiring {
     counts: Arc<RouteCounts>,
 }
 
-/// The routes that are served, and those that were.
+/// The routes that are served, and earlier ones with open calls.
 #[derive(Default)]
 pub(crate) struct LiveRoutes {
     now: Vec<Arc<LiveRoute>>,
@@ -218,8 +218,8 @@ impl Proxy {
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and returns the changes. Open calls keep their settings.
-    /// Previous servers are retired when they get no more requests: [`Retired::retire`].
+    /// Serves these routes from now on, and returns the changes. Open calls keep their settings. Previous servers are
+    /// retired when they get no more requests: [`Retired::retire`].
     pub fn apply(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
@@ -320,7 +320,7 @@ impl Proxy {
         Ok(Arc::new(LiveRoute { state, direct, bridge, previous }))
     }
 
-    /// The direct path of a route. `same`: the route before a reload, if its server is the same.
+    /// Returns the direct path of a route. `same`: the route before a reload, if its server is the same.
     fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
         let observes =
             |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
@@ -351,7 +351,7 @@ impl Proxy {
         })
     }
 
-    /// The bridge of a route. `same`: the route before a reload, if its server is the same.
+    /// Returns the bridge of a route. `same`: the route before a reload, if its server is the same.
     fn bridge_of(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Bridge> {
         let (state, servers) = (Arc::clone(state), Arc::clone(&self.servers));
         Arc::new(match same.map(|old| &old.bridge) {
@@ -393,7 +393,7 @@ impl Proxy {
 }
 
 impl RouteState {
-    /// Whether `route` equals this route, and the contents of its files are the same.
+    /// Whether `route` equals this route, and the contents of its files are unchanged.
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
     }
@@ -427,9 +427,9 @@ impl LiveRoute {
         }
     }
 
-    /// Finds the route value for a request whose session may belong to a previous server of the route, and
-    /// returns the value with the request's body. Open calls of a previous server may need the request: an
-    /// answer of the client, or a stream that broke off. No new call begins on a previous server.
+    /// Finds the value of a route for a request whose session may belong to a previous server of the route, and returns
+    /// it with the request's body. Open calls of a previous server may need the request: an answer of the client, or a
+    /// stream that is resumed. No new call begins on a previous server.
     pub(crate) async fn find_session(
         self: &Arc<Self>,
         removed: bool,

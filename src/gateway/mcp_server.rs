@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::protocol::sse;
 
-/// Pieces that wait to be written on one stream of a server that Milepost plays itself. The server waits beyond the
-/// limit.
+/// Maximum number of pieces that wait to be written on one stream of a server inside Milepost. Beyond it the server
+/// waits.
 const PIECES_MAX: usize = 64;
 
 /// The body of a response.
@@ -37,18 +37,18 @@ pub(crate) enum ReplyPiece {
     HangUp,
 }
 
-/// The way of a server's messages to its client: the answer to one request, or all messages.
+/// The channel for a server's messages to its client: for the answer to one request, or for all messages.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyStream(mpsc::Sender<ReplyPiece>);
 
 impl ReplyStream {
-    /// A stream, and the pieces that are said on it.
+    /// Returns a stream, and the receiver of its pieces.
     pub(crate) fn new() -> (Self, mpsc::Receiver<ReplyPiece>) {
         let (to, from) = mpsc::channel(PIECES_MAX);
         (Self(to), from)
     }
 
-    /// Sends messages, which are written in one piece. Does nothing if the client has left.
+    /// Sends messages, which are written in one piece. Does nothing if the client has disconnected.
     pub(crate) async fn say<T: Into<Bytes>>(&self, messages: impl IntoIterator<Item = T>) {
         let messages = messages.into_iter().map(Into::into).collect();
         let _ = self.0.send(ReplyPiece::Messages(messages)).await;
@@ -59,12 +59,12 @@ impl ReplyStream {
         let _ = self.0.send(ReplyPiece::HangUp).await;
     }
 
-    /// Waits until the client has left.
+    /// Waits until the client has disconnected.
     pub(crate) async fn left(&self) {
         self.0.closed().await;
     }
 
-    /// Whether the client has left.
+    /// Whether the client has disconnected.
     pub(crate) fn has_left(&self) -> bool {
         self.0.is_closed()
     }
@@ -111,7 +111,7 @@ async fn write_lines(output: &mut (impl AsyncWrite + Unpin), piece: ReplyPiece) 
     output.flush().await
 }
 
-/// The lines that come out of a stream.
+/// Reads the lines of a stream.
 pub(crate) struct LineReader<R> {
     from: R,
     buffer: BytesMut,

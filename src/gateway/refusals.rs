@@ -1,5 +1,4 @@
-//! Responses that the gateway itself makes on a route: no such route, too busy, server out of
-//! reach.
+//! Responses of the gateway itself on a route: no such route, limit reached, server unreachable.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -81,7 +80,7 @@ pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
     retry_later(error_or_text(StatusCode::SERVICE_UNAVAILABLE, why, id))
 }
 
-/// The response to a client that has as much as it may: `answer` makes it from the status.
+/// Returns the response to a client that has reached a limit: `answer` makes it from the status.
 pub(crate) fn over_limit(
     over: &OverLimit,
     answer: impl FnOnce(StatusCode) -> Response<Body>,
@@ -93,7 +92,7 @@ pub(crate) fn over_limit(
     response
 }
 
-/// The response to a request whose body is not taken.
+/// Returns the response to a request whose body is refused.
 pub(crate) fn refuse(
     state: &RouteState,
     unread: &RequestBodyError,
@@ -137,7 +136,7 @@ pub(crate) fn refuse_unread(
     response
 }
 
-/// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
+/// Reads the body of a request, up to the route's limit; the error is the response.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` has room for its arguments twice"

@@ -1,5 +1,5 @@
-//! The tokens of open calls on one route, by session. Some servers send progress on the stream of
-//! the wrong session: a token that is active in another session means no call of this session.
+//! The tokens of open calls on one route, by session. Some servers send progress on the stream of the wrong session: a
+//! token that is active only in another session means no call of this session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::relay::filter_guard::FilterGuard;
 
-/// The sessions that use each token, one entry for each call. Each entry belongs to a response or a session
-/// that is open, and goes with it; both are limited.
+/// The sessions that use each token, one entry for each call. Each entry belongs to an open response or session, and is
+/// removed with it; the number of both is limited.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTokens {
     users: Mutex<BTreeMap<Key, SmallVec<[u64; 2]>>>,
@@ -64,8 +64,8 @@ impl TokenScope {
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
-    /// Tells the filter which tokens of its next message mean calls of other sessions, if there are more tokens
-    /// than those of `own`.
+    /// Tells the filter which tokens of its next message mean calls of other sessions, if more tokens than those of
+    /// `own` are active.
     pub(crate) fn mark_beside(
         &self,
         own: Option<&TokenLease>,
@@ -119,7 +119,7 @@ impl TokenScope {
     }
 }
 
-/// Tokens that are active while this is there.
+/// Tokens that are active until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct TokenLease {
     scope: TokenScope,

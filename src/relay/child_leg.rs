@@ -49,7 +49,7 @@ impl ChildLeg {
         self.probe.as_mut().is_some_and(|probe| probe.has_failed())
     }
 
-    /// The number of bytes that the server has written so far, as far as they are read.
+    /// Returns the number of bytes of the server that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.pipe.bytes_read()
     }
@@ -119,7 +119,7 @@ impl ChildLeg {
         self.probe.as_mut().is_some_and(|probe| probe.poll_deadline(cx))
     }
 
-    /// Drops the probe of a client and a server that know each other: later messages do not concern it.
+    /// Drops the probe after client and server have agreed: later messages do not concern it.
     fn drop_settled(&mut self) {
         self.probe.take_if(|probe| probe.is_settled());
     }

@@ -29,8 +29,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
-/// The time that open calls may continue after the client has closed its input: a shell pipeline sends
-/// its requests, closes, and still reads. A client that does not want to wait sends SIGTERM.
+/// The time that open calls may continue after the client has closed its input: a shell pipeline sends its requests,
+/// closes, and still reads. A client that does not want to wait sends SIGTERM.
 pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
 /// The time that a client has to read the last messages after its server has ended. After it the server's pipe is no
@@ -241,8 +241,8 @@ impl<C: ClientLeg> ChildSession<C> {
         self.child.sweep().await;
     }
 
-    /// Forwards the remaining output in the server's pipe, as long as the client reads. A
-    /// grandchild may hold the pipe open: then forwarding ends when no more output comes.
+    /// Forwards the remaining output in the server's pipe, as long as the client reads. A grandchild may keep the pipe
+    /// open: then forwarding ends when no more output arrives.
     async fn drain(&mut self) {
         let end = Instant::now() + LAST_WORDS;
         let mut quiet = Instant::now() + DRAIN;

@@ -33,7 +33,7 @@ impl StreamDeadlines {
         self.order.first().map(|(due, _)| *due)
     }
 
-    /// Takes a stream whose time has come.
+    /// Removes and returns a stream whose time has come.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<StreamId> {
         let (due, stream) = *self.order.first()?;
         if due > now {

@@ -29,8 +29,8 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// The most that a filter is told that it may keep, in bytes: no settings of a filter need more, and recordings do not
-/// show what others keep as long as there is enough.
+/// Maximum number of bytes that a filter is told it may keep: no settings of a filter need more, and below it
+/// recordings would show how much others keep.
 const KEPT_ROOM_MAX: usize = 64 << 20;
 
 /// A [`Filter`] whose panics do not leave the guard.
@@ -52,7 +52,7 @@ pub struct FilterGuard {
 #[derive(Debug)]
 struct KeptCount {
     room: ByteRoom,
-    /// The room that the filter was told of last, in bytes.
+    /// The number of bytes that the filter was last told it may keep.
     told: usize,
 }
 
@@ -125,8 +125,8 @@ impl FilterGuard {
         })
     }
 
-    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to
-    /// close. `on`: the stream in this filter.
+    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to close. `on`: the
+    /// stream in this filter.
     pub fn take_over(&mut self, now: Instant, own: &mut Self, on: StreamId) {
         if let Some(from) = own.filter_id() {
             self.show(now, || Input::TakeOver(from.filter, Some(on)));
@@ -454,7 +454,7 @@ impl FilterGuard {
         !self.is_unobserved() || !self.filter.calls().events().is_empty()
     }
 
-    /// Whether the filter works, and its events are its caller's alone.
+    /// Whether the filter works, and no observer needs its events.
     fn is_unobserved(&self) -> bool {
         self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty()
     }

@@ -29,7 +29,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Sends the requests that the filter holds no longer, and forgets those that joined other work.
+    /// Sends the requests that the filter no longer holds, and forgets those that joined other work.
     pub(super) fn send_released(&mut self, now: Instant) {
         while let Some(ReleasedRequest { stream, message, payload }) = self.filter.poll_released() {
             let id = message.id();

@@ -21,7 +21,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
 
-/// The head of the HTTP request that a message came in, if it came in one.
+/// The head of the HTTP request in which a message came, if it came in one.
 pub type ClientHeaders = Option<Arc<ClientHead>>;
 
 /// The head of a client's HTTP request, as far as a relay uses it. The headers are its members.
@@ -54,7 +54,7 @@ pub fn origin_of(parts: &Parts) -> RequestOrigin {
     RequestOrigin { trace: trace_of(&parts.headers).map(Arc::new), hop }
 }
 
-/// The headers that say which trace a request belongs to (W3C Trace Context).
+/// The headers with the trace of a request (W3C Trace Context).
 pub const TRACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
@@ -82,8 +82,8 @@ pub enum FromClient {
     Opened(StreamId, StreamKind, StreamPacing),
     /// The stream belongs to the principal of this number.
     Principal(StreamId, u64),
-    /// The client has left the stream and will not return. `true`: this cancels the requests of the
-    /// stream (2026-07-28).
+    /// The client has left the stream and will not return. `true`: this cancels the requests of the stream
+    /// (2026-07-28).
     Closed(StreamId, bool),
     /// A message for the server.
     Message(StreamId, Message, ClientHeaders),
@@ -95,13 +95,13 @@ pub enum FromClient {
     End,
     /// The policy of the following requests.
     Settings(Arc<Policy>),
-    /// Bytes as they came, where both legs pass them on unread.
+    /// Unchanged bytes, if both legs forward them unread.
     Raw(Bytes),
-    /// Clients say nothing more.
+    /// Clients send nothing more.
     Done,
     /// The clients have left: nothing is to be written to them any more.
     Gone,
-    /// No more messages are written to clients, although none has left.
+    /// No more messages are written to clients, although none has disconnected.
     Over,
 }
 
@@ -121,13 +121,14 @@ pub enum FromServer {
     Spooled(Box<SpooledResponse>),
     /// Text that is not a message.
     Noise(Bytes),
-    /// Bytes as they came, where both legs pass them on unread.
+    /// Unchanged bytes, if both legs forward them unread.
     Raw(Bytes),
     /// The server's messages have ended.
     Done,
-    /// The server takes nothing more; it may still say something.
+    /// The server no longer reads, but may still write.
     Deaf,
-    /// From now on so many things wait for clients in the leg: the server is in use.
+    /// The number of tasks and questions in the leg that wait for clients, from now on. While it is not 0, the server
+    /// is in use.
     InUse(usize),
     /// An event of a task that the leg keeps.
     Task(Box<TaskNews>),
@@ -201,11 +202,11 @@ pub trait ClientLeg: Send {
         None
     }
 
-    /// Whether a stream has written everything: its next messages are decided now. Where that was not so,
-    /// [`ClientLeg::poll_flush`] says when it is.
+    /// Whether a stream has written everything, so that its next messages are decided now. If not,
+    /// [`ClientLeg::poll_flush`] returns when it is.
     fn is_ready(&self, stream: StreamId) -> bool;
 
-    /// Whether a stream has got enough bytes for one write.
+    /// Whether a stream has enough bytes for one write.
     fn is_full(&self, stream: StreamId) -> bool;
 
     /// Gives something to a stream.
@@ -218,8 +219,8 @@ pub trait ClientLeg: Send {
     /// all messages.
     fn finish(&mut self, stream: StreamId);
 
-    /// Writes the given bytes. Ready with a stream that has taken all of its bytes, or that takes
-    /// no more bytes (`false`).
+    /// Writes the given bytes. Ready with a stream that has written all of its bytes, or that accepts no more bytes
+    /// (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)>;
 
     /// Whether given bytes are not written yet.
@@ -278,7 +279,7 @@ pub trait ServerLeg: Send {
         headers: &ClientHeaders,
     ) -> Option<StreamId>;
 
-    /// Sends a part of a message that is too large to be held. The headers are those of the message.
+    /// Sends a part of a message that is too large for memory. The headers are those of the message.
     fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders);
 
     /// Writes the messages for the server. Ready when everything has been written (`true`), or

@@ -80,9 +80,9 @@ pub enum RelayStep {
     Moved,
     /// Clients send no more messages. This step is repeated after the server has received all messages.
     ClientDone,
-    /// Clients read no more.
+    /// Clients no longer read.
     ClientGone,
-    /// The server will say nothing more.
+    /// The server will send nothing more.
     ServerDone,
 }
 
@@ -94,7 +94,7 @@ enum RelayEvent {
     ServerWritten(bool),
     /// Another piece of a message in pieces; `None`: the end. An error: the rest does not come.
     Piece(StreamId, io::Result<Option<Bytes>>),
-    /// An answer from a file, to a call that goes on without its client.
+    /// An answer from a file, to a call that continues without its client.
     LateAnswer(Message),
     Stderr(Activity),
     Due,
@@ -115,9 +115,9 @@ pub struct Relay<C, S> {
     held: Vec<HeldRequest>,
     /// The tokens of its calls among those of other sessions.
     tokens: Option<SessionTokens>,
-    /// Answers that come from files, those of one stream one after the other.
+    /// Answers that are read from files, in order for each stream.
     spooled: Vec<SpoolReader>,
-    /// A large message that may be the answer to a call that goes on without its client.
+    /// A large message that may be the answer to a call that continues without its client.
     late_answer: Option<LateAnswer>,
     /// Readers of such answers in files.
     late_readers: Vec<LateReader>,
@@ -128,7 +128,7 @@ pub struct Relay<C, S> {
     turn: RelayTurn,
     timer: Pin<Box<Sleep>>,
     deadlines: StreamDeadlines,
-    /// Streams that have got enough for one write, and may have more.
+    /// Streams that have enough bytes for one write, and may have more.
     again: Vec<StreamId>,
     leg_tasks: LegTasks,
 }
@@ -136,7 +136,7 @@ pub struct Relay<C, S> {
 /// The events of tasks and questions that the server's leg keeps itself.
 #[derive(Debug, Default)]
 struct LegTasks {
-    /// The number of those that wait for clients.
+    /// The number of tasks and questions that wait for clients.
     open: usize,
     /// Events that the caller has not taken. They are taken after each step.
     news: VecDeque<Box<TaskNews>>,
@@ -221,7 +221,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Lets calls run as tasks of Milepost's own, where the settings say so.
+    /// Lets calls run as Milepost's own tasks, if the settings say so.
     fn enable_tasks(&mut self) {
         let has_tasks = self.filter.policy().has_tasks() && !self.clients.are_strangers();
         let millis = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
@@ -368,7 +368,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         event
     }
 
-    /// Enters the session among others: a server may send progress of a session to another session.
+    /// Adds the session to those of the route, because a server may send progress of one session to another.
     pub(crate) fn set_tokens(&mut self, tokens: Option<SessionTokens>) {
         self.tokens = tokens;
     }
@@ -409,8 +409,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.server.backlog().is_writing()
     }
 
-    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that
-    /// takes nothing for `patience`.
+    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that reads nothing for
+    /// `patience`.
     pub async fn finish(&mut self, patience: Duration) {
         self.filter.apply(now(), Input::Flush);
         loop {

@@ -41,7 +41,7 @@ impl Outbox {
         }
     }
 
-    /// Moves all that `other` has behind what waits here.
+    /// Moves all bytes of `other` to the end of this outbox.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.pieces.append(&mut other.pieces);

@@ -1,4 +1,4 @@
-//! The filter's messages for clients: each stream that may have some is looked at, and no other.
+//! The filter's messages for clients: only streams that may have some are examined.
 
 use std::iter;
 use std::task::{Context, Poll};

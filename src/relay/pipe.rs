@@ -17,7 +17,7 @@ use crate::relay::legs::{
 use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// Room for one read; a pipe holds as much.
+/// Bytes that one read may take, as many as a pipe holds.
 const READ_BYTES: usize = 64 << 10;
 
 /// Room below which a new buffer is made.
@@ -40,14 +40,14 @@ pub struct Pipe {
     bytes_read: u64,
     /// Whether the reader has not ended.
     open: bool,
-    /// The other side is written to no more.
+    /// Whether the other side no longer gets any bytes.
     gone: bool,
     outbox: Outbox,
     /// Bytes are passed on as they come.
     is_raw: bool,
     /// Bytes that have just come, if they are.
     fresh: Option<Bytes>,
-    /// Pieces of a large message have been put in the outbox, and no line end behind them.
+    /// Whether pieces of a large message are in the outbox without a line end.
     midway: bool,
     /// Whole messages that wait for this line end, in their order. A message between two pieces of another
     /// would break both.
@@ -62,7 +62,7 @@ enum PipeRead {
 }
 
 impl Pipe {
-    /// A leg whose side sends through `reader` and receives through `writer`.
+    /// Returns a leg whose side sends through `reader` and receives through `writer`.
     pub fn new(reader: ByteReader, writer: ByteWriter) -> Self {
         Self::holding(reader, writer, INSPECT_MAX)
     }

@@ -10,7 +10,7 @@ use crate::relay::modern_face::leg::FaceLeg;
 
 /// The leg of a server.
 pub enum ServerSide<L> {
-    /// Clients speak with the server as it is.
+    /// Clients use the server directly.
     Plain(L),
     /// Clients of 2026-07-28 are shown a server of their revision.
     Modern(Box<FaceLeg<L>>),

@@ -1,6 +1,5 @@
-//! Server messages that are too large to be held, where several clients share the server's wire.
-//! The owner of such a message is often known only at its end; until then the message is kept in a
-//! file.
+//! Server messages that are too large for memory, if several clients share the server's connection. The owner of such a
+//! message is often known only at its end; until then the message is kept in a file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

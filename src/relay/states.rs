@@ -20,7 +20,7 @@ pub(crate) enum ClientSide {
     Gone,
 }
 
-/// The speed at which clients read, as the filter was told last.
+/// The speed at which clients read, as the filter was last told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientPace {
     Usual,
@@ -32,7 +32,7 @@ pub(crate) enum ClientPace {
 pub(crate) enum ServerOutput {
     /// More may come.
     Open,
-    /// The server says nothing more.
+    /// The server sends nothing more.
     Ended,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum ServerOutput {
 pub(crate) enum ServerInput {
     /// The server waits for more.
     Open,
-    /// The server has been told that nothing more comes.
+    /// The server was told that nothing more comes.
     Closed,
 }
 

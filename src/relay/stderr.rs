@@ -19,18 +19,18 @@ use crate::transport::stdio::{ByteReader, ByteWriter};
 /// not delay answers; meanwhile the server's own standard error is not read.
 const NOISE_MAX: usize = 1 << 20;
 
-/// Room for one read of a server's standard error.
+/// Bytes of one read of a server's standard error.
 const ERRORS_READ: usize = 8 << 10;
 
-/// Silence after which a server that has ended is taken to have written all it had to say.
+/// The silence after which a server that has ended counts as having written everything.
 const ERRORS_LAST: Duration = Duration::from_millis(100);
 
 /// The longest time that standard error is read after the end of the server. A process that the server has
 /// left behind may write for ever.
 const ERRORS_LAST_MAX: Duration = Duration::from_secs(1);
 
-/// Newest lines of one read of standard error that are searched for progress. Newer progress would
-/// replace older lines before anyone saw them.
+/// Maximum number of newest lines of one read of standard error that are searched for progress. Newer progress would
+/// replace older lines before a client shows them.
 const LINES_MAX: usize = 16;
 
 /// Bytes of standard error that are read before a request is forwarded, because the server wrote
@@ -134,8 +134,8 @@ impl DiagnosticsSink {
         Poll::Pending
     }
 
-    /// Writes the remaining text, also from the server's standard error; gives up if nothing is
-    /// taken for `patience`.
+    /// Writes the remaining text, including that of the server's standard error; gives up if nothing can be written for
+    /// `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
         // A process that keeps standard error open but stays silent has no text about this server.
         let end = Instant::now() + ERRORS_LAST_MAX;

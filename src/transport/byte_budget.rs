@@ -41,7 +41,7 @@ impl ByteBudget {
         self.share(None).room()
     }
 
-    /// The part of the client with this number; without one only the limit of all holds.
+    /// Returns the share of the client with this number; without a number only the limit of all clients applies.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
             // The lock is taken once for each share, and not for its bytes, which have an atomic counter.
@@ -60,7 +60,7 @@ impl ByteBudget {
     }
 }
 
-/// The part of one client in a budget.
+/// The share of one client in a budget.
 #[derive(Debug, Clone)]
 pub struct ByteShare {
     budget: Arc<ByteBudget>,
@@ -75,7 +75,7 @@ impl ByteShare {
     }
 }
 
-/// The bytes of one owner, until the room is dropped.
+/// The bytes that one owner holds, counted in the budget until this value is dropped.
 #[derive(Debug)]
 pub struct ByteRoom {
     share: ByteShare,
@@ -87,16 +87,16 @@ pub struct ByteRoom {
 pub(crate) enum BudgetExceeded {
     /// All owners together would have more bytes than they may.
     All,
-    /// The client would have more bytes than one client may.
+    /// The client would exceed its share.
     Client,
 }
 
 impl ByteRoom {
-    /// Takes room for so many more bytes.
+    /// Counts `bytes` more.
     ///
     /// # Errors
-    /// If all owners, or those of the client, would have more bytes than they may. The bytes count until the room is
-    /// dropped all the same.
+    /// If all owners, or those of the client, would exceed their limit. The bytes count nevertheless, until the value
+    /// is dropped.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
         // Added before the comparison, so that two concurrent owners cannot both take the last bytes. `Relaxed` is
@@ -117,10 +117,10 @@ impl ByteRoom {
         }
     }
 
-    /// Has room for so many bytes from now on, instead of those before.
+    /// Counts `bytes` from now on, instead of the earlier number.
     ///
     /// # Errors
-    /// As for [`ByteRoom::hold`]; then everything is as before.
+    /// As for [`ByteRoom::hold`]; then the count does not change.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let before = self.bytes;
         match (bytes as u64).checked_sub(before) {
@@ -137,7 +137,7 @@ impl ByteRoom {
         }
     }
 
-    /// Counts so many bytes from now on, whether or not there is room.
+    /// Counts `bytes` from now on, even beyond the limit.
     pub(crate) fn count(&mut self, bytes: usize) {
         let (before, bytes) = (self.bytes, bytes as u64);
         if let Some(less) = before.checked_sub(bytes) {
@@ -147,7 +147,7 @@ impl ByteRoom {
         let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
     }
 
-    /// Bytes for which there is room besides those that are held.
+    /// Returns the number of further bytes that may be held.
     pub(crate) fn left(&self) -> usize {
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = max.saturating_sub(self.share.budget.held());

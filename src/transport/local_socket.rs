@@ -1,5 +1,4 @@
-//! Local sockets, by which the processes of one user find each other: a folder with one socket for each
-//! process.
+//! Local sockets, by which the processes of one user find each other: a directory with one socket for each process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -107,9 +106,11 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Connects to the process of a socket, which must be one of this user. A socket without a process is removed.
+/// Connects to the process of a socket, which must belong to this user. The file of a socket without a process is
+/// removed.
 ///
 /// # Errors
+///
 /// If the process has ended, accepts no connection in half a second, or belongs to another user.
 pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     match timeout(BUSY, sockets::connect(path)).await {

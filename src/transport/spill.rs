@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that tell where they are from.
+    /// Returns bytes whose content shows their position.
     fn text(size: usize) -> Bytes {
         (0..size).map(|at| (at % 251) as u8).collect()
     }

@@ -28,7 +28,7 @@ pub fn output() -> ByteWriter {
     streams::output().unwrap_or_else(|| Box::new(tokio::io::stdout()))
 }
 
-/// Our standard error, for the text of a child: log lines stand between its lines.
+/// Returns Milepost's standard error, for the text of a child: log lines are written between its lines.
 pub fn error() -> ByteWriter {
     Box::new(ChildTextWriter { writing: None })
 }
@@ -36,7 +36,7 @@ pub fn error() -> ByteWriter {
 /// Bytes of the child's text that are handed to a thread at once.
 const ERROR_PIECE: usize = 64 << 10;
 
-/// Writes the text of a child in a thread, one piece after the other: standard error may block.
+/// Writes the text of a child in a thread, piece by piece, because standard error may block.
 struct ChildTextWriter {
     writing: Option<JoinHandle<io::Result<()>>>,
 }

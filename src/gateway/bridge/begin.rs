@@ -1,4 +1,4 @@
-//! The begin of a session: room for its server, its client leg, and the launch of the server.
+//! The beginning of a session: a permit for its server, its client leg, and the launch of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Bridge {
         Box::new(refusal(status, why, id))
     }
 
-    /// Room for one more server; the refusal of the request if there is none.
+    /// Returns the permit for one more server; the error is the refusal of the request.
     pub(crate) fn server_permit(
         &self,
         request: &SessionRequest<'_>,

@@ -30,8 +30,8 @@ use crate::relay::{ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
-/// The time after which a client that takes none of its waiting messages counts as gone: the
-/// waiting messages would stop the reading of the server.
+/// The time after which a client that reads none of its waiting messages counts as disconnected: otherwise its messages
+/// would stop the reading of the server.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
@@ -48,7 +48,7 @@ pub(crate) struct SessionLeg {
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
     /// Streams that have ended for the filter, although their requests are unanswered.
     unanswered: BTreeSet<StreamId>,
-    /// Streams whose client has waiting messages, and the time since when.
+    /// Streams whose client has waiting messages, and the time since when they wait.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
@@ -57,14 +57,14 @@ pub(crate) struct SessionLeg {
     last_id: Option<Key>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
-    /// Tasks that run, or whose answer waits for its client.
+    /// Number of tasks that run, or whose answer waits for its client.
     pub(crate) tasks: usize,
     pub(crate) call: Option<InFlightGuard>,
     /// The settings of its route.
     pub(crate) watch: RouteWatch,
     /// The time of the next check whether the session is still used.
     pub(crate) timer: Pin<Box<Sleep>>,
-    /// The time of the end of a session that its client has left.
+    /// The time at which an abandoned session ends.
     pub(crate) abandoned: Option<Pin<Box<Sleep>>>,
     /// Whether tasks of the session are open.
     pub(crate) has_tasks: bool,
@@ -202,8 +202,7 @@ impl SessionLeg {
         }
     }
 
-    /// A stream whose client has taken nothing for too long. The stream continues without the
-    /// client.
+    /// Returns a stream whose client has read nothing for too long. The stream continues without the client.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
         loop {
             let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
@@ -225,7 +224,7 @@ impl SessionLeg {
         }
     }
 
-    /// The client of a stream has left, and gives up its requests with that.
+    /// Handles the disconnect of a stream's client, which also cancels its requests.
     fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
         let buffer = self.open.remove(&stream)?;
         buffer.end();

@@ -69,7 +69,7 @@ impl Bridge {
     }
 }
 
-/// The stream that a GET asks for, and behind which of its messages.
+/// Returns the stream that a GET asks for, and the message after which it resumes.
 fn requested_stream(
     session: &BridgeSession,
     headers: &HeaderMap,

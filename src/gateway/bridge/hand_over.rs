@@ -19,7 +19,7 @@ use crate::transport::http::body::Body;
 use crate::transport::mcp_http::request_body::PostedBody;
 
 impl SessionLeg {
-    /// Hands the session to the server that the route has now, if its client has said nothing yet. False if the session
+    /// Hands the session over to the route's current server, if its client has sent nothing yet. False if the session
     /// ends here instead.
     pub(crate) fn hand_over(&mut self) -> bool {
         let session = Arc::clone(&self.session);

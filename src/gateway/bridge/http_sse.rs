@@ -31,7 +31,7 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
 }
 
 impl Bridge {
-    /// A client opens its stream, which is its session.
+    /// Opens the stream of a client, which is its session.
     pub(crate) fn open_stream(
         &self,
         parts: &Parts,

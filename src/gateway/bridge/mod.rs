@@ -85,7 +85,7 @@ impl Bridge {
         self.state.forwarder.response(parts, false, body)
     }
 
-    /// Counts one more stream of the client of a request; the refusal of the request `id` if there are too many.
+    /// Counts one more stream of the client of a request; the error is the refusal of the request `id`.
     pub(crate) fn stream_permit(
         &self,
         parts: &Parts,
@@ -111,8 +111,8 @@ impl Bridge {
         permit_or_refuse(&self.state, permit, id)
     }
 
-    /// The number of the caller that a new session belongs to. `None` where the server does not see the
-    /// credentials of clients: the id alone says whose the session is.
+    /// Returns the number of the caller to whom a new session belongs. `None` if the server does not see the
+    /// credentials of clients: then only the id shows whose session it is.
     pub(crate) fn owner_of(&self, headers: &HeaderMap, proxy_auth: bool) -> Option<u64> {
         let rules = &self.state.route.request_headers;
         let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);

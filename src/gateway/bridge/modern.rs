@@ -27,8 +27,8 @@ use crate::transport::mcp_http::header_names::REVISION;
 /// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
-/// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
-/// not match, capabilities that are missing, and revisions.
+/// Error codes that are sent with status 400: invalid parameters, and the specification's codes for mismatched headers,
+/// missing capabilities and unsupported revisions.
 const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVISION];
 
 /// Returns the revision that a request names in its body or its header, if that revision is 2026-07-28 or later.
@@ -136,7 +136,8 @@ fn shares(state: &RouteState, era: &Era) -> bool {
     }
 }
 
-/// The error for a client whose server cannot be shared, because of `why`: the client falls back to `initialize`.
+/// Returns the error for a client whose server cannot be shared, with the reason `why`: the client falls back to
+/// `initialize`.
 fn too_old(message: &Message, date: &str, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
     let (status, text) = if message.method().as_deref() == Some(mcp::DISCOVER) {

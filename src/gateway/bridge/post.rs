@@ -424,7 +424,7 @@ impl PendingPost {
     }
 }
 
-/// Several answers in one array (2025-03-26).
+/// Joins several answers to one array (2025-03-26).
 fn joined(answers: &[Bytes]) -> Bytes {
     let inner = |text: &Bytes| {
         let array = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));

@@ -19,7 +19,7 @@ use crate::transport::mcp_http::request_body::{PostedBody, ReadBody};
 
 /// The body of a POST.
 pub(crate) enum PostedMessage {
-    /// A message on one line.
+    /// A complete message, on one line.
     Whole(Message),
     /// One too large to be held.
     Large(RequestBody),
@@ -67,7 +67,7 @@ fn whole_message(state: &RouteState, bytes: &Bytes) -> Result<Message, Box<Respo
     Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
 }
 
-/// A large body for a server that cannot be told half a message.
+/// Handles a large body for a server that must not get an incomplete message.
 async fn take_large(
     state: &RouteState,
     parts: &Parts,

@@ -29,7 +29,7 @@ const COPY_MAX: usize = 4 << 10;
 /// The class of a message, which decides how long the buffer keeps the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageClass {
-    /// An answer: of the only request, of one of several, or of several.
+    /// An answer: to the only request, to one of several, or to several.
     Answer,
     /// A request of the server.
     Request,
@@ -45,7 +45,7 @@ pub(crate) struct BufferedMessage {
     /// The id of the request that the message answers, if the message is a response.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
-    /// Pieces ahead of these that are not kept any more.
+    /// Number of pieces before these that are no longer kept.
     pub(crate) lost: usize,
     pub(crate) bytes: usize,
     /// The message is complete.
@@ -86,7 +86,7 @@ pub(crate) struct BufferState {
     pub(crate) attached: bool,
     /// The relay waits until the client has received everything.
     pub(crate) relay_waits: bool,
-    /// Requests without an answer: how they are compared, and the text of their ids.
+    /// The unanswered requests: their keys, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
     /// The open requests that a cancellation means, unless it means a request of another stream with the same id.
     perhaps_cancelled: Vec<Key>,
@@ -96,7 +96,7 @@ pub(crate) struct BufferState {
     pub(crate) broken: Option<Broken>,
     /// The client was given event ids.
     pub(crate) resumable: bool,
-    /// The place of the stream among those of its route, until the stream is over.
+    /// The permit of the stream, until the stream is over.
     permit: Option<Arc<StreamPermit>>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
     /// The client takes only answers.
     pub(crate) only_answers: bool,
-    /// A client that leaves gives up its requests (2026-07-28).
+    /// Whether a client that disconnects cancels its requests (2026-07-28).
     pub(crate) cancels: bool,
     /// In a fleet: its requests, as event ids name them.
     requests: Option<Box<str>>,
@@ -137,7 +137,7 @@ impl ReplayBuffer {
         Self::naming(None, id, only_answers, cancels, signals)
     }
 
-    /// A buffer whose event ids name the requests of the stream.
+    /// Returns a buffer whose event ids name the requests of the stream.
     pub(crate) fn naming(
         requests: Option<Box<str>>,
         id: StreamId,
@@ -158,8 +158,8 @@ impl ReplayBuffer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client reads from here on: from behind the message of this number, or from where the last one
-    /// stopped, which reads no more.
+    /// Attaches a reader after the message with this number, or after the last message that was read. An earlier reader
+    /// gets nothing more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
         // An earlier reader sees from the number that it must no longer read.
@@ -177,7 +177,7 @@ impl ReplayBuffer {
 
     // ---- the relay's side ----
 
-    /// A whole message. Says whether a client is there that has to take it.
+    /// Adds a complete message. Returns whether a connected client has to take it.
     pub(crate) fn put(&self, kind: &TransmitKind, message: &Bytes) -> bool {
         let text = message.trim_ascii_end();
         let text = match text.len() {
@@ -258,7 +258,7 @@ impl ReplayBuffer {
         }
     }
 
-    /// Whether the client has got enough bytes for one write.
+    /// Whether the client has been given enough bytes for one write.
     pub(crate) fn is_full(&self) -> bool {
         let state = self.lock();
         state.attached && state.unread >= BATCH_BYTES
@@ -316,7 +316,7 @@ impl ReplayBuffer {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
-    /// Whether the client has left and thereby given up its requests.
+    /// Whether the client has disconnected and thereby cancelled its requests.
     pub(crate) fn is_given_up(&self) -> bool {
         self.cancels && !self.lock().attached
     }
@@ -373,7 +373,7 @@ impl ReplayBuffer {
         }
     }
 
-    /// The place of the stream among those of its route, for a client that comes back.
+    /// Returns the permit of the stream, for a client that reconnects.
     pub(crate) fn permit(&self) -> Option<Arc<StreamPermit>> {
         self.lock().permit.clone()
     }

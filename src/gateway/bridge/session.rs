@@ -103,11 +103,11 @@ pub(crate) struct BridgeSession {
     /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
-    /// The client has given the same id to requests that followed each other.
+    /// Whether the client has used the same id for consecutive requests.
     repeats_ids: AtomicBool,
-    /// The headers that calls of the tools of a shared server must have, as far as they are known.
+    /// The headers that calls to the tools of a shared server must have, as far as they are known.
     tools: Mutex<ToolHeaders>,
-    /// Clients that listen and cannot be asked whether they are there.
+    /// Number of clients that listen and whose disconnect cannot be noticed.
     pub(crate) listening: AtomicUsize,
     /// The calls of each client of a shared session.
     pub(crate) shares: FairShare,
@@ -158,7 +158,7 @@ impl BridgeSession {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the client gives the same id to requests that follow each other.
+    /// Notes that the client uses the same id for consecutive requests.
     pub(crate) fn mark_repeated_ids(&self) {
         self.repeats_ids.store(true, Ordering::Relaxed);
     }
@@ -301,7 +301,7 @@ impl StreamTable {
 
 /// The sessions with a server that has replaced another one on its route.
 pub(crate) trait SessionHeir: Send + Sync {
-    /// Whether a session of the previous server, in which nothing was said, can go on here.
+    /// Whether a session of the previous server, on which nothing has been sent, can continue here.
     fn adopts(&self, session: &BridgeSession) -> bool;
     /// Continues such a session; false if the limit on servers is reached, or the server does not start.
     fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
@@ -314,14 +314,14 @@ pub(crate) trait SessionHeir: Send + Sync {
 #[derive(Default)]
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,
-    /// The sessions with the server that has replaced that of these.
+    /// The sessions with the server that has replaced the server of these sessions.
     heir: OnceLock<Weak<dyn SessionHeir>>,
     servers: AtomicUsize,
     /// The tokens that are active in them.
     tokens: Arc<ActiveTokens>,
 }
 
-/// A session's server, which counts as long as this is there.
+/// A permit for a session's server, which counts until it is dropped.
 pub(crate) struct ServerPermit {
     sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
@@ -368,7 +368,8 @@ impl BridgeSessions {
         (sessions.len(), messages, bytes)
     }
 
-    /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
+    /// Returns a permit for one more server, if fewer than `max` are running; `running` counts the servers of the
+    /// proxy.
     pub(crate) fn count(
         self: &Arc<Self>,
         max: usize,
@@ -427,7 +428,8 @@ impl BridgeSessions {
         let _ = self.heir.set(heir);
     }
 
-    /// The sessions with the server that has replaced that of these; `None` if there is none.
+    /// Returns the sessions with the server that has replaced the server of these sessions; `None` if it was not
+    /// replaced.
     pub(crate) fn heir(&self) -> Option<Arc<dyn SessionHeir>> {
         self.heir.get()?.upgrade()
     }
@@ -442,7 +444,7 @@ impl BridgeSessions {
     }
 }
 
-/// The requests in a message, as they are compared and as their ids are written.
+/// Returns the requests in a message: their keys, and the texts of their ids.
 pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
     use crate::protocol::jsonrpc::Kind;
     let of = |one: &Message| {

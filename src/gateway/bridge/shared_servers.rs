@@ -1,5 +1,5 @@
-//! Servers that clients of 2026-07-28 share: one for each route and `Authorization`, started with the
-//! first request, and again when it has died.
+//! Servers that clients of 2026-07-28 share: one for each route and `Authorization`, started with the first request,
+//! and started again after it has died.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A server that has run for this time is healthy: its end does not count as a repeated failure at start.
 const LIVED: Duration = Duration::from_secs(60);
 
-/// Callers whose servers have died and whose restart pause is remembered.
+/// Maximum number of callers whose servers have died and whose restart pause is remembered.
 const DEAD_MAX: usize = 1000;
 
 /// The name of the certificate and the values of `Authorization`, concatenated. They are compared in full: a hash could
@@ -155,8 +155,8 @@ fn pause(deaths: u32) -> Duration {
     growing_pause(PAUSE, PAUSE_MAX, deaths.saturating_sub(1))
 }
 
-/// The clients that share a server: those of one certificate, else those of one `Authorization`. A server over
-/// HTTP gets the `Authorization` of its first client, so that there both count.
+/// Returns the key of the clients that share a server: their certificate, else their `Authorization`. A server over
+/// HTTP gets the `Authorization` of its first client, so both count there.
 pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let name = parts.extensions.get::<ClientName>();
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());

@@ -155,7 +155,7 @@ impl Subscription {
         ReadStatus::On
     }
 
-    /// The client is given pieces of a large answer, as they are.
+    /// Gives the client pieces of a large answer, unchanged.
     pub(crate) fn pieces(&self, out: &mut Batch) -> ReadStatus {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
@@ -204,7 +204,7 @@ impl Subscription {
         self.listens(&self.buffer.lock(), cx);
     }
 
-    /// Registers to be woken, unless another reads now: there is room for one only.
+    /// Registers a wake-up, unless another reader has replaced this one: only one can be woken.
     fn listens(&self, state: &BufferState, cx: &Context<'_>) -> bool {
         let reads = state.reader == self.reader;
         if reads {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{ClientLimit, CountedClient, LimitedClient, OverLimit};
 
-/// The open calls of each client on one child. An entry leaves with its last call.
+/// The open calls of each client on one child. An entry is removed with its last call.
 #[derive(Default)]
 pub(crate) struct FairShare(Arc<Mutex<HashMap<CountedClient, usize>>>);
 

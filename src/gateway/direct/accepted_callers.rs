@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Callers that are remembered. Callers with the same place in the table replace each other.
+/// Number of callers that are remembered. Callers with the same index in the table replace each other.
 const CALLERS: usize = 1024;
 
 /// A set of callers that may forget some.

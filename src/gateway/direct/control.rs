@@ -16,9 +16,9 @@ use crate::transport::mcp_http::target::ServerClient;
 /// Sends a message of Milepost's own to the server.
 pub(crate) type ControlSender = Box<dyn Fn(Payload) + Send>;
 
-/// A sender for messages of the proxy's own to the server, where such messages can occur:
-/// cancellations, and `logging/setLevel`. The server's answers to them go to no client. `is_seen`: operators see
-/// the calls of the request, and may cancel them.
+/// Returns a sender for the proxy's own messages to the server, if such messages can occur: cancellations, and
+/// `logging/setLevel`. The server's answers to them go to no client. `is_seen`: whether operators see the calls of the
+/// request, and may cancel them.
 pub(crate) fn control_sender(
     policy: &Policy,
     client: &ServerClient,

@@ -44,8 +44,8 @@ pub(crate) trait EventHandler: Send {
     fn take_fast(&mut self, _: ArrivedMessage<'_>) -> FastPath {
         FastPath::NotTaken
     }
-    /// Handles one event that [`EventHandler::take_fast`] has not taken. The bytes for the client go to `out` at once,
-    /// or later in [`EventHandler::collect`].
+    /// Handles an event that [`EventHandler::take_fast`] has not taken. The bytes for the client are written to `out`
+    /// at once, or later in [`EventHandler::collect`].
     fn event(&mut self, event: &SseEvent, out: &mut Batch);
     /// The place where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
@@ -117,7 +117,7 @@ pub(crate) trait EventHandler: Send {
     fn holds_end(&self) -> bool {
         false
     }
-    /// Whether the stream is to go on.
+    /// Whether the stream continues.
     fn is_open(&self) -> bool {
         true
     }
@@ -152,7 +152,7 @@ impl<J> Chunks<J> for PlainBody {
 pub(crate) struct Silence {
     /// The silence after which a comment is written.
     pub(crate) keep_alive: Option<Duration>,
-    /// The silence after which a server is given up.
+    /// The silence after which the server's response is given up.
     pub(crate) idle: Option<Duration>,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct EventStream<J, U> {
     large: LargeEvent,
     out: Batch,
     pub(crate) pacing: ClientPacing,
-    /// The silence after which a server is given up.
+    /// The silence after which the server's response is given up.
     idle: Option<Duration>,
     last_read: Instant,
     over: bool,
@@ -191,7 +191,7 @@ pub(crate) struct EventStream<J, U> {
     ends: Option<Instant>,
     /// Whether bytes were read since the last search for an event without its blank line.
     has_read: bool,
-    /// The time at which such an event is taken without the line.
+    /// The time at which such an event is taken without its blank line.
     unended: Option<Instant>,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
@@ -333,7 +333,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over = true;
     }
 
-    /// The event that lacks nothing but its blank line, if such an event gets this line.
+    /// Returns the event that lacks only its blank line, if the settings add the line.
     fn unended_event(&mut self) -> Option<SseEvent> {
         let event = self.events.unfinished_event().filter(has_whole_message)?;
         let origin = self.handler.origin();

@@ -1,5 +1,5 @@
-//! One POST and its response, with a filter of its own: no other request waits for this filter, and
-//! the filter waits for no other.
+//! One POST and its response, with its own filter: no other request waits for this filter, and this filter waits for no
+//! other.
 
 mod elsewhere;
 pub(crate) mod long_json;
@@ -72,7 +72,7 @@ pub(crate) struct Exchange {
     /// The time of the server's last message.
     last_read: std::time::Instant,
     detour: Detour,
-    /// The answers come on another stream, since the server says nothing on that of the requests.
+    /// Set if the answers come on another stream, because the server sends nothing in the response to the requests.
     elsewhere: Option<Elsewhere>,
     /// The server has sent something on the stream of the requests.
     is_heard: bool,

@@ -1,5 +1,5 @@
-//! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`):
-//! some servers send progress only there.
+//! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`): some servers send
+//! progress only on that stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ type HeldEventStream = EventStream<Listening, PlainBody>;
 
 /// Why a stream is held no longer.
 enum HeldEnd {
-    /// The stream or its session has ended, or the client has come for the stream.
+    /// The stream or its session has ended, or the client has claimed the stream.
     Over,
-    /// The client did not use the session for long, and the place of the stream is free for others.
+    /// The client did not use the session for too long, so the stream's place is free for others.
     Unused,
 }
 
@@ -179,7 +179,7 @@ impl Direct {
         }
     }
 
-    /// The client comes for the stream that is held for it, if one is.
+    /// Gives the client the stream that is held for it, if any.
     pub(crate) async fn held_get(
         &self,
         request_head: &RequestHead,

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream for all server messages, and the endpoint for POSTs, which
-//! the server names in its first event. For the client both are below the route's path.
+//! HTTP+SSE of 2024-11-05: one stream for all server messages, and an endpoint for POSTs, which the server names in its
+//! first event. For the client both have paths below the route's path.
 
 use std::sync::{Arc, Mutex};
 use std::task::Context;

@@ -24,7 +24,7 @@ const JSON_HELD_MAX: usize = 256 << 10;
 /// The time for which the head of a long JSON answer waits for the first bytes of the body.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// Whether a whole JSON body is not the answer: it is empty, or words of the server's own under a status that announces
+/// Whether a complete JSON body is not the answer: it is empty, or is a text of the server with a status that announces
 /// no answer.
 fn is_no_answer(status: StatusCode, body: &Bytes) -> bool {
     let message = || Message::parse(body.slice_ref(body.trim_ascii()));

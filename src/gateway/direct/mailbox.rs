@@ -12,7 +12,7 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Message;
 use crate::transport::sync::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, Mutex};
 
-/// Messages waiting in one mailbox. Further progress is dropped.
+/// Maximum number of messages that wait in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
 /// Maximum number of messages that wait in one mailbox, including the news that end a response. Only a response that is
@@ -22,11 +22,11 @@ const NEWS_MAX: usize = 2 * MAIL_MAX;
 /// Bytes of messages waiting in one mailbox. Further progress is dropped.
 const MAIL_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes waiting in one mailbox with the news that end a response. Beyond the limit these are dropped too, as
+/// Bytes waiting in one mailbox, including the news that end a response. Beyond the limit these are dropped too, as
 /// beyond [`NEWS_MAX`].
 const NEWS_BYTES_MAX: usize = 2 * MAIL_BYTES_MAX;
 
-/// The limit of a mailbox in words for operators.
+/// The limit of a mailbox as text for operators.
 pub(crate) const MAILBOX_LIMIT: &str = "1,024 messages or 8 MiB for one response";
 
 /// A message from one stream to another.
@@ -44,13 +44,14 @@ pub(crate) enum Mail {
     Settled(Message),
     /// All requests have been answered on other streams.
     AllSettled,
-    /// The answer to the request, received on another stream: the server says nothing on the stream of the request.
+    /// The answer to the request, received on another stream, because the server sends nothing in the response to the
+    /// request.
     Answer(Message),
     /// The session has ended, and with it the stream on which the answer could come.
     SessionOver,
     /// The tasks that its requests have turned into are over.
     TasksOver,
-    /// The client has come back on another stream.
+    /// The client has reconnected on another stream.
     Replaced,
     /// An event for a client whose own stream has ended or is not open.
     Event(Bytes),
@@ -91,7 +92,7 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// Whether a reader has taken mail: a response that is not a stream needs none.
     read: AtomicBool,
-    /// The value that the client has been told last, in bits.
+    /// The last value that the client has received, as bits.
     sent_value: AtomicU64,
     /// Cancellations of requests of the response that the server has not answered.
     cancels: AtomicUsize,
@@ -171,12 +172,12 @@ impl Mailbox {
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// The client of the response has been told this value of its only request.
+    /// Notes the last value of the response's only request that its client has received.
     pub(crate) fn set_told(&self, value: Option<f64>) {
         self.sent_value.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
     }
 
-    /// The value that the client was told last; `None` if there is none, or if it is 0.
+    /// Returns the last value that the client has received; `None` if it is 0 or missing.
     pub(crate) fn sent_value(&self) -> Option<f64> {
         Some(f64::from_bits(self.sent_value.load(Ordering::Relaxed))).filter(|value| *value != 0.0)
     }

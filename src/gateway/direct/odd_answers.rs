@@ -24,9 +24,9 @@ use crate::transport::mcp_http::lost_session;
 const TYPE_WAIT: Duration = Duration::from_secs(5);
 
 impl Post {
-    /// The server has taken the requests and says nothing in its response. Where the session has a GET stream, the
-    /// answers come there, and belong into this response. Otherwise the client gets the response as it is, and the
-    /// requests stay open for the GET stream that it may open.
+    /// Handles requests that the server has accepted without an answer in its response. If the session has a GET
+    /// stream, the answers come there, and belong to this response. Otherwise the client gets the response unchanged,
+    /// and the requests stay open for the GET stream that it may open.
     pub(crate) async fn answer_elsewhere(
         self: Box<Self>,
         mut parts: Parts,
@@ -68,8 +68,8 @@ impl Post {
         self.answered(parts, answers)
     }
 
-    /// The response, with status 404 if its words say that the server does not know the session: for any other status
-    /// clients go on with a session that no longer is.
+    /// Returns the response, with status 404 if its text says that the server does not know the session: with any other
+    /// status clients continue to use the lost session.
     pub(crate) async fn unless_lost(
         &self,
         mut response: Response<UpstreamBody>,
@@ -99,14 +99,14 @@ impl Post {
         response
     }
 
-    /// The answers of Milepost's own as one JSON body, in the place of a response of the server.
+    /// Returns Milepost's own answers as one JSON body, in the place of the server's response.
     pub(crate) fn answered_here(&self, answers: Vec<Bytes>) -> Response<Body> {
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = self.origin_headers().unwrap_or_default();
         self.answered(parts, answers)
     }
 
-    /// The answers of the requests as one JSON body.
+    /// Returns the answers of the requests as one JSON body.
     fn answered(&self, mut parts: Parts, mut answers: Vec<Bytes>) -> Response<Body> {
         self.make_readable(&mut parts, Content::Json);
         parts.headers.remove(header::CONTENT_LENGTH);

@@ -1,5 +1,5 @@
-//! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
-//! answers, or as an event stream if no answer has come in time.
+//! A POST to a Streamable HTTP endpoint: it is registered, forwarded, and answered in the form in which the server
+//! answers, or as an event stream if no answer comes in time.
 
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -64,7 +64,7 @@ pub(crate) struct Post {
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
     /// message.
     own_get: Option<Box<HeaderMap>>,
-    /// The settings that the request goes by.
+    /// The settings of the request.
     policy: Arc<Policy>,
 }
 
@@ -324,7 +324,7 @@ impl Post {
             .then_some(after)
     }
 
-    /// Whether the client gets a stream for progress that has come elsewhere.
+    /// Whether the client gets a stream for progress that has come on another stream.
     pub(crate) fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
         // A client that accepts only short events is better served with JSON.
         !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
@@ -439,7 +439,7 @@ impl Post {
         response.map(|_| stream)
     }
 
-    /// Gives the response status 200 and the usual type of its content: some clients read only such a body.
+    /// Sets the response status to 200 and the usual content type: some clients read only such a body.
     pub(crate) fn make_readable(&self, parts: &mut http::response::Parts, kind: Content) {
         if !self.policy.observes() {
             parts.status = StatusCode::OK;

@@ -1,5 +1,5 @@
-//! The response to a POST whose client has a stream already or gets a stream: events as they
-//! arrive, JSON as one event, a status as an error.
+//! The response to a POST whose client has or gets a stream: events as they arrive, JSON as one event, an error status
+//! as an error.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -92,7 +92,8 @@ pub(crate) fn says_nothing(parts: &http::response::Parts, body: &UpstreamBody) -
 }
 
 impl PostUpstream {
-    /// The end of the server's stream. If it has said nothing there, the answer may come on the GET stream.
+    /// Handles the end of the server's stream. If the server has sent nothing on it, the answer may come on the GET
+    /// stream.
     fn end_of_events(
         &mut self,
         exchange: &mut Exchange,

@@ -1,5 +1,5 @@
-//! The state shared by the requests of one session: the stream of each request's progress, tasks,
-//! and the revision. All other state belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: the stream of each request's progress, tasks, and the revision. All
+//! other state belongs to the single requests (`exchange`).
 
 mod cancel;
 mod held;
@@ -83,14 +83,14 @@ struct SessionState {
     control: Option<ControlSender>,
 }
 
-/// The decision about a message on one stream that may belong to another.
+/// The decision about a message on one stream that may belong to another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// Another stream has it now.
     Moved,
     /// The message is forwarded unchanged on its own stream.
     Passes,
-    /// The message must not be sent on this stream or on another.
+    /// The message must not be written on this stream or any other.
     OutOfPlace(Reason),
     /// No other stream knows it.
     Unknown,
@@ -111,7 +111,7 @@ pub(crate) enum ListenDelivery {
 pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
-    /// The kind of the stream, or of that with which the stream goes on.
+    /// The kind of the stream, or of the stream that it continues.
     pub(crate) kind: StreamKind,
     pub(crate) mailbox: Arc<Mailbox>,
     /// The client of the session.
@@ -189,7 +189,7 @@ impl Session {
         shared.refused.take_if(|refused| *refused == caller);
     }
 
-    /// Notes that the server has refused a caller. The refusal says nothing about other callers.
+    /// Notes that the server has refused a caller. Other callers are not affected.
     pub(crate) fn refuse(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven.take_if(|proven| *proven == caller);
@@ -201,7 +201,7 @@ impl Session {
         !self.lock().listening.is_empty()
     }
 
-    /// Opens a stream for the requests in `message`, which go by `policy`.
+    /// Opens a stream for the requests in `message`, which use `policy`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         message: Option<(&Message, &RequestMembers)>,
@@ -248,8 +248,8 @@ impl Session {
         meant.map(CancelNotice::new).collect()
     }
 
-    /// A request has been answered, or a task described, on its own stream. `all`: every request of the
-    /// stream has its answer.
+    /// Notes that a request was answered, or a task described, on its own stream. `all`: whether every request of the
+    /// stream is answered.
     pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
@@ -260,8 +260,8 @@ impl Session {
         shared.note();
     }
 
-    /// Handles a message on the stream of a request that, to the stream's knowledge, is not about
-    /// the request. `modern`: such a stream carries messages of its own request only.
+    /// Handles a message on the stream of a request that is, as far as the stream knows, not about that request.
+    /// `modern`: such a stream carries only messages of its own request.
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -380,7 +380,7 @@ impl SessionState {
         SessionStream { session: Arc::clone(session), stream, kind, mailbox, client }
     }
 
-    /// The response whose request a message of the client cancels.
+    /// Returns the response whose request a message of the client cancels.
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
         let id = crate::protocol::json::member(&message.params()?, "requestId");
         let id = Key::read(&id?)?;
@@ -389,7 +389,7 @@ impl SessionState {
         self.streams.get(&stream).cloned()
     }
 
-    /// Gives a message that came `on` one stream to the stream of the call it is about.
+    /// Moves a message that came on the stream `on` to the stream of the call that it is about.
     fn deliver(&mut self, stream: StreamId, message: &Message, on: StreamId) -> Delivery {
         let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
         if self.listening.contains(&stream) && message.kind() != Kind::Response {

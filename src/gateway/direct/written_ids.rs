@@ -1,5 +1,5 @@
-//! The event ids that this process has written on the streams of a session: a client that comes back names one
-//! of them, or one of another process.
+//! The event ids that this process has written on the streams of a session: a client that resumes names one of them, or
+//! an id of another process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,7 @@ const IDS_MAX: usize = 1024;
 
 struct WrittenId {
     hash: u64,
-    /// The value that the client of the stream had been told before.
+    /// The last value that the client of the stream had received before.
     before: Option<f64>,
 }
 
@@ -34,7 +34,8 @@ pub(crate) struct WrittenIds {
 }
 
 impl WrittenIds {
-    /// An event with this id is written on `stream`, a stream of this kind whose client has been told the value `before`.
+    /// Notes that an event with this id is written on `stream`, a stream of this kind whose client has received the
+    /// value `before`.
     pub(crate) fn insert(
         &mut self,
         id: &[u8],
@@ -91,7 +92,7 @@ impl WrittenIds {
         found.map(|(stream, _)| *stream).collect()
     }
 
-    /// The kind of the stream with which a client goes on that comes back behind an id of one of these streams.
+    /// Returns the kind of the stream for a client that resumes after an id of one of these streams.
     pub(crate) fn kind_of(&self, streams: &[StreamId]) -> StreamKind {
         let is_exchange = |stream| {
             self.streams.get(stream).is_some_and(|written| written.kind == StreamKind::Exchange)
@@ -100,7 +101,8 @@ impl WrittenIds {
         if all { StreamKind::Exchange } else { StreamKind::Shared }
     }
 
-    /// The client of the stream `old` has come back on the stream `new`: its ids name that stream from now on.
+    /// Notes that the client of the stream `old` has reconnected on the stream `new`: its ids belong to the new stream
+    /// from now on.
     pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
         if let Some(written) = self.streams.remove(&old) {
             self.of(new, written.kind).ids.extend(written.ids);

@@ -18,8 +18,9 @@ pub enum Course {
     Loop,
 }
 
-/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `passed_on`: another
-/// replica has passed the request on. `is_down`: whether the replica at an address could not be reached just now.
+/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `passed_on`: whether another
+/// replica has passed the request on. `is_down`: returns whether the replica at an address was unreachable a short time
+/// ago.
 pub fn course(
     owner: Owner,
     me: Owner,

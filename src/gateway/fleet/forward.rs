@@ -28,7 +28,7 @@ impl FleetMember {
     /// Passes a request on to the replica `to`, and returns the response while it arrives.
     ///
     /// # Errors
-    /// The request itself, if that replica cannot be reached, and whose fault that is.
+    /// The request itself, if that replica cannot be reached, and whether this machine is the cause.
     pub(super) async fn pass_on(
         self: &Arc<Self>,
         to: Owner,
@@ -117,7 +117,7 @@ impl FleetMember {
 /// A request for a replica that cannot be reached.
 pub(super) struct Unreached {
     pub(super) request: Box<Request<Incoming>>,
-    /// Whether this machine or process is the cause, so that the other replica may well be there.
+    /// Whether this machine or process is the cause, so that the other replica may still be running.
     pub(super) is_own_fault: bool,
 }
 
@@ -133,6 +133,6 @@ pub(super) fn unreachable_now() -> Response<Body> {
 enum HopBody {
     /// A stream on which the client may only be listening.
     Stream,
-    /// A call, for whose end the shutdown waits.
+    /// A call, for which the shutdown waits.
     Call(InFlightGuard),
 }

@@ -14,8 +14,8 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
 
-/// Sessions with heirs that a replica remembers. Beyond it those of other replicas are forgotten, and then the
-/// store is asked for each request.
+/// Maximum number of inherited sessions that a replica remembers. Beyond it sessions of other replicas are forgotten,
+/// and then the store is asked for each request.
 const HEIRS_MAX: usize = 1 << 16;
 
 /// The longest time that a request waits for the store.
@@ -56,18 +56,18 @@ impl SessionKey {
     }
 }
 
-/// A replica's wish to serve a session whose owner is gone.
+/// A replica's claim to serve a session whose owner has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct HeirClaim {
     /// The session.
     pub session: SessionKey,
     /// The replica that claims it.
     pub claimant: Owner,
-    /// An earlier heir, which is gone too.
+    /// An earlier heir, which has ended too.
     pub gone: Option<Owner>,
 }
 
-/// A store that all replicas reach, in which one claim to a session wins.
+/// A store that all replicas can reach, in which only one claim to a session succeeds.
 pub trait OwnerStore: Send + Sync + 'static {
     /// Settles a claim: returns the replica that serves the session from now on, which is the claimant if no other
     /// replica has it. `None` if the store does not answer.
@@ -77,7 +77,7 @@ pub trait OwnerStore: Send + Sync + 'static {
     fn renew(&self, owner: Owner, sessions: Vec<SessionKey>);
 }
 
-/// The replica that serves a session whose owner is gone.
+/// The replica that serves a session whose owner has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heir {
     /// This replica, which serves the session as its owner does.
@@ -110,7 +110,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Heirs {
-    /// Heirs that a store settles, and a task that renews what this replica inherits.
+    /// Returns heirs that a store settles, and starts a task that renews the sessions that this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
         // `Weak`: the task ends with the replica's part in the fleet.
@@ -125,7 +125,7 @@ impl Heirs {
         mine.map(|known| known.at = Instant::now()).is_some()
     }
 
-    /// The replica that serves a session. `gone`: an heir that cannot be reached.
+    /// Returns the replica that serves a session. `gone`: an heir that cannot be reached.
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)

@@ -55,7 +55,7 @@ use crate::transport::random::random_bytes;
 
 pub use self::peers::DialReplica;
 
-/// The error of a request whose replica has ended with the server.
+/// The error of a request whose replica has ended together with the server.
 const LOST: &str =
     "the replica that ran the MCP server of this session has ended; initialize a new session";
 
@@ -79,7 +79,8 @@ pub struct FleetMember {
     shutdown: Arc<Shutdown>,
 }
 
-/// The replicas of one session that a request tries, one after the other: its owner, and heirs that the store names.
+/// Maximum number of replicas of one session that a request tries, one after the other: its owner, and heirs that the
+/// store names.
 const REPLICAS_TRIED_MAX: usize = 3;
 
 /// Another replica has passed the request on.
@@ -97,7 +98,7 @@ impl FleetMember {
         Self::join_with(settings, proxy, dial, None)
     }
 
-    /// The same with a store, in which replicas settle who serves a session whose owner is gone.
+    /// Joins a fleet with a store, in which replicas settle who serves a session whose owner has ended.
     pub fn join_with(
         settings: &routes::Fleet,
         proxy: &Proxy,
@@ -122,7 +123,7 @@ impl FleetMember {
         }))
     }
 
-    /// The settings in words. Keys are shown by their numbers, which every sealed id shows too.
+    /// Returns the settings as text. Keys are shown by their numbers, which every sealed id shows too.
     pub(crate) fn words(settings: &routes::Fleet) -> String {
         let routes::Fleet { keys, listen, advertise, seal, .. } = settings;
         let numbers = Seal::new(keys.iter().map(FleetKey::reveal));
@@ -262,8 +263,8 @@ impl FleetMember {
         Ok((request, ServedHere::Unsettled))
     }
 
-    /// The owner of the session of a request is gone: goes on here if the server has an address. The error is the
-    /// response if the server was lost with the owner, and the client has to be told.
+    /// Handles a session whose owner has ended: the session continues here if the server has an address. The error is
+    /// the response if the server was lost with the owner.
     fn take_over(
         &self,
         route: &Route,
@@ -305,11 +306,11 @@ enum ServedHere {
     Owned,
     /// The session is its own from now on.
     Inherited,
-    /// The owner is gone, and other replicas may serve the session at the same time.
+    /// The owner has ended, and other replicas may serve the session at the same time.
     Unsettled,
 }
 
-/// Whether the server behind a request can be reached by every replica.
+/// Whether every replica can reach the server of a request.
 fn has_address(route: &Route, part: &EndpointKind) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_some())
         && *part == EndpointKind::Endpoint

@@ -51,7 +51,7 @@ pub(crate) struct ClientFacts {
     pub(crate) local: SocketAddr,
     /// Whether the client uses TLS.
     pub(crate) secure: bool,
-    /// The name of its principal: in its certificate, or in the header of a trusted front.
+    /// The name of its principal: from its certificate, or from the header of a trusted front.
     pub(crate) name: Option<ClientName>,
 }
 
@@ -128,7 +128,7 @@ impl PassportOffice {
     /// Reads the header of a request that has reached the replica at `me`.
     ///
     /// # Errors
-    /// If no replica with the same key has just passed it on to this one.
+    /// If the header does not come from a replica with the same key, was made for another replica, or is too old.
     pub(crate) fn check(
         &self,
         parts: &Parts,

@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use crate::protocol::trace_context::to_hex;
 use crate::transport::sealing::{SEAL_TAG, SealKey, SealNonce};
 
-/// Bytes of an id of a server that is sealed. A longer id passes as it is.
+/// Bytes of a server's id that can be sealed. A longer id is forwarded unchanged.
 pub(crate) const SEALED_ID_MAX: usize = 1 << 10;
 
 const VERSION: u8 = 1;
@@ -28,12 +28,12 @@ const V6: u8 = 6;
 /// Marks an id that is packed.
 const PACKED: u8 = 0x80;
 
-/// The replica that a session belongs to, while one process of it runs.
+/// The replica that a session belongs to, during the life of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The address under which the others reach it.
     pub address: SocketAddr,
-    /// The number of the process: a process that starts anew at the same address has another.
+    /// The number of the process: a process that is started again at the same address has another number.
     pub boot: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct SealedId {
     pub id: Vec<u8>,
 }
 
-/// The kind of an id. One of a kind is none of the other.
+/// The kind of an id. An id of one kind is not valid as another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdKind {
     /// A session of Streamable HTTP.

@@ -1,4 +1,4 @@
-//! The fleet's part in one request: the names of its session, sealed and as the server has them.
+//! The fleet's data for one request: the id of its session, sealed and as the server knows it.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) struct FleetSession {
     principal: Option<ClientName>,
     /// The session that the request names, as the client has it and as the server has it.
     named: Option<(HeaderValue, HeaderValue)>,
-    /// Its owner is gone, and this replica serves it without knowing all of it.
+    /// Whether its owner has ended, and this replica serves it without knowing all of its state.
     pub(super) is_taken_over: bool,
 }
 

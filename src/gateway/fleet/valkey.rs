@@ -17,10 +17,11 @@ use super::heirs::{HeirClaim, OWNED_FOR, OwnerStore, SessionKey};
 use super::seal::Owner;
 use crate::config::routes::Secret;
 
-/// Commands that wait for the task that speaks to the server. A further one is an error of the store.
+/// Maximum number of commands that wait for the connection to the store. A further command counts as an error of the
+/// store.
 const COMMANDS_MAX: usize = 1024;
 
-/// Sessions that are renewed in one pipeline.
+/// Number of sessions that are renewed in one pipeline.
 const RENEWED_AT_ONCE: usize = 256;
 
 /// The longest time that the server may take for an answer.
@@ -95,7 +96,7 @@ impl OwnerStore for Valkey {
     }
 }
 
-/// Speaks to the server, one command after the other.
+/// Sends the commands to the store, one after the other.
 async fn speak(
     mut connection: ConnectionManager,
     mut commands: mpsc::Receiver<StoreCommand>,
@@ -305,7 +306,8 @@ mod tests {
         assert!(life > milliseconds() / 2, "{life}");
     }
 
-    /// What an operator is told of these commands: claims (`c`) and renewals (`r`), in capitals where they fail.
+    /// Returns the notices for operators after these commands: claims (`c`) and renewals (`r`), in capitals if they
+    /// fail.
     fn told(commands: &str) -> Vec<Option<StoreChange>> {
         let mut health = StoreHealth::default();
         let note =

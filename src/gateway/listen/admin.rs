@@ -45,8 +45,8 @@ pub use streams::ROUTES_WATCHED;
 pub(super) use streams::{AdminBody, AdminStreams, JSON};
 pub use token::AdminToken;
 
-/// Connections open to the admin listener at one time. For one more, the connection that was silent for
-/// longest is closed.
+/// Maximum number of connections to the admin listener. If one more arrives, the connection that was idle for longest
+/// is closed.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// Bytes of the head of a request to the admin listener. A longer head is refused.
@@ -135,7 +135,7 @@ impl<H: Handler> AdminApi<H> {
         self.access.store(Arc::new(Access::new(server, admin, self.state.as_deref())));
     }
 
-    /// Answers one request. `ready` is whether clients may come.
+    /// Answers one request. `ready`: whether clients may connect.
     pub(super) async fn answer<B>(
         &self,
         client: Peer,
@@ -251,7 +251,7 @@ enum AdminDecision {
     Answered(AdminResponse),
     /// A request whose body is the new log filter.
     Change,
-    /// A request to cancel the call of this number, whose body is the reason.
+    /// A request to cancel the call with this number, whose body is the reason.
     Cancel(Arc<Table>, String),
 }
 

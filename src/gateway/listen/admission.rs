@@ -31,7 +31,7 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
-/// The header in which a browser says from which site a request comes; no page can change it.
+/// The header in which a browser names the relation of a request's site to this one; no page can change it.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Content types that a browser sends for a page without a preflight request. The last is an empty type.
@@ -252,7 +252,7 @@ fn may_speak(server: &Server, origin: &str) -> bool {
             .any(|text| WebOrigin::parse(text).as_ref() == Some(&origin))
 }
 
-/// An origin in one spelling for all that are the same.
+/// A normalised origin, so that equal origins compare equal.
 #[derive(PartialEq, Eq)]
 enum WebOrigin {
     /// `http://host[:port]` or the same with `https`; the port is always there.

@@ -26,7 +26,7 @@ use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
-/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head behind its first
+/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first
 /// byte.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
@@ -41,7 +41,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
+/// Maximum number of concurrent HTTP/2 streams of one connection. The client waits with further requests.
 const STREAMS_MAX: u32 = 100;
 
 /// The interval of pings to a silent HTTP/2 client, and the time that the client has to answer.
@@ -53,9 +53,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The time that a client has to send its first request, if it connected while the listener lingered.
 pub(super) const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. `h2` drops requests that it has read and not
-/// handed on if it sees the end in the same turn or cannot acknowledge the client's settings: a notification whose client
-/// closes at once would be lost.
+/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. If `h2` sees the end in the same poll,
+/// or cannot acknowledge the client's settings, it drops requests that it has read but not passed on: a notification
+/// whose client closes at once would be lost.
 const END_AFTER: Duration = Duration::from_millis(1);
 
 /// The first bytes of an HTTP/2 client.
@@ -165,8 +165,8 @@ impl Http {
         Self { idle, ..self }
     }
 
-    /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
-    /// new ones are not accepted; if it says true, a client that has sent none yet may send one.
+    /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and new ones are not
+    /// accepted; if it returns true, a client that has not sent a request yet may send one.
     ///
     /// The kinds of connections and of answers are behind pointers: HTTP is compiled once for each kind of body.
     pub(super) async fn converse<B>(
@@ -253,15 +253,16 @@ struct Impatient {
     io: MeteredIo<Io>,
     /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    /// The first bytes of HTTP/1.1. Whoever asks for the version is told that nothing has come, which means HTTP/1.1,
-    /// and hyper reads these bytes with those behind them: a head in two reads would double its buffer.
+    /// The first bytes of HTTP/1.1. A reader that asks for the version is told that no byte has arrived, which means
+    /// HTTP/1.1, and hyper then reads these bytes together with the following ones: a head in two reads would double
+    /// its buffer.
     first: Vec<u8>,
     /// The end of the bytes of an HTTP/2 client.
     end: Http2End,
     write_state: WriteState,
     answers: OpenAnswers,
-    /// The number of the head whose first byte has come. The beginning of a head that comes in one read with the head
-    /// before is not seen: such a connection ends by its idle time.
+    /// The number of the head whose first byte has arrived. If a head begins in the same read as the end of the head
+    /// before, its beginning is not noticed: such a connection ends by its idle time.
     head: Option<u64>,
     /// The end of the time of a head that did not come whole, and the number of this head.
     head_limit: Option<(u64, Pin<Box<Sleep>>)>,

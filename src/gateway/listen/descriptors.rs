@@ -9,8 +9,8 @@ use crate::transport::child::{descriptor_limit, raise_descriptor_limit};
 /// HTTP/1.1, an operator, a long message and a file of recordings need one each.
 const KEPT_ONE_OF: u64 = 4;
 
-/// Raises the limit of the process if the settings say so, and warns where `max_connections` is more than
-/// the limit allows. Servers that start later keep the limit of before.
+/// Raises the descriptor limit of the process if the settings say so, and warns if `max_connections` exceeds the limit.
+/// Servers that start later keep the old limit.
 pub(super) fn prepare(server: &Server) {
     if server.raise_descriptors
         && let Err(error) = raise_descriptor_limit()

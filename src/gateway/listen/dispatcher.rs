@@ -133,8 +133,8 @@ impl<H: Handler> Dispatcher<H> {
         StopTimes { linger: config.server.linger, drain: config.server.drain }
     }
 
-    /// From now on each response over HTTP/1.1 asks its client to use another connection. A connection that
-    /// stays open would meet the end of the listener while its client sends the next request.
+    /// From now on each response over HTTP/1.1 asks its client to use another connection. Otherwise an open connection
+    /// might be closed while its client sends the next request.
     pub(super) fn linger(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.linger();
@@ -146,7 +146,7 @@ impl<H: Handler> Dispatcher<H> {
         self.handler.drain();
     }
 
-    /// The number of requests whose response has not ended.
+    /// Returns the number of requests whose response has not ended.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -298,8 +298,7 @@ fn handled<H: Handler>(
     })
 }
 
-/// Writes one log line about a refused request, unless there are too many. Paths and queries may be
-/// private.
+/// Writes one log line about a refused request, unless too many were written. Paths and queries may be private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     if refusal == Refusal::Host {
         tell_of_loopback_name(parts);

@@ -61,7 +61,7 @@ impl FileWatch {
         *self = Self { files, known, seen };
     }
 
-    /// Looks at the files once. A change is reported once, by the second look that sees the same.
+    /// Checks the files once. A change is reported once, by the second check that finds the same state.
     pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
@@ -82,10 +82,10 @@ impl FileWatch {
     }
 }
 
-/// The result of one look.
+/// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FileChange {
-    /// The files are as they are known, or have changed since the last look only.
+    /// The files are unchanged, or have changed since the last check only.
     Same,
     /// The files have changed, and were the same at the last two looks.
     Changed,

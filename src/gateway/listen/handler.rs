@@ -72,11 +72,11 @@ impl Peer {
 pub struct Admitted {
     /// The route and endpoint of the request.
     pub route_match: RouteMatch,
-    /// The route as it was when the request came.
+    /// The route at the time when the request arrived.
     pub served: Option<ServedRoute>,
     /// The client of the request.
     pub client: Peer,
-    /// Fronts whose headers about their clients are believed.
+    /// Fronts whose headers about their clients are trusted.
     pub trusted_proxies: Arc<[IpNet]>,
     /// Headers that are removed: the `principal` header of clients other than these fronts, and headers that some
     /// servers would read as a header that a setting determines.
@@ -293,15 +293,15 @@ pub trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one request. The future is dropped when its client leaves, as is the body of the
-    /// answer. The future is small: it is moved into a box for each request.
+    /// Answers one request. The future is dropped when its client disconnects, and so is the body of the answer. The
+    /// future is small, because it is moved into a box for each request.
     fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<Self>;
 
-    /// The listener will close soon, and says so.
+    /// Notes that the listener will close soon, and announces that.
     fn linger(&self) {}
 
     /// Notes that the listener has closed, and only open requests continue.
@@ -364,6 +364,6 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// Ends every stream as its protocol has it, and lets no new one begin.
+    /// Ends every stream as its protocol requires, and lets no new stream begin.
     fn end_streams(&self) -> impl Future<Output = ()> + Send;
 }

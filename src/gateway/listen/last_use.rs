@@ -35,7 +35,7 @@ impl LastUse {
         last_use
     }
 
-    /// A request has come.
+    /// Notes that a request has arrived.
     pub(super) fn renew(&self) {
         let now = self.0.order.fetch_add(1, Ordering::Relaxed);
         self.0.last.store(now, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl LastUse {
     }
 }
 
-/// The connections of a listener that closes a silent connection where one more comes than it serves.
+/// The connections of a listener that, when it is full, closes an idle connection for each new one.
 pub(super) struct SilentConnections {
     order: Arc<AtomicU64>,
     open: Vec<(LastUse, AbortHandle)>,
@@ -78,8 +78,8 @@ impl SilentConnections {
         self.open.push((last_use, task));
     }
 
-    /// Closes the connection without an endless answer whose last request is the oldest. False if there is
-    /// none.
+    /// Closes the connection, among those without an endless answer, whose last request is the oldest. False if there
+    /// is none.
     pub(super) fn close_one(&mut self) -> bool {
         self.open.retain(|(_, task)| !task.is_finished());
         let silent = self.open.iter().enumerate().filter(|(_, (last_use, _))| last_use.is_silent());

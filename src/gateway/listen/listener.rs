@@ -46,8 +46,8 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// connections are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// Of the places of connections that get the reason, so many are taken by one for which no descriptor is left: they take
-/// descriptors of the reserve, which have to last for operators.
+/// Number of places that a connection takes, among those for connections that are told the reason of their refusal, if
+/// no descriptor is left: such connections use reserved descriptors, which have to suffice for operators.
 const TURNED_AWAY_WITHOUT_DESCRIPTOR: u32 = 16;
 
 /// Connections that are accepted from the system's queue after a listener has lingered, before its socket is closed.
@@ -61,7 +61,7 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 pub(super) enum ListenPhase {
     /// Serve.
     Serving,
-    /// Serve on, but say that the listener is not ready.
+    /// Requests are served, but the listener reports that it is not ready.
     Lingering,
     /// Accept no new connection, and finish open requests.
     Draining,
@@ -132,14 +132,14 @@ impl ConnectionTerms {
     }
 }
 
-/// A connection that counts as long as this is there.
+/// A permit for a connection, which counts until it is dropped.
 struct Room {
     open: Arc<AtomicUsize>,
     _client: Option<ClientPermit>,
 }
 
 impl Room {
-    /// One more, and whether there are fewer than `max` others.
+    /// Counts one more connection. Returns its permit, and whether fewer than `max` others are open.
     fn take(open: &Arc<AtomicUsize>, max: usize, client: Option<ClientPermit>) -> (Self, bool) {
         let before = open.fetch_add(1, Ordering::Relaxed);
         (Self { open: Arc::clone(open), _client: client }, before < max)
@@ -299,7 +299,8 @@ impl HttpListener {
         }
     }
 
-    /// No descriptor is left but those for operators: tells a few clients at a time, and closes the connections of others.
+    /// Handles a connection when only the descriptors reserved for operators are left: a few clients at a time are told
+    /// the reason, and the connections of others are closed.
     fn turn_away_without_descriptor<A>(
         &mut self,
         server: &ConnectionServer<A>,
@@ -346,7 +347,7 @@ struct ConnectionServer<A> {
 enum TurnedAway {
     /// There are as many as the listener serves.
     Busy,
-    /// The client has as many as one client may.
+    /// The client has reached its limit of connections.
     OverLimit(OverLimit),
 }
 
@@ -360,7 +361,7 @@ impl TurnedAway {
     }
 }
 
-/// Waits for connections that end by themselves, and cuts those that are left at the end.
+/// Waits for connections that end by themselves, and cuts the remaining ones at the end.
 async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<ListenPhase>) -> usize {
     loop {
         tokio::select! {

@@ -30,7 +30,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The place that an operator on a local socket comes from, in the log.
 const OPERATOR: &str = "local";
 
-/// The path that says what runs.
+/// The path of the description of a process.
 pub const PATH_OF_ABOUT: &str = "/about";
 
 /// A process that shows its calls.

@@ -32,7 +32,7 @@ pub(super) struct Reloading {
     memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
-    /// The settings that cannot be exchanged, as they were at the start.
+    /// The settings that cannot change while the process runs, as they were at the start.
     fixed: Fixed,
     /// The settings of operators that hold.
     admin: Admin,

@@ -37,10 +37,10 @@ pub enum StartError {
     /// The system gives no random bytes for the number of this replica.
     #[error("cannot make a random number for this replica of the fleet")]
     Fleet,
-    /// The address of the store is not one of Valkey or Redis.
+    /// The address of the store is not an address of Valkey or Redis.
     #[error("`valkey` of [fleet] is not an address such as rediss://valkey:6379")]
     Store,
-    /// A route's server cannot be reached as the route says.
+    /// A route's server cannot be reached with the settings of the route.
     #[error(transparent)]
     Route(#[from] TargetError),
     /// A listener cannot be opened.

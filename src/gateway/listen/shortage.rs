@@ -45,7 +45,7 @@ impl Shortage {
         }
     }
 
-    /// A connection was turned away because no descriptor is left but those for operators.
+    /// Notes a connection that was refused because only the descriptors reserved for operators are left.
     pub(super) fn note_reserve(&mut self) {
         self.counts.without_descriptor.inc();
         self.note(&"the last descriptors are kept for operators");

@@ -34,10 +34,11 @@ use crate::relay::legs::MessagePart;
 /// Bytes of messages that wait for a server that starts. Beyond the limit the client is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Requests for lists whose answers are compared, at one time. The answer of a further request is not kept.
+/// Maximum number of concurrent requests for lists whose answers are compared. The answer of a further request is not
+/// kept.
 const ASKED_MAX: usize = 64;
 
-/// The error for requests to a server that is another one than at its last start.
+/// The error for requests to a server that differs from the one at its last start.
 const CHANGED: &str = "the server has changed since its last start (its revision or its capabilities); connect to it again";
 
 /// Methods of lists, each with the capability that it belongs to.
@@ -128,7 +129,7 @@ impl CachedStart {
         !self.held.is_empty()
     }
 
-    /// Whether so much waits that clients should not be read.
+    /// Whether so many messages wait that clients should not be read.
     pub(crate) fn is_behind(&self) -> bool {
         self.held_bytes >= HELD_BYTES_MAX
     }
@@ -258,7 +259,7 @@ impl CachedStart {
         self.asked.insert(key, ListRequest { method, capability, told });
     }
 
-    /// Whether the server declares that it says when a list changes.
+    /// Whether the server declares that it announces changes of a list.
     fn says_changes(&self, capability: &str) -> bool {
         let declared = &self.known.initialize["capabilities"][capability]["listChanged"];
         declared.as_bool() == Some(true)

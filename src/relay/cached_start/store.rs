@@ -16,7 +16,7 @@ use crate::protocol::trace_context::to_hex;
 use crate::transport::child::{KeptStarts, Program};
 use crate::transport::random::random_id;
 
-/// The longest file that is read or written, in bytes. The answers of a server that says more are not kept.
+/// The longest file that is read or written, in bytes. Longer answers are not kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Files in the folder. One more removes the oldest.
@@ -31,8 +31,8 @@ pub(crate) struct StartAnswers {
     pub(crate) lists: BTreeMap<String, Value>,
 }
 
-/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server is
-/// expected to depend on one of them.
+/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server
+/// should depend on them.
 const CHANGING_NAMES: [&str; 17] = [
     "_",
     "COLUMNS",
@@ -53,7 +53,7 @@ const CHANGING_NAMES: [&str; 17] = [
     "XDG_SESSION_ID",
 ];
 
-/// The place of the answers of one server.
+/// The directory and the key of the answers of one server.
 #[derive(Clone)]
 pub(crate) struct StartStore {
     folder: PathBuf,
@@ -89,7 +89,7 @@ impl StartStore {
         Some(Self { folder, server, has_one_principal: principal.is_some() })
     }
 
-    /// Whether one principal asks for all that is kept here.
+    /// Whether all kept answers belong to one principal.
     pub(crate) fn has_one_principal(&self) -> bool {
         self.has_one_principal
     }
@@ -132,7 +132,7 @@ pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Writes the answers of a start, in the place of those of the last start.
+/// Writes the answers of a start, and replaces those of the last start.
 ///
 /// # Errors
 /// If the system refuses.

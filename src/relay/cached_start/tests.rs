@@ -26,13 +26,13 @@ impl Start {
         Self(CachedStart::new(StartStore::of(&program).unwrap()))
     }
 
-    /// The client says this; whether the server gets it now.
+    /// Passes a message of the client. Returns whether the server gets it now.
     fn client(&mut self, text: &str) -> bool {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         self.0.note_sent(Some(&message), &Payload::of(&message))
     }
 
-    /// The server says this; whether the client gets it.
+    /// Passes a message of the server. Returns whether the client gets it.
     fn server(&mut self, text: &str) -> bool {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         let from = FromServer::Message(crate::progress::Origin::Shared, message);

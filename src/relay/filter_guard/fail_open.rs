@@ -23,7 +23,7 @@ impl FilterGuard {
         self.failed = Some(Box::new(failed));
     }
 
-    /// The first piece of a large message, whose text is `text`.
+    /// Handles the first piece of a large message, whose text is `text`.
     pub(super) fn begin_without_filter(&mut self, origin: Origin, text: &[u8]) {
         if let Some(failed) = &mut self.failed {
             failed.begin_large(origin, text);

@@ -1,4 +1,4 @@
-//! The fast paths of the filter, with what observers see of them.
+//! The fast paths of the filter, with the observers' view of them.
 
 use std::time::Instant;
 

@@ -34,10 +34,10 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::request_body::cancels_in;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
-/// Concurrent POSTs to one server. Each is a connection; further requests wait.
+/// Maximum number of concurrent POSTs to one server. Each uses a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Requests to one server that wait for their answer. Further requests are sent later.
+/// Maximum number of requests to one server that wait for their answer. Further requests are sent later.
 const ASKED_MAX: usize = 4096;
 
 /// Whether a server has ever answered.
@@ -105,8 +105,8 @@ impl UpstreamClient {
         StreamId(self.last_stream)
     }
 
-    /// Sends a message of the client as soon as that may be. Returns the stream that its answers come
-    /// on, if they have one of their own.
+    /// Sends a message of the client as soon as possible. Returns the stream of its answers, if they have a stream of
+    /// their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
         // An array is sent whole, including cancellations that would not be needed alone. `fold` and not `any`: each
@@ -172,8 +172,8 @@ impl UpstreamClient {
         self.exchanges.open() >= POSTS_MAX || self.pending.len() >= ASKED_MAX
     }
 
-    /// Sends all messages that may be sent. Notifications and answers go one after the other, and
-    /// no message overtakes them; requests go at once, up to the limit.
+    /// Sends all messages that may be sent. Notifications and answers are sent one after the other, and no message
+    /// overtakes them; requests are sent at once, up to the limit.
     pub(crate) fn pump(&mut self) -> bool {
         if self.session.phase == SessionPhase::Lost && !self.queue.is_empty() && self.can_renew() {
             self.renew();

@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use crate::protocol::jsonrpc::refused_error;
 use crate::transport::mcp_http::server_words::{refused, retry_after, try_again};
 
-/// Whether a status says that the credentials were missing or refused.
+/// Whether a status means that the credentials are missing or refused.
 pub(crate) fn is_about_access(status: StatusCode) -> bool {
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
 }

@@ -67,7 +67,7 @@ pub(crate) enum HeadEvent {
     Head(Box<Response<UpstreamBody>>),
     /// No response arrived.
     Unreachable(UpstreamError),
-    /// The response to a request to resume behind an event.
+    /// The response to a request to resume after an event.
     Resumed(Box<Response<UpstreamBody>>, HeaderValue),
     /// A request to resume the stream got no response.
     ResumeFailed(HeaderValue, UpstreamError),
@@ -89,7 +89,7 @@ pub(crate) enum HeadOutcome {
     Accepted,
     /// The answer comes on the GET stream.
     AnsweredElsewhere,
-    /// The response cannot be read: why, and the status to tell.
+    /// The response cannot be read: the reason, and the status to report.
     Unreadable(String, Option<StatusCode>),
 }
 
@@ -107,9 +107,9 @@ pub(crate) struct PostExchange {
     sent: Instant,
     /// The last message answers a request that the POST does not have.
     pub(crate) ends_astray: bool,
-    /// A message has come in the response.
+    /// Whether a message has come in the response.
     pub(crate) is_heard: bool,
-    /// Attempts in vain to resume.
+    /// Number of failed attempts to resume.
     resumes: u32,
     /// The server's time to retry.
     retry: Duration,
@@ -284,7 +284,7 @@ impl PostExchange {
         Poll::Ready(item)
     }
 
-    /// The event behind which a response that has ended can be resumed.
+    /// Takes the id of the event after which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
         // The retry time that the server named last stays, if a later response names none.
@@ -292,7 +292,7 @@ impl PostExchange {
         reader.last_id.take()
     }
 
-    /// Waits before the response is resumed behind an event; `false` after too many attempts in vain.
+    /// Waits before the response is resumed after an event; `false` after too many failed attempts.
     pub(crate) fn wait_to_resume(&mut self, id: HeaderValue) -> bool {
         if self.resumes >= RESUMES_MAX {
             return false;
@@ -303,7 +303,7 @@ impl PostExchange {
         true
     }
 
-    /// The event behind which the response is to be resumed.
+    /// Returns the id of the event after which the response is to be resumed.
     pub(crate) fn resumes_behind(&self) -> Option<HeaderValue> {
         match &self.state {
             ExchangeState::Away(_, id) => Some(id.clone()),
@@ -311,7 +311,7 @@ impl PostExchange {
         }
     }
 
-    /// Takes the request to resume behind an event.
+    /// Takes the request to resume after an event.
     pub(crate) fn resume(&mut self, sending: Sending, id: HeaderValue) {
         self.sent = Instant::now();
         self.state = ExchangeState::Back(sending, id);
@@ -377,7 +377,7 @@ impl PostExchanges {
         self.values().any(PostExchange::awaits_head)
     }
 
-    /// Whether messages must wait behind an unfinished POST.
+    /// Whether messages must wait for an unfinished POST.
     pub(crate) fn are_ordered(&self) -> bool {
         self.values().any(|exchange| exchange.ahead_until.is_some())
     }

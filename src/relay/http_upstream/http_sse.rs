@@ -62,7 +62,7 @@ pub(crate) struct HttpSseStream {
     pub(crate) endpoint: Option<PathAndQuery>,
     /// The latest time for the endpoint.
     named_by: Option<Instant>,
-    /// Attempts in vain.
+    /// Number of failed attempts.
     vain: u32,
     /// The server's refusal of a POST, while the stream is only tried because of it.
     pub(crate) refusal: Option<(String, StatusCode)>,
@@ -74,7 +74,7 @@ impl HttpSseStream {
         Self { refusal: Some((why, status)), ..Self::default() }
     }
 
-    /// Forgets the attempts in vain: the server has accepted a session on the stream.
+    /// Resets the number of failed attempts: the server has accepted a session on the stream.
     pub(crate) fn mark_working(&mut self) {
         self.vain = 0;
     }

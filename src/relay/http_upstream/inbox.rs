@@ -47,7 +47,7 @@ pub(crate) enum InboxItem {
 #[derive(Default)]
 pub(crate) struct Inbox {
     ready: VecDeque<FromServer>,
-    /// The stream whose large message is passing. No other message may come between its pieces.
+    /// The stream whose large message is being forwarded. No other message may be written between its pieces.
     midway: Option<(ResponseStream, Scan)>,
 }
 
@@ -60,7 +60,7 @@ impl Inbox {
         self.ready.pop_front()
     }
 
-    /// The stream whose large message is passing.
+    /// Returns the stream whose large message is being forwarded.
     pub(crate) fn midway(&self) -> Option<ResponseStream> {
         self.midway.as_ref().map(|(stream, _)| *stream)
     }
@@ -114,7 +114,7 @@ impl Inbox {
         self.ready.push_back(FromServer::ResponseEnds(stream));
     }
 
-    /// Ends the large message of a stream that is read no more.
+    /// Ends the large message of a stream that is no longer read.
     pub(crate) fn close(&mut self, from: ResponseStream) {
         if self.midway() == Some(from) {
             self.midway = None;

@@ -15,8 +15,8 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::transport::http::client::Sending;
 
-/// The time that the server has to end its session after the client has left. The official SDKs kill the
-/// proxy after 2 s.
+/// The time that the server has to end its session after the client has disconnected. The official SDKs kill the proxy
+/// after 2 s.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
 /// A server that is reached over HTTP.
@@ -39,7 +39,7 @@ impl HttpUpstreamLeg {
         }
     }
 
-    /// Shows whether the server has ever answered, also after the leg is gone.
+    /// Returns whether the server has ever answered; it can be asked after the leg was dropped.
     pub fn reachability(&self) -> Reachability {
         self.client.reachability()
     }
@@ -73,7 +73,7 @@ impl HttpUpstreamLeg {
         }
     }
 
-    /// Sends a large message that has come whole.
+    /// Sends a large message that has arrived completely.
     fn send_collected(&mut self) {
         let Some((text, scan, headers)) = self.collecting.take() else { return };
         let max = self.client.target.message_max;

@@ -12,7 +12,7 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::mcp_http::response_body;
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// Pause before a stream that has ended is opened again, unless the server asks for another.
+/// The pause before a stream that has ended is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The longest pause before a lost GET stream is opened again.
@@ -37,7 +37,7 @@ pub(crate) struct ListenStream {
     state: ListenState,
     last_id: Option<HeaderValue>,
     retry: Option<Duration>,
-    /// Attempts in vain since the last event.
+    /// Number of failed attempts since the last event.
     vain: u32,
     /// The time since when the stream is not open.
     closed_since: Option<Instant>,
@@ -49,7 +49,7 @@ impl ListenStream {
         !matches!(self.state, ListenState::Off)
     }
 
-    /// The time at which a stream that does not open again is given up by those that wait for a message on it.
+    /// Returns the time after which requests no longer wait for a stream that does not open again.
     pub(crate) fn absent_at(&self) -> Option<Instant> {
         self.closed_since.map(|since| since + ABSENT_MAX)
     }
@@ -62,7 +62,7 @@ impl ListenStream {
         }
     }
 
-    /// The event behind which the next request resumes the stream.
+    /// Returns the id of the event after which the next request resumes the stream.
     pub(crate) fn last_id(&self) -> Option<&HeaderValue> {
         self.last_id.as_ref()
     }

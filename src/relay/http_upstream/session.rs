@@ -1,5 +1,5 @@
-//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that begins
-//! a lost session again.
+//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that renews a lost
+//! session.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) struct UpstreamSession {
     /// The headers of the client's last request, for requests of the leg's own. Once the server has accepted
     /// credentials, only a request with credentials that it accepts too takes their place.
     pub(crate) client_headers: ClientHeaders,
-    /// Whether the server has accepted these.
+    /// Whether the server has accepted these headers.
     has_accepted: bool,
     /// The cookies that the server has set.
     pub(crate) cookies: SessionCookies,
@@ -149,7 +149,7 @@ impl UpstreamSession {
         self.renews_until = Some(until);
     }
 
-    /// When a session that begins again is given up.
+    /// Returns when the renewal of a session is given up.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.renews_until.filter(|_| self.phase == SessionPhase::Renews)
     }

@@ -18,10 +18,10 @@ use crate::transport::http::via::Via;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
 
-/// Is told the headers of each client's request that the server answers with success.
+/// Receives the headers of each client's request that the server answers with success.
 pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;
 
-/// Finds the newest settings of a route; `None` if they are those of the beginning.
+/// Returns the newest settings of a route; `None` if they have not changed.
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// The endpoints of a server, and the settings of the requests to them.
@@ -38,9 +38,9 @@ pub struct UpstreamTarget {
     bearer: Option<BearerFile>,
     /// Whether the clients' `Authorization` is for Milepost.
     authorization_was_ours: bool,
-    /// Bytes of a client's message; a longer one is refused.
+    /// The longest client message, in bytes; a longer one is refused.
     pub(crate) message_max: usize,
-    /// Silence of the server, in bytes, after which a stream is given up.
+    /// The time without a byte of the server after which a stream is given up.
     pub(crate) idle: Option<Duration>,
     /// The time that the server has to begin a lost session again.
     pub(crate) renewal_timeout: Duration,
@@ -104,8 +104,8 @@ impl UpstreamTarget {
         }
     }
 
-    /// The same; `accepted` is told the headers of each client's request that the server answers with
-    /// success.
+    /// Returns the target changed so that `accepted` receives the headers of each client's request that the server
+    /// answers with success.
     pub(crate) fn telling(self, accepted: Option<HeadersAccepted>) -> Self {
         Self { accepted, ..self }
     }
@@ -115,10 +115,10 @@ impl UpstreamTarget {
         self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
-    /// A request with the client's headers that are for the server, and with `own` headers.
+    /// Returns a request with the client's headers that are for the server, and with `own` headers.
     ///
     /// # Errors
-    /// The reason why there can be no request, in words.
+    /// The reason why no request can be made, as text.
     pub(crate) fn request(
         &self,
         target: &Target,

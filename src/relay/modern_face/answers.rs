@@ -27,7 +27,7 @@ const TOKEN_NAMES: [&str; 3] = ["progresstoken", "progress_token", "token"];
 /// Names of members, in lower case, that have the id of a request.
 const ID_NAMES: [&str; 5] = ["requestid", "request_id", "id", "callid", "toolcallid"];
 
-/// Methods whose results say how long they may be kept: no old server says so.
+/// Methods whose results must say how long they may be cached, which no older server does.
 const CACHED: [&str; 5] = [
     mcp::TOOLS_LIST,
     "prompts/list",
@@ -83,7 +83,8 @@ impl ModernFace {
         Some(FromServer::Spooled(response))
     }
 
-    /// An answer in pieces has passed. A request that continues an earlier one is known to its client by another id.
+    /// Notes that an answer was forwarded in pieces. A request that continues an earlier request has another id for its
+    /// client.
     pub(super) fn passed_in_pieces(&mut self, key: &Key, now: Instant) {
         let Some((id, _)) = self.take_open(key) else {
             self.large_task_answer(key, now);
@@ -106,7 +107,8 @@ impl ModernFace {
         self.open.remove(&id).map(|open| (id, open))
     }
 
-    /// An answer under the id that its client knows, with the members that 2026-07-28 requires, and its codes.
+    /// Returns an answer with the id that its client knows, with the members that 2026-07-28 requires, and its error
+    /// codes.
     pub(super) fn modern_answer(&self, message: &Message, id: &Key, open: &FaceRequest) -> Message {
         let message = match message.id_range() {
             Some(range) if message.id_key().as_ref() != Some(id) => {
@@ -194,7 +196,8 @@ impl ModernFace {
         }
     }
 
-    /// A request that continues an earlier one has a token and an id of its own, and the server does not know them.
+    /// Replaces token and id in a message about a request that continues an earlier request: the server only knows
+    /// those of the earlier one.
     fn renamed(&self, message: Message) -> Message {
         let ids = self.open.iter().filter_map(|(id, open)| Some((open.server_id.as_ref()?, id)));
         let ids: Vec<(&Key, &Key)> = ids.collect();
@@ -230,7 +233,7 @@ impl ModernFace {
     }
 }
 
-/// The members of these names whose values are old names, and what takes their places.
+/// Returns the members with these names whose values are old names, and their replacements.
 fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec<(Bytes, Bytes)> {
     let renamed = json::Members::new(object).filter_map(|member| {
         let name = json::decode_str(&object[member.key])?.to_ascii_lowercase();
@@ -242,7 +245,7 @@ fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec
     renamed.collect()
 }
 
-/// An object with these members ahead of its own; a member that the object has stays.
+/// Returns an object with these members before its own; a member that the object already has stays.
 fn with_members(object: &Bytes, added: &[(&str, Value)]) -> Bytes {
     let is_new = |(name, _): &&(&str, Value)| json::member(object, name).is_none();
     let members: Vec<String> =

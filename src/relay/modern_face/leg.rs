@@ -18,7 +18,7 @@ pub struct FaceLeg<L> {
     face: ModernFace,
     /// An answer that passes in pieces.
     passing: Option<Scan>,
-    /// The number of things that wait for clients, as the relay was told last.
+    /// The number of tasks and questions that wait for clients, as the relay was last told.
     in_use: usize,
     timer: Pin<Box<Sleep>>,
 }

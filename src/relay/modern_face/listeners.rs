@@ -9,7 +9,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 
-/// Streams that listen at one server, at one time. A further one gets an error.
+/// Maximum number of streams that listen at one server. A further stream gets an error.
 const LISTENERS_MAX: usize = 1024;
 
 /// Maximum number of resources about which one stream is notified. Further resources are left out of the
@@ -96,12 +96,12 @@ impl ModernFace {
         self.listeners.push(Listener { key, id, methods, resources, tasks });
     }
 
-    /// Whether a stream is told of changes of a resource.
+    /// Whether a stream is notified of changes of a resource.
     fn is_watched(&self, uri: &str) -> bool {
         self.listeners.iter().any(|listener| listener.resources.iter().any(|known| known == uri))
     }
 
-    /// The client of a stream has left.
+    /// Handles the disconnect of a stream's client.
     pub(super) fn stop_listening(&mut self, key: &Key, headers: &ClientHeaders) {
         let Some(place) = self.listeners.iter().position(|listener| listener.key == *key) else {
             return;
@@ -113,7 +113,7 @@ impl ModernFace {
         }
     }
 
-    /// The ids of the streams that are told of a task.
+    /// Returns the ids of the streams that are notified about a task.
     pub(super) fn listening_for(&self, task: &str) -> Vec<Value> {
         let hears = |listener: &&Listener| listener.tasks.iter().any(|known| known == task);
         self.listeners.iter().filter(hears).map(|listener| listener.id.clone()).collect()

@@ -38,7 +38,7 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Requests whose answers are translated, at one time. A further request gets an error.
+/// Maximum number of open requests whose answers are translated. A further request gets an error.
 const OPEN_MAX: usize = 4096;
 
 /// The beginning of the ids of Milepost's own requests.
@@ -53,7 +53,7 @@ const REMOVED: [&str; 5] =
 
 /// The state of the server's session.
 enum FacePhase {
-    /// No request has come.
+    /// No request has arrived.
     Fresh,
     /// The clients are older: everything passes.
     Off,
@@ -112,7 +112,7 @@ pub struct ModernFace {
     kept: Option<ByteRoom>,
     /// Events of tasks.
     news: VecDeque<TaskNews>,
-    /// The tokens and the ids that the server knows of requests that others continue, with those of the others.
+    /// The tokens and ids of earlier requests that the server knows, with those of the requests that continue them.
     renamed_tokens: BTreeMap<Key, Key>,
     /// The level that the server was asked for last.
     log_level: Option<String>,
@@ -161,7 +161,7 @@ impl ModernFace {
         matches!(self.phase, FacePhase::Off | FacePhase::Fresh)
     }
 
-    /// Takes a message for the server. False if the message goes to the server as it is.
+    /// Takes a message for the server. False if the message is to be sent unchanged.
     fn take(&mut self, sent: Message, headers: &ClientHeaders, now: Instant) -> bool {
         if matches!(self.phase, FacePhase::Off) {
             return false;
@@ -189,7 +189,7 @@ impl ModernFace {
         true
     }
 
-    /// Examines a message of the server; `None` if no client gets the message as it came.
+    /// Examines a message of the server; `None` if no client gets the message unchanged.
     fn intercept(&mut self, received: FromServer, now: Instant) -> Option<FromServer> {
         if self.is_off() {
             return Some(received);

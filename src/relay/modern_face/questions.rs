@@ -18,10 +18,11 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::random::random_bytes;
 
-/// Questions that wait for the clients of one server. For a further question the server gets an error.
+/// Maximum number of questions that wait for the clients of one server. For a further question the server gets an
+/// error.
 const QUESTIONS_MAX: usize = 256;
 
-/// Questions whose call is not known yet. For a further question the server gets an error.
+/// Maximum number of questions whose call is not known yet. For a further question the server gets an error.
 const UNDECIDED_MAX: usize = 64;
 
 /// Bytes of answers that wait for the clients of one server, because their requests have become questions. Beyond
@@ -41,7 +42,7 @@ const KINDS: [(&str, &str); 3] = [
     ("roots/list", "roots"),
 ];
 
-/// The error for an answer to a question that is not, or no more, known.
+/// The error for an answer to an unknown or forgotten question.
 const UNKNOWN: &str =
     "this requestState is not known: it has been answered, is too old, or is another client's";
 
@@ -115,7 +116,7 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Gives each question whose call is known to its client.
+    /// Sends each question whose call is now known to its client.
     pub(super) fn decide(&mut self, now: Instant) {
         // The list is taken out, because undecided questions are put back in their order.
         for undecided in std::mem::take(&mut self.undecided) {

@@ -16,7 +16,7 @@ use crate::relay::legs::ClientHeaders;
 pub(super) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// The requests whose clients can be asked something (26:mrtr §Supported Requests).
+/// The methods of requests whose clients can be asked questions (26:mrtr §Supported Requests).
 pub(super) const CAN_ASK: [&str; 3] = [mcp::TOOLS_CALL, "prompts/get", "resources/read"];
 
 /// Members of the parameters that only a request of 2026-07-28 has: its client was asked something before.
@@ -136,8 +136,8 @@ pub(super) fn token_in(params: &Bytes) -> Option<Key> {
     Key::read(&json::member(&meta, "progressToken")?)
 }
 
-/// A number that two requests share only if they ask for the same. `None` if two readers could read the request in two
-/// ways.
+/// Returns a digest that two requests share only if they ask for the same. `None` if two readers could read the request
+/// in two ways.
 pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
     let mut sent = exact_value(sent.raw())?;
     let method = sent["method"].take();

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// The time that an address has before the next address is tried beside it ("Connection Attempt Delay", RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Addresses of a name that are tried for one connection. Further addresses are not used.
+/// Maximum number of addresses of a name that are tried for one connection. Further addresses are not used.
 const ADDRESSES_MAX: usize = 16;
 
 /// The family of an address.
@@ -38,7 +38,7 @@ impl Family {
 pub(super) struct Attempts {
     /// Each address, with its error once it has failed.
     tried: Vec<(IpAddr, Option<String>)>,
-    /// The error that tells most about the server.
+    /// The most informative error about the server.
     error: Option<io::Error>,
 }
 
@@ -65,8 +65,8 @@ impl Attempts {
     }
 }
 
-/// Whether an error tells of this machine's network and not of the server: a machine without IPv6 cannot reach the
-/// IPv6 addresses of any server.
+/// Whether an error is about this machine's network, and not about the server: a machine without IPv6 cannot reach any
+/// server's IPv6 addresses.
 fn is_of_own_side(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A host and perhaps a port, in one spelling for all that mean the same.
+/// A host and optionally a port, normalised so that equal authorities compare equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Authority {
     pub(crate) host: Host,

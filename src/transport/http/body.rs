@@ -12,8 +12,7 @@ use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::in_flight::InFlightGuard;
 
-/// Bytes of events that are written together: so many reach the client in one write, however many
-/// reads they came in.
+/// Number of bytes of events that are written together, in one write, however many reads they came in.
 pub(crate) const BATCH_BYTES: usize = 16 << 10;
 
 /// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
@@ -118,18 +117,18 @@ impl Batch {
         self.bytes >= BATCH_BYTES
     }
 
-    /// Whether there is room for another event behind so many more bytes.
+    /// Whether another event of `more` bytes fits.
     pub(crate) fn has_room_for(&self, more: usize) -> bool {
         self.bytes + more < BATCH_BYTES
     }
 
-    /// Bytes as they came, none of which are long events.
+    /// Adds unchanged bytes, which contain no long event, by copying.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Bytes as they came.
+    /// Adds unchanged bytes.
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.bytes += bytes.len();
         // Short pieces are copied together, so that a single write contains many small events.

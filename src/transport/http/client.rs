@@ -126,7 +126,7 @@ impl From<LinkError> for UpstreamError {
 }
 
 impl UpstreamError {
-    /// The error and its causes for clients of others: without the address of the server.
+    /// Returns the error and its causes as text for clients of other users: without the address of the server.
     pub(crate) fn for_clients(&self) -> String {
         match self {
             Self::Connect { source, .. } => format!("cannot connect to the server: {source}"),
@@ -141,12 +141,12 @@ impl UpstreamError {
         }
     }
 
-    /// Whether no connection can be made for a reason of this machine or process, such as no free descriptor.
+    /// Whether the reason is in this machine or process, such as no free descriptor.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if is_of_this_machine(source))
     }
 
-    /// Says in the log that a request to a server failed. A reason of this machine is said once a minute, with the cure:
+    /// Logs that a request to a server failed. A reason in this machine is logged once a minute, with advice, because
     /// it is the same for each request.
     pub(crate) fn log(&self, route: Option<&str>) {
         static TOLD: LogBudget = LogBudget::one_a_minute();

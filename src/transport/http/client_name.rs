@@ -18,7 +18,7 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The longest name in a header, in bytes. A request with a longer one is refused.
+/// The longest name in a header, in bytes. A request with a longer name is refused.
 const HEADER_NAME_BYTES_MAX: usize = 1 << 10;
 
 /// The prefix of a name that comes from a header.
@@ -65,7 +65,7 @@ impl ClientName {
     }
 }
 
-/// Marks a request without a name on a loopback listener: all who ask there without credentials are one client.
+/// Marks a request without a name on a loopback listener: all callers without credentials there count as one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoopbackCaller;
 

@@ -1,10 +1,10 @@
-//! The pace of a client that reads a response: whether the client is slow or takes nothing, and the
-//! time of the next comment.
+//! The pace of a client that reads a response: whether the client is slow or reads nothing, and the time of the next
+//! comment.
 //!
-//! The listener's connection reports slowness, because data in buffers is old before the client
-//! takes it. While a client is blocked, nothing is read for this client, and the server waits. The
-//! progress of a client that is behind for 5 s is thinned until the client has kept up for a second, and if
-//! it falls behind again, for a minute; other messages wait their turn.
+//! The listener's connection reports slowness, because data in buffers is old before the client reads it. While a
+//! client is blocked, nothing is read for this client, and the server waits. The progress of a client that is behind
+//! for 5 s is thinned until the client has kept up for a second, and if it falls behind again, for a minute; other
+//! messages wait their turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,19 +22,19 @@ const BEHIND_AFTER: Duration = Duration::from_millis(50);
 /// a proxy, and no progress is thinned.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
 
-/// A client that has kept up for so long is neither behind nor slow.
+/// The time for which a client must keep up to count as neither behind nor slow.
 const CAUGHT_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// A client that was slow and falls behind again within this time is slow at once: it keeps up with thinned progress
-/// only.
+/// A client that was slow and falls behind again within this time counts as slow at once, because it can only keep up
+/// with thinned progress.
 const RELAPSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time for which a client that was slow before must keep up until it counts as fast again. If it counts as fast
 /// too early, the messages that it reads are old before its slowness is noticed.
 const CAUGHT_UP_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// A stream on which a client only listens begins with a comment if it is silent for so long: some fronts hold the head
-/// of a response back until a byte of its body comes.
+/// The silence after which a stream on which a client only listens begins with a comment: some fronts delay the head of
+/// a response until a byte of its body arrives.
 const FIRST_COMMENT_AFTER: Duration = Duration::from_millis(100);
 
 /// The time for which the server is not read while the client reads nothing.
@@ -44,7 +44,7 @@ const BLOCKED_FOR: Duration = Duration::from_millis(20);
 pub(crate) struct ClientPacing {
     write_state: WriteState,
     timer: Option<Pin<Box<Sleep>>>,
-    /// After so long without a byte a comment is written.
+    /// The time without a byte after which a comment is written.
     keep_alive: Option<Duration>,
     /// The client only listens, and has got nothing yet.
     is_new_listener: bool,
@@ -54,12 +54,12 @@ pub(crate) struct ClientPacing {
     waiting_since: Option<Instant>,
     /// The connection has been asked once whether it has taken these bytes.
     asked: bool,
-    /// The first and the last time at which the client was seen to be behind.
+    /// The first and the last time at which the client was behind.
     behind: Option<(Instant, Instant)>,
     slow: bool,
     /// The time when the client was last slow no longer.
     recovered: Option<Instant>,
-    /// The client was slow, kept up with thinned progress, and fell behind again.
+    /// Whether the client was slow, kept up with thinned progress, and fell behind again.
     relapsed: bool,
     blocked_since: Option<Instant>,
 }
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks at the client every 10 ms for so long; whether the client is slow at the end.
+    /// Checks the client every 10 ms for a time. Returns whether the client is slow at the end.
     async fn watched(
         pacing: &mut ClientPacing,
         state: &WriteState,

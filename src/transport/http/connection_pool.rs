@@ -32,7 +32,7 @@ use crate::transport::http::request_body::{BodyFault, RequestBody};
 /// longer time the server is taken to have begun with the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// The time after `connect_timeout` in which the connection of another task can still say why it failed.
+/// The time after `connect_timeout` in which another task's connection attempt can still report why it failed.
 const CONNECT_GRACE: Duration = Duration::from_millis(50);
 
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
@@ -226,7 +226,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection for the next request, if one may be sent on it.
+    /// Keeps a connection for the next request, if it can be used again.
     pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Link>) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
@@ -291,7 +291,7 @@ impl ConnectionPool {
         Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
-    /// Connects, and says whether HTTP/2 is spoken.
+    /// Connects. Returns whether HTTP/2 is spoken.
     async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => Ok(dialer.connect(self.connect_timeout).await?),
@@ -299,9 +299,9 @@ impl ConnectionPool {
         }
     }
 
-    /// A stream of an HTTP/2 connection that has room; of a new one if all are full. Where no more
-    /// connections can be had, the end of another stream is waited for, as long as for a connection.
-    /// `None` if the server has chosen HTTP/1.
+    /// Returns a stream of an HTTP/2 connection; of a new connection if all are full. If no more connections can be
+    /// opened, it waits for the end of another stream, as long as for a connection. `None` if the server has chosen
+    /// HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
         // The grace lets a connection that begins here fail first: its error names the addresses.
         let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;

@@ -1,4 +1,4 @@
-//! The cookies of one session with a server: balancers bind a session to a server by them (RFC 6265).
+//! The cookies of one session with a server: load balancers use them to bind a session to a server (RFC 6265).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use cookie::Cookie;
 use cookie::time::OffsetDateTime;
 use http::{HeaderMap, HeaderValue, header};
 
-/// The most cookies of one session. Balancers set one or two; a browser keeps at least 50 for a host.
+/// Maximum number of cookies of one session. Load balancers set one or two; a browser keeps at least 50 for a host.
 const COOKIES_MAX: usize = 50;
 
 /// The longest cookie that is kept, in bytes, as in browsers.
@@ -31,7 +31,7 @@ struct StoredCookie {
 pub(crate) struct CookiePlace<'a> {
     pub(crate) host: &'a str,
     pub(crate) path: &'a str,
-    /// Whether it goes over TLS.
+    /// Whether the connection uses TLS.
     pub(crate) is_secure: bool,
 }
 
@@ -91,7 +91,7 @@ impl SessionCookies {
     }
 }
 
-/// A cookie for this place; `None` if it is none, or for another.
+/// Reads a cookie for this place; `None` if the text is not a cookie, or the cookie is for another place.
 fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCookie> {
     let cookie = Cookie::parse(text).ok()?;
     // RFC 6265, 5.1.3: a domain holds for its host and for all hosts below it.

@@ -22,7 +22,7 @@ const EXPOSED: [&str; 2] = ["Mcp-Session-Id", "WWW-Authenticate"];
 /// Chromium.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-/// Origins of one route whose CORS headers are remembered. Real routes have a handful.
+/// Maximum number of origins of one route whose CORS headers are remembered. Real routes have a handful.
 const ORIGINS_MAX: usize = 64;
 
 /// Bytes of an origin and its CORS headers that are remembered.
@@ -124,8 +124,8 @@ pub struct CorsOrigins {
 }
 
 impl CorsOrigins {
-    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the
-    /// request. A response without such headers makes the proxy forget the origin.
+    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the request. If the
+    /// response has no such headers, the origin is forgotten.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
         let Some(origin) = origin else { return };
         // Remove the old entry first: an origin that is no longer allowed must not get its earlier headers.

@@ -28,7 +28,7 @@ pub(super) enum DialError {
     Refused(ProxyRefusal),
 }
 
-/// Makes the connections to one server.
+/// Opens the connections to one server.
 pub(crate) struct Dialer {
     /// The name or address of the server, without brackets.
     host: String,
@@ -107,7 +107,7 @@ impl Dialer {
         is_refusal.then(|| DialError::Refused(proxy.refusal(self.name(), status)))
     }
 
-    /// Connects within this time, and says whether HTTP/2 is spoken.
+    /// Connects within this time. Returns whether HTTP/2 is spoken.
     ///
     /// # Errors
     /// If no address of the server, or of the proxy, can be connected to, the proxy refuses, TLS fails, or the time is
@@ -194,7 +194,7 @@ mod tests {
         Some(socket)
     }
 
-    /// A port that is open on one loopback address and closed on the other; `None` on a machine without IPv6.
+    /// Returns a port that is open on one loopback address and closed on the other; `None` on a machine without IPv6.
     async fn one_open(
         open: &str,
         closed: &str,

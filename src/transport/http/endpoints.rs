@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use crate::config::routes::{Route, Upstream};
 
-/// Documents that say how to be authorized, found beside a server rather than in it (RFC 8414,
-/// RFC 9728, OpenID Connect Discovery).
+/// Documents with authorization metadata, which are served beside a server's endpoint (RFC 8414, RFC 9728, OpenID
+/// Connect Discovery).
 const DOCUMENTS: [&str; 3] =
     [PROTECTED_RESOURCE, "oauth-authorization-server", "openid-configuration"];
 
-/// The document that names a server and those who authorize its clients (RFC 9728).
+/// The document that names a server and its authorization servers (RFC 9728).
 pub(crate) const PROTECTED_RESOURCE: &str = "oauth-protected-resource";
 
 /// The route and endpoint of a request.
@@ -47,8 +47,8 @@ pub struct RouteTable {
     upstreams: Vec<Option<String>>,
     /// Whether each route has a public URL.
     public: Vec<bool>,
-    /// By the path of the public URL, without the slash that may end it, where that is not the root. The first route
-    /// that has such a URL counts.
+    /// Routes by the path of their public URL, without its trailing slash, if the path is not the root. The first route
+    /// with such a URL counts.
     public_paths: BTreeMap<String, usize>,
 }
 
@@ -72,8 +72,7 @@ impl RouteTable {
         }
     }
 
-    /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
-    /// slash.
+    /// Returns the route and endpoint of a path. The path of an endpoint may end with a slash.
     pub fn find(&self, path: &str) -> Option<RouteMatch> {
         let place = |(route, part)| RouteMatch { route, part };
         let plain = without_slash(path);
@@ -101,9 +100,9 @@ impl RouteTable {
         })
     }
 
-    /// The route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
-    /// the path of the route, or else that of its public URL: a client knows no other. And of
-    /// `/.well-known/NAME` alone, which means a route only if there is no other route.
+    /// Returns the route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
+    /// the path of the route, or else that of its public URL, which is the only URL that its clients know.
+    /// `/.well-known/NAME` alone means a route only if no other route exists.
     fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;

@@ -1,5 +1,5 @@
-//! Headers in which a front says for whom it asks and below which path: `X-Forwarded-*` and `Forwarded` (RFC 7239). All
-//! functions are pure.
+//! Headers in which a front names its client and the path prefix that it removes: `X-Forwarded-*` and `Forwarded` (RFC
+//! 7239). All functions are pure.
 
 use std::net::IpAddr;
 
@@ -44,8 +44,8 @@ impl ForwardedPrefix {
     }
 }
 
-/// The path of a route as the client of a request reaches it, without a slash at its end. A route with a `public_url`
-/// has the path of that URL, which already includes what fronts remove.
+/// Returns the path at which the client of a request reaches a route, without a trailing slash. A route with a
+/// `public_url` has the path of that URL, which already includes the prefix that fronts remove.
 pub fn public_path(route: &Route, extensions: &Extensions) -> String {
     let prefix = extensions.get::<ForwardedPrefix>().filter(|_| route.public_url.is_none());
     format!("{}{}", prefix.map_or("", |prefix| &prefix.0), route.public_path())
@@ -60,7 +60,7 @@ pub struct ForwardedBy<'a> {
     pub host: Option<&'a str>,
     /// Whether the request came over TLS.
     pub is_secure: bool,
-    /// The addresses whose headers are believed.
+    /// The addresses whose headers are trusted.
     pub trusted: &'a [IpNet],
 }
 

@@ -1,4 +1,4 @@
-//! Requests and responses as they are passed on: with the rules of their route for headers, and `Via`.
+//! Forwarding of requests and responses: with the header rules of their route, and `Via`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::transport::mcp_http::content::Content;
 /// The header that asks a proxy of nginx's kind not to hold a response back.
 pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Passes on the requests and responses of one route.
+/// Forwards the requests and responses of one route.
 pub(crate) struct Forwarder {
     pub(crate) via: Via,
     route: Arc<Route>,
@@ -27,7 +27,7 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Passes on those of `route`. `traffic` counts notices about the server.
+    /// Returns the forwarder of `route`. `traffic` counts notices about the server.
     pub(crate) fn new(via: Via, route: &Arc<Route>, traffic: &Traffic) -> Self {
         Self { via, route: Arc::clone(route), traffic: traffic.clone() }
     }

@@ -142,7 +142,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&moved).ok()
 }
 
-/// All headers of a message but those of its connection, for the next connection of the same proxy.
+/// Returns all headers of a message except those of its connection, for the next connection of the same proxy.
 pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
     // Without `Connection` no other header is named as one of the connection.
     if !headers.keys().any(|name| *name == EXPECT || is_hop_by_hop(name)) {
@@ -162,7 +162,7 @@ fn forward(
     keep(headers, |name| stays_here(name, passage, &ours), passed);
 }
 
-/// Whether a header stays for another reason than that it belongs to one connection.
+/// Whether a header is removed for another reason than that it belongs to one connection.
 fn stays_here(
     name: &HeaderName,
     passage: &Passage<'_>,
@@ -173,7 +173,7 @@ fn stays_here(
         || ours(name)
 }
 
-/// Adds the headers that neither belong to one connection nor stay for another reason.
+/// Copies the headers that neither belong to one connection nor are removed for another reason.
 fn keep(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
     let named = named_by_connection(&headers);
     let stays = |name: &HeaderName| is_hop_by_hop(name) || named.contains(name) || stays(name);
@@ -215,7 +215,7 @@ pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
         || name.as_str().starts_with("proxy-")
 }
 
-/// Headers that are wrong when the body is another.
+/// Whether a header would be wrong for another body.
 fn is_about_the_body(name: &HeaderName) -> bool {
     *name == CONTENT_LENGTH
         || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")

@@ -27,10 +27,10 @@ use tokio::sync::futures::Notified;
 
 use super::request_body::{RequestBody, RequestBodyError};
 
-/// HTTP/2 connections open to one server. A further request waits for the end of another.
+/// Maximum number of HTTP/2 connections to one server. A further request waits for the end of another request.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Concurrent streams of one HTTP/2 connection to a server that allows more.
+/// Maximum number of concurrent streams of one HTTP/2 connection to a server that allows more.
 const UPSTREAM_STREAMS_MAX: usize = 1000;
 
 /// Bytes that one stream buffers in each direction, and so the most that a slow reader costs.
@@ -69,7 +69,7 @@ impl Http2Link {
     }
 }
 
-/// The number of streams that the server allows on a connection; 0 until the server has said it.
+/// The number of streams that the server allows on a connection; 0 until the server has announced it.
 #[derive(Default)]
 struct StreamLimit {
     now: AtomicUsize,
@@ -150,10 +150,10 @@ impl Http2Connections {
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
 
-    /// Begins a connection over `io`, and waits until the server has said how many streams it allows.
+    /// Begins a connection over `io`, and waits until the server has announced how many streams it allows.
     ///
     /// # Errors
-    /// If the server speaks no HTTP/2.
+    /// If the server does not speak HTTP/2.
     pub(crate) async fn begin<T>(self: &Arc<Self>, io: T) -> Result<(), OpenError>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -209,7 +209,7 @@ impl Http2Connections {
         Ok(())
     }
 
-    /// A stream has ended. Of the connections without a stream one is kept.
+    /// Notes that a stream has ended. Of the connections without a stream only one is kept.
     fn release(&self, link: &Arc<Http2Link>) {
         let mut open = self.lock();
         link.streams.fetch_sub(1, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl Http2Stream {
     }
 }
 
-/// A request whose body is in memory.
+/// Copies a request whose body is in memory.
 fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let RequestBody::Whole(body) = request.body() else { return None };
     let mut copy = Request::new(RequestBody::Whole(body.clone()));
@@ -278,8 +278,8 @@ fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     Some(copy)
 }
 
-/// Whether the server says that it has not begun a request: it is at its limit, or it closes the
-/// connection in good order.
+/// Whether the server reports that it has not processed a request: it is at its limit, or it closes the connection
+/// gracefully.
 fn is_refused(error: &hyper::Error) -> bool {
     let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         return false;

@@ -10,15 +10,15 @@ use tokio::sync::Notify;
 pub(crate) struct InFlight {
     open: AtomicUsize,
     none: Notify,
-    /// The counter of all calls, which includes these.
+    /// The counter of all calls, which includes the calls of this counter.
     all: Option<Arc<Self>>,
 }
 
-/// A call that is open as long as this is there.
+/// An open call, which counts until this value is dropped.
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
 impl InFlight {
-    /// A counter whose calls also count in `all`.
+    /// Returns a counter whose calls also count in `all`.
     pub(crate) fn among(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
     }

@@ -42,7 +42,7 @@ enum Decoder {
     Deflate(Box<ZlibDecoder<Vec<u8>>>),
 }
 
-/// The body of a response as it was before it was compressed.
+/// The body of a response, decompressed.
 pub(crate) struct PlainBody {
     body: UpstreamBody,
     decoder: Decoder,

@@ -25,14 +25,15 @@ const OUTLIVING_TIME: Duration = Duration::from_secs(30);
 /// connection of the request end.
 const SENDING_TIME: Duration = Duration::from_millis(500);
 
-/// How an answer goes on when its client disconnects.
+/// How an answer continues when its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlives {
     /// To its end: a notification, a cancellation, an answer to the server, the end of a session.
     ToTheEnd,
     /// Until the server has received the request. Before 2026-07-28 a disconnect is not a cancellation.
     UntilSent,
-    /// Not at all: a stream, and from 2026-07-28 on a request, whose cancellation is the disconnect.
+    /// The answer is dropped: for a stream, and from 2026-07-28 on for a request, because the disconnect is its
+    /// cancellation.
     Nothing,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn set_outlives(rule: Outlives) {
     POLLED.set(rule);
 }
 
-/// The answer to an HTTP request, which outlives its connection as its rule says.
+/// The answer to an HTTP request, which outlives its connection according to its rule.
 pub(crate) struct Outliving<R: Send + 'static> {
     answer: Option<Pin<Box<dyn Future<Output = R> + Send>>>,
     rule: Outlives,

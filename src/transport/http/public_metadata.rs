@@ -1,5 +1,5 @@
-//! The metadata of a sign-in behind a front that rewrites paths: the URLs that a client compares with the
-//! URL that it uses (RFC 9728).
+//! The metadata of a sign-in behind a front that rewrites paths: it contains URLs that a client compares with the URL
+//! that it uses (RFC 9728).
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::protocol::json;
 /// The longest document about a protected resource that is read, in bytes. Real documents have about 1 KB.
 const METADATA_MAX: usize = 256 << 10;
 
-/// The longest time of reading such a document.
+/// The longest time for reading such a document.
 const METADATA_TIME: Duration = Duration::from_secs(30);
 
 /// The parameter of a challenge that names the document.
@@ -81,7 +81,7 @@ fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     values
 }
 
-/// The place of the value of a parameter whose name ends here.
+/// Returns the range of the value of a parameter whose name ends here.
 fn parameter_value(bytes: &[u8], name_end: usize) -> Option<Range<usize>> {
     let is_space = |byte| matches!(byte, b' ' | b'\t');
     let equals = name_end + count(&bytes[name_end..], is_space);
@@ -107,7 +107,7 @@ fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// How many bytes at the beginning are such.
+/// Returns how many bytes at the beginning match.
 fn count(bytes: &[u8], is_such: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|&&byte| is_such(byte)).count()
 }

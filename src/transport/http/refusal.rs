@@ -19,7 +19,7 @@ pub enum Refusal {
     Host,
     /// The request's origin is not accepted by this listener.
     Origin,
-    /// A browser marks the request as one of another site's page, and it names no origin.
+    /// A browser marks the request as coming from another site's page, and the request names no origin.
     CrossSite,
     /// A page of any site can send a body of this type without asking.
     BodyType,
@@ -47,7 +47,7 @@ pub enum Refusal {
     OperatorsOnly,
     /// The request would change something, and may come from a page of another origin.
     ForeignChange,
-    /// No route is there.
+    /// The path has no route.
     NoRoute,
     /// The admin listener has no page with this path.
     NoPage,

@@ -112,7 +112,7 @@ pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 pub(crate) enum RequestBody {
     /// The whole body.
     Whole(Option<Bytes>),
-    /// One too large to be held: its beginning, and the rest as it comes.
+    /// A body too large for memory: its beginning, and the rest while it arrives.
     Passing(Box<PassingBody>),
     /// One too large to be held, in a file.
     Spooled(Box<SpooledBody>),
@@ -124,12 +124,12 @@ impl RequestBody {
         Self::Whole(None)
     }
 
-    /// A body as it comes, of any length and pace.
+    /// Returns a body that is forwarded while it arrives, without limits of length and rate.
     pub(crate) fn unlimited(body: Incoming) -> Self {
         Self::Passing(Box::new(PassingBody::unlimited(body)))
     }
 
-    /// The body as it came, if it passes and nothing of it has been read.
+    /// Returns the unchanged body, if it is forwarded while it arrives and no byte of it was read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
             // The bytes that were read are in `first`, and cannot be put back into hyper's body.
@@ -146,10 +146,10 @@ impl RequestBody {
         }
     }
 
-    /// Keeps a body of at most `max` bytes in a file until all of it is there.
+    /// Writes a body of at most `max` bytes to a file until it is complete.
     ///
     /// # Errors
-    /// If the body is longer or breaks off, or the file cannot be written.
+    /// If the body is longer or incomplete, or the file cannot be written.
     pub(crate) async fn spool(mut self, max: usize) -> Result<Self, RequestBodyError> {
         let mut spill = Spill::new(max as u64);
         let mut room = match &self {
@@ -289,13 +289,13 @@ impl BodyPace {
         now + left.saturating_sub(self.waited).min(PAUSE_MAX)
     }
 
-    /// The client has said something.
+    /// Notes that bytes of the client have arrived.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
         // The time in which the server does not read is not the client's fault, so it is not counted.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// The error of a client that has said nothing until the end of the wait.
+    /// Returns the error for a client that has sent nothing until the end of the wait.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
         // The limit of the route is reported first, because the author of the route file knows it.
@@ -308,7 +308,7 @@ impl BodyPace {
         }
     }
 
-    /// The time in which so many bytes have to come.
+    /// Returns the time in which the current number of bytes must have arrived.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
         // A `min_rate` of 0 means no limit; the division would fail.
         match self.bytes.checked_div(limits.min_rate) {
@@ -318,7 +318,7 @@ impl BodyPace {
     }
 }
 
-/// A body that passes as it comes.
+/// A body that is forwarded while it arrives.
 pub(crate) struct PassingBody {
     first: VecDeque<Bytes>,
     /// `None` once it is over or refused.

@@ -1,4 +1,4 @@
-//! The headers that a route sets, with the tokens of files as they are now.
+//! The headers that a route sets, with the current tokens of files.
 
 use std::time::Instant;
 

@@ -66,7 +66,7 @@ impl Shutdown {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// One of those that are notified at the end.
+    /// Returns one of the groups that are notified at the end.
     pub(crate) fn shard(&self) -> &Arc<Notify> {
         &self.waiting[self.next.fetch_add(1, Ordering::Relaxed) % SHARDS]
     }

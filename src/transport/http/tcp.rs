@@ -1,4 +1,4 @@
-//! TCP connections whose peer may vanish without a word: a machine that loses its power, a network that is cut.
+//! TCP connections whose peer may vanish without closing them: a machine that loses power, a network that is cut.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -57,8 +57,7 @@ impl Via {
         if hops > HOPS_MAX { Err(Refusal::TooManyHops) } else { Ok(()) }
     }
 
-    /// Adds Milepost's hop behind the others; `received` is the HTTP version of the received
-    /// message.
+    /// Adds Milepost's hop after the others; `received` is the HTTP version of the received message.
     pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
         let [old, usual, new] = &self.hops;
         let hop = match received {

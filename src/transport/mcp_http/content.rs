@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// Writes the `Content-Type` that clients know for this kind, where the server's is another.
+    /// Writes the usual `Content-Type` for this kind, if the server's differs.
     pub(crate) fn name_in(self, headers: &mut HeaderMap) {
         let known = match self {
             Self::Events => EVENTS,
@@ -63,8 +63,8 @@ impl Content {
     }
 }
 
-/// Whether the `Content-Type` says nothing about the content: servers that are written by hand leave it out, or
-/// their framework puts its default there.
+/// Whether the `Content-Type` does not describe the content: hand-written servers leave it out, or their framework
+/// writes its default.
 pub(crate) fn is_untyped(headers: &HeaderMap) -> bool {
     let kind = media_type(headers);
     kind.is_empty()
@@ -78,7 +78,7 @@ fn media_type(headers: &HeaderMap) -> &str {
     kind.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
-/// Names of JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
+/// Whether a type means JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
 fn is_kind_of_json(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["application/json-rpc", "application/jsonrequest", "text/json"].contains(&&*kind)

@@ -10,7 +10,7 @@ use crate::transport::http::body::Batch;
 /// Maximum number of events of one stream whose event id is remembered while their message has no verdict.
 const WAITING_MAX: usize = 256;
 
-/// The ids and times to retry of one stream.
+/// The event ids and retry times of one stream.
 #[derive(Default)]
 pub(crate) struct EventIds {
     /// By the number of their message.

@@ -7,8 +7,8 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse;
 use crate::protocol::sse::{Piece, SseEvent};
 
-/// The time after which a whole message counts although its end has not come: the blank line of its event, or the end of
-/// its body. Servers that forget the end leave the connection open.
+/// The time after which a complete message counts although its end is missing: the blank line of its event, or the end
+/// of its body. Servers that forget the end leave the connection open.
 pub(crate) const UNENDED_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns the message of an event, if the event contains one. `rename` decides whether an event with another name than
@@ -45,8 +45,8 @@ pub(crate) fn is_stray(event: &SseEvent) -> bool {
     })
 }
 
-/// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in
-/// `revision` and all of this array belongs to one stream. `is_mixed`: not all of it does.
+/// Returns the messages of an event, the last one at the end: an array is divided, unless `revision` has arrays and the
+/// whole array belongs to one stream. `is_mixed`: whether it does not.
 pub(crate) fn divided(
     message: Message,
     revision: Option<Revision>,

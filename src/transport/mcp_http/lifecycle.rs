@@ -1,8 +1,8 @@
-//! Answers in place of a server that knows only `tools/call` at its endpoint
-//! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
+//! Answers in place of a server that knows only `tools/call` at its endpoint (`upstream.lifecycle`): `initialize`,
+//! `ping`, the list of tools.
 //!
-//! The answers stand between the callers and the server's connections (`ConnectionPool::send`), so
-//! that clients of every transport see the same server.
+//! The answers are given between the callers and the server's connections (`ConnectionPool::send`), so that clients of
+//! every transport get the same answers.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 /// The version of a server that states none.
 const NO_VERSION: &str = "0.0.0";
 
-/// Answers in the place of one endpoint.
+/// Answers requests in the place of one endpoint.
 pub(crate) struct LifecycleResponder {
     /// The endpoint's path.
     pub(crate) endpoint: PathAndQuery,
@@ -210,8 +210,8 @@ impl LifecycleResponder {
         Ok(result(id, &body.concat()))
     }
 
-    /// Tells the server about a new client. The revision stands beside `params` and within: servers that are written by
-    /// hand look in either place.
+    /// Tells the server about a new client. The revision is written both beside `params` and within: hand-written
+    /// servers read either place.
     async fn introduce(
         &self,
         client: &Arc<ConnectionPool>,
@@ -321,7 +321,7 @@ impl LifecycleResponder {
     }
 }
 
-/// A request for something beside the endpoint, with the headers of one for it.
+/// Returns a request for a path beside the endpoint, with the headers of a request for the endpoint.
 fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::empty());
     *request.method_mut() = method;
@@ -357,7 +357,7 @@ fn result(id: &[u8], result: &[u8]) -> LifecycleReply {
     LifecycleReply::Own(StatusCode::OK, body.concat().into())
 }
 
-/// An error of Milepost's own, marked as such. `more`: members of its data.
+/// Returns an error of Milepost itself, marked as such. `more`: further members of its data.
 fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> LifecycleReply {
     let code = format!(r#","error":{{"code":{code},"message":"#);
     let tail = format!(r#","data":{{"proxy":"milepost"{more}}}}}}}"#);

@@ -25,9 +25,8 @@ pub struct RawHttpClient {
 }
 
 impl RawHttpClient {
-    /// A client of a route's server, with the headers that the route sets, tokens of files as they are at each
-    /// request; `None` if the server is
-    /// not an HTTP server. No connection is made yet.
+    /// Returns a client for a route's server, which sends the headers that the route sets. Tokens from files are read
+    /// for each request. `None` if the server is not an HTTP server. No connection is made yet.
     ///
     /// # Errors
     /// If the route's certificates cannot be used or its address is not valid.

@@ -1,5 +1,5 @@
-//! Servers whose endpoint has moved to another path of the same origin, often by the slash at its end: Milepost follows
-//! such a redirect, because a client that followed it would look for the path at Milepost.
+//! Servers whose endpoint has moved to another path of the same origin, often by a trailing slash. Milepost follows
+//! such a redirect itself, because a client that followed it would request the path from Milepost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,7 +23,7 @@ pub(crate) struct Redirects {
     /// Whether requests are kept until their response, so that they can be sent again. A response that is not a
     /// redirect turns this off, and a redirect turns it on again.
     expects: AtomicBool,
-    /// The path to which the endpoint has moved, once an answer from there was one of MCP.
+    /// The path to which the endpoint has moved, once an MCP response has come from there.
     moved: RwLock<Option<String>>,
     /// The log lines about the redirects.
     told: LogBudget,

@@ -168,7 +168,8 @@ pub(crate) fn read(
     }
 }
 
-/// Holds a frame behind the others. Small frames are copied together: each would keep the buffer that it came in.
+/// Adds a frame after the others. Small frames are copied together, because each would keep the buffer that it arrived
+/// in.
 fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     if frame.len() < SMALL_FRAME {
         return gathered.extend_from_slice(&frame);
@@ -179,7 +180,7 @@ fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     held.push_back(frame);
 }
 
-/// All of a large body, which waits in a file until it is there.
+/// Reads a large body completely; it waits in a file until it is complete.
 pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
     let spooled = body.spool(max).await?;
     Ok(spooled.collect().await?.to_bytes())
@@ -196,7 +197,7 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
     (asked.into(), cancelled)
 }
 
-/// The cancellations in a message of a client: the message itself, or those of an array.
+/// Returns the cancellations in a message of a client: the message itself, or those in an array.
 pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     match message.kind() {

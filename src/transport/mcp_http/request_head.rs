@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use crate::protocol::mcp::Revision;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
-/// A client that takes JSON of any length, but no long events, is given events only when it would give
-/// up otherwise: after 300 s without a byte.
+/// The time without a byte after which a client that accepts JSON of any length, but no long events, gets a stream: it
+/// would otherwise give up.
 pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// The parts of a request's head that are needed after the head was forwarded.
@@ -29,7 +29,7 @@ pub(crate) struct RequestHead {
     pub(crate) reads_json: bool,
     /// The client refuses events from a length on that a JSON answer may have.
     pub(crate) limits_events: bool,
-    /// The client resumes a stream behind this event.
+    /// The id of the event after which the client resumes a stream.
     pub(crate) last_event: Option<HeaderValue>,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn events_coding(headers: &HeaderMap, observes: bool) -> Option<Codin
     (coding == Coding::None || !observes).then_some(coding)
 }
 
-/// The body of such a stream without its compression, whose header is removed.
+/// Returns the body of such a stream decompressed, and removes the header of the compression.
 pub(crate) fn take_events(
     parts: &mut response::Parts,
     body: UpstreamBody,
@@ -89,7 +89,7 @@ impl ErrorBody {
         })
     }
 
-    /// The text that was read, on one line.
+    /// Returns the text that was read, on one line.
     pub(crate) fn take(&mut self) -> Bytes {
         on_one_line(self.read.split().freeze())
     }

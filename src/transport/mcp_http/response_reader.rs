@@ -162,7 +162,7 @@ impl ResponseReader {
         Poll::Ready(())
     }
 
-    /// Whether all of a message has come but its end.
+    /// Whether a message is complete except for its end mark.
     fn has_unended(&self) -> bool {
         match &self.form {
             BodyForm::Events(events) if !self.midway => {

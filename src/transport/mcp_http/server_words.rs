@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
-/// The most characters of a server's words that are shown.
+/// Maximum number of characters of a server's text that are shown.
 const WORDS_MAX: usize = 200;
 
-/// Members of JSON errors that have words for people: those of JSON-RPC, of OAuth (RFC 6749), of web frameworks and
-/// of RFC 9457, in the order in which they are looked for.
+/// Names of members of JSON errors that have a text for people: those of JSON-RPC, of OAuth (RFC 6749), of web
+/// frameworks and of RFC 9457, in the order in which they are searched.
 const MEMBERS: [&str; 6] = ["message", "error_description", "detail", "error", "errors", "title"];
 
 /// The longest time in `Retry-After` that is passed on: a day. A longer time does not help a caller.
@@ -21,13 +21,13 @@ pub(crate) fn refused(status: StatusCode, body: &[u8]) -> String {
     format!("the server answered with HTTP status {status}{}", said.unwrap_or_default())
 }
 
-/// The end of such a sentence: when to try again, in seconds.
+/// Returns the end of such a sentence: when to retry, in seconds.
 pub(crate) fn try_again(seconds: Option<u64>) -> String {
     seconds.map(|seconds| format!("; try again in {seconds} s")).unwrap_or_default()
 }
 
-/// The words of the body of an error: plain text, or a member of a JSON object; at most [`WORDS_MAX`] characters, on
-/// one line. `None` for an empty body, for HTML, and for JSON without words.
+/// Returns the text in the body of an error: plain text, or a member of a JSON object; at most [`WORDS_MAX`]
+/// characters, on one line. `None` for an empty body, for HTML, and for JSON without a text.
 fn words(body: &[u8]) -> Option<String> {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => words_of(&value)?.to_owned(),

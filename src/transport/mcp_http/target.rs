@@ -51,7 +51,7 @@ pub enum TargetError {
     },
 }
 
-/// The way to a server: its connections, and the answers in its place.
+/// The connections to a server, and the answers in its place.
 #[derive(Clone)]
 pub(crate) struct ServerClient {
     client: Arc<ConnectionPool>,
@@ -315,7 +315,7 @@ fn target(
     })
 }
 
-/// The route's query, followed by those pairs of the client's query whose name the route does not use.
+/// Returns the route's query, followed by the pairs of the client's query whose names the route does not use.
 fn joined_queries(own: &str, query: &str) -> String {
     let name_of = |pair: &str| {
         let pair = url::form_urlencoded::parse(pair.as_bytes()).next();
@@ -343,7 +343,7 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
     path.parse().ok()
 }
 
-/// The forward proxy on the way to an endpoint, which is logged once for both endpoints of one server.
+/// Returns the forward proxy for an endpoint, which is logged once for both endpoints of one server.
 fn proxy(
     (route, traffic): (&Route, &Traffic),
     upstream: &HttpUpstream,

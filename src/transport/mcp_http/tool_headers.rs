@@ -16,10 +16,10 @@ use crate::protocol::mcp;
 use crate::transport::http::body::Body;
 use crate::transport::mcp_http::header_mirror;
 
-/// Tools whose header annotations are kept. Calls of further tools are sent without these headers.
+/// Maximum number of tools whose header annotations are kept. Calls of further tools are sent without these headers.
 const TOOLS_MAX: usize = 4096;
 
-/// Header annotations of one tool: far more than the headers that a request may have.
+/// Maximum number of header annotations of one tool: far more than a request may have headers.
 const MIRRORS_MAX: usize = 64;
 
 /// The key of a parameter's schema that names its header.
@@ -78,7 +78,7 @@ impl ToolHeaders {
         Some(Bytes::from([before, b"[", &kept.join(&b","[..])[..], b"]", behind].concat()))
     }
 
-    /// Learns from the result of `tools/list` for who stands in the place of the server.
+    /// Learns from the result of `tools/list`, for a caller that answers in the server's place.
     pub(crate) fn note(&mut self, result: &Bytes) {
         let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
         for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {

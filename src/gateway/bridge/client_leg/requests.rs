@@ -14,7 +14,7 @@ use crate::relay::{ClientHeaders, FromClient, SOLE_STREAM};
 use crate::transport::mcp_http::request_body::cancels_in;
 
 impl SessionLeg {
-    /// A message that opens no stream. On a wire it may have requests all the same.
+    /// Handles a message that opens no stream. On a single connection it may still contain requests.
     pub(super) fn receive_one_way(
         &mut self,
         message: Message,

@@ -6,8 +6,8 @@ use super::{BufferedMessage, MessageClass, ReplayBuffer};
 use crate::protocol::jsonrpc::{Kind, Scan};
 
 impl ReplayBuffer {
-    /// The first piece of a message that is too large to be held. Returns the number of the message, for
-    /// [`ReplayBuffer::more`], and whether a client is there that has to take the piece.
+    /// Adds the first piece of a message that is too large for memory. Returns the number of the message, for
+    /// [`ReplayBuffer::more`], and whether a connected client has to take the piece.
     pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> (u64, bool) {
         let class = match kind {
             Kind::Response => MessageClass::Answer,
@@ -17,8 +17,8 @@ impl ReplayBuffer {
         self.push(class, id, piece.clone(), false)
     }
 
-    /// Adds a piece of the large message of this number; `last`: the envelope, with the last piece. Messages
-    /// that were put behind the first piece wait for the last.
+    /// Adds a piece of the large message with this number; `last`: the envelope, with the last piece. Messages that
+    /// were added after the first piece wait for the last.
     pub(crate) fn more(&self, number: u64, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());

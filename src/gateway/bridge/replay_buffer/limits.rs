@@ -6,23 +6,22 @@ use super::{BufferState, BufferedMessage, MessageClass};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Messages kept for one stream. A client that reconnects later has missed the oldest
-/// notifications; a server gets an error for its oldest requests.
+/// Maximum number of messages kept for one stream. A client that reconnects later misses the oldest notifications; a
+/// server gets an error for its oldest requests.
 pub(super) const EVENTS_MAX: usize = 1000;
 
 /// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of answers and server requests kept for one stream, because clients wait for these
-/// messages. Beyond the limit a server gets an error for its oldest requests, and then a client finds an
-/// error in place of an answer.
+/// Bytes of answers and server requests kept for one stream, because clients wait for these messages. Beyond the limit
+/// a server gets an error for its oldest requests, and then a client gets an error in the place of an answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
 /// Bytes that the streams of a session keep together. Beyond the limit a stream drops messages that its client has taken
 /// and that wait for a client that reconnects, the oldest first.
 pub(super) const SESSION_MAX: usize = 16 << 20;
 
-/// A stream that keeps no more bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
+/// A stream that keeps at most this number of bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
 const UNCOUNTED_MAX: usize = 16 << 10;
 
 /// Returns the ids of the requests in a message: of one request, or of all requests in an array.
@@ -92,8 +91,8 @@ impl BufferState {
         }
     }
 
-    /// Drops messages to make room: first the oldest notifications, except those that a client is
-    /// about to take. Messages that have been taken are dropped at once where no client resumes.
+    /// Drops messages beyond the limits: first the oldest notifications, except those that a client is about to read.
+    /// Messages that were read are dropped at once if no client can resume.
     pub(crate) fn make_room(&mut self) {
         self.drop_received();
         let received = self.received;

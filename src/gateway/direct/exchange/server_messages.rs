@@ -88,7 +88,7 @@ impl Exchange {
         Handled::Here
     }
 
-    /// Forwards an event without a message. An event that clients would read as one becomes a comment.
+    /// Forwards an event without a message. An event that clients would read as a message becomes a comment.
     pub(super) fn pass_without_message(&mut self, event: &SseEvent, out: &mut Batch) {
         self.collect(out);
         if is_stray(event) && self.filter.withhold_noise(now(), ORIGIN) {
@@ -103,7 +103,7 @@ impl Exchange {
         }
     }
 
-    /// Forwards a message, or what takes its place, behind the earlier messages.
+    /// Forwards a message, or its replacement, after the earlier messages.
     fn forward(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
         if self.observing {
             return;

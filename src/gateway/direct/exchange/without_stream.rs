@@ -16,8 +16,8 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// The time by which progress on another stream is ahead of its answer, so that a client reads the two in the
-/// order of the server.
+/// The time that progress on another stream is sent before its answer, so that a client reads the two in the server's
+/// order.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
 /// The path of progress for a client that has no stream of the requests.
@@ -72,7 +72,7 @@ impl Exchange {
         self.filter.try_with(|filter| filter.calls().open().progress_due()).flatten()
     }
 
-    /// Whether the client can be told progress of a request.
+    /// Whether the client can get progress of a request.
     pub(crate) fn has_token(&mut self) -> bool {
         self.filter.try_with(|filter| !filter.calls().open().tokens().is_empty()) == Some(true)
     }

@@ -6,7 +6,7 @@ use super::Session;
 
 impl Session {
     /// Lets operators cancel the calls that the session serves. No task polls the filter of a session, so the
-    /// cancellation is done where it is asked for.
+    /// cancellation is done at once.
     pub(crate) fn take_cancellations(self: &Arc<Self>) {
         let inbox = self.with_filter(|filter| filter.cancellations().cloned());
         if let Some(inbox) = inbox {

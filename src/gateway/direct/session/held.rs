@@ -15,7 +15,7 @@ use crate::progress::{Origin, StreamId};
 use crate::transport::clock::now;
 
 impl Session {
-    /// A stream is held that `caller` may come for; false if one is already.
+    /// Notes that a stream is held that `caller` may claim; false if one is already held.
     pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
         let mut shared = self.lock();
         let free = shared.held.is_none();
@@ -35,7 +35,7 @@ impl Session {
         self.lock().held = None;
     }
 
-    /// Tells the responses whose answers would come on a GET stream that none comes any more.
+    /// Informs the responses whose answers would come on a GET stream that no such stream opens any more.
     pub(crate) fn end_waits(&self) {
         let shared = self.lock();
         for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {

@@ -1,4 +1,4 @@
-//! The end of a request's stream: the session goes on with its calls.
+//! The end of a request's stream: the session continues its calls.
 
 use std::task::Context;
 

@@ -10,8 +10,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::transport::clock::now;
 
 impl Session {
-    /// Opens a stream on which the client listens. `last`: the client has come back for the messages behind the
-    /// event of this id.
+    /// Opens a stream on which the client listens. `last`: the id of the event after which the client resumes.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<&[u8]>) -> SessionStream {
         let mut shared = self.lock();
         let mut member = shared.join(self, StreamKind::Shared);
@@ -44,7 +43,7 @@ impl Session {
 }
 
 impl SessionStream {
-    /// An event with this id is written on the stream, whose client has been sent the value `before`.
+    /// Notes that an event with this id is written on the stream, whose client has received the value `before`.
     pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);

@@ -36,7 +36,7 @@ impl Access {
         Self { server: server.clone(), bearer: admin.bearer.clone(), made }
     }
 
-    /// Checks whether a client may read and change what passes.
+    /// Checks whether a client may read and change the messages and calls.
     pub(super) fn authorize(&self, client: &Peer, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.made {
             Some(made) => authorize(Some(made.secret()), headers).map(drop),
@@ -61,16 +61,16 @@ impl Access {
         self.made.as_ref().map(|made| made.path().to_owned())
     }
 
-    /// The address of the live page for a person. `with_token`: only this person sees the link, so that it
-    /// contains the token that was made. Browsers do not send the part behind `#`.
+    /// Returns the address of the live page for a person. `with_token`: whether only this person sees the link, so that
+    /// it may contain the token. Browsers do not send the part after `#`.
     pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
         let token = self.made.as_ref().filter(|_| with_token);
         let token = token.map(|made| format!("#token={}", made.secret().reveal()));
         format!("http://{}/{}", own_address(listen), token.unwrap_or_default())
     }
 
-    /// The response to a refused request. A client of this machine that needs the token that was made is
-    /// told where the token is.
+    /// Returns the response to a refused request. A client of this machine that needs the token is told where its file
+    /// is.
     pub(super) fn refuse(&self, refusal: Refusal, client: &Peer, parts: &Parts) -> AdminResponse {
         let mut response = refusal.response(&parts.method).map(streams::AdminBody::Whole);
         if refusal != Refusal::Unauthorized || !is_local(client) {

@@ -19,9 +19,8 @@ use crate::progress::{Reason, Repair};
 // when the program starts. Rows are keyed by the number of a call and changed in place, once per frame; rows outside
 // the view need no layout (`content-visibility`). Names never become markup: the policy forbids the page to create
 // markup from text (`require-trusted-types-for`).
-/// The page, and its policy for browsers: run only the scripts of the page, send requests only to
-/// this listener, and never make markup of text (`require-trusted-types-for`). The page contains
-/// its icon.
+/// The page, and its policy for browsers: run only the scripts of the page, send requests only to this listener, and
+/// never create markup from text (`require-trusted-types-for`). The page contains its icon.
 static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     let text = include_str!("page.html").replacen(PLACE, &format!("const NAMES = {};", names()), 1);
     let policy = policy(&text).and_then(|policy| HeaderValue::try_from(policy).ok());

@@ -16,8 +16,9 @@ const FILE: &str = "admin-token";
 /// Hexadecimal digits of a token: 128 random bits.
 const DIGITS: usize = 32;
 
-/// Attempts to read or make the file, while another process makes the file too. In the first half of the attempts
-/// a file without a token is waited for: on a busy machine its writer may stop for long before the write.
+/// Maximum number of attempts to read or create the file while another process creates it too. In the first half of the
+/// attempts a file without a token is waited for: on a busy machine its writer may be stopped for long before it
+/// writes.
 const ATTEMPTS_MAX: usize = 200;
 
 /// The pause between two attempts: writing a token takes less.

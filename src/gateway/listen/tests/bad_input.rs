@@ -59,8 +59,8 @@ async fn a_length_that_means_two_things_is_refused() {
     check("chunks in HTTP/1.0", &bytes, &[400], "malformed", &[]).await;
 }
 
-/// Bytes behind a request with both a length and chunks are not read: the chunks count, as RFC 9112
-/// says, and the connection ends.
+/// Bytes after a request with both a length and chunks are not read: the chunks count, as RFC 9112 says, and the
+/// connection ends.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_smuggled_behind_a_request() {
     let smuggled = format!("POST /web HTTP/1.1\r\n{HOST}content-length: 2\r\n\r\n{{}}");

@@ -101,8 +101,8 @@ impl Spoken {
     }
 }
 
-/// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused:
-/// what takes long is over at once.
+/// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused, so that long waits
+/// end at once.
 async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     speak_at("127.0.0.1:7332", server, pieces).await
 }

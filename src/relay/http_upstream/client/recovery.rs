@@ -69,8 +69,8 @@ impl UpstreamClient {
         }
     }
 
-    /// The text of an error for a client. The client of `wrap` is this user, who gave the address of
-    /// the server; clients of `serve` are others.
+    /// Returns the text of an error for a client. The client of `wrap` is this user, who gave the address of the
+    /// server; clients of `serve` are other users.
     pub(super) fn error_text(&self, error: &UpstreamError) -> String {
         if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
     }
@@ -169,7 +169,7 @@ impl UpstreamClient {
         self.refuse_all(stream, &why, None);
     }
 
-    /// Resumes a response behind an event after a pause, unless that has failed too often.
+    /// Resumes a response after an event, after a pause, unless too many attempts have failed.
     pub(super) fn resume_later(
         &mut self,
         stream: StreamId,
@@ -229,8 +229,8 @@ impl UpstreamClient {
 
 /// The session and its GET stream.
 impl UpstreamClient {
-    /// Begins the session again where an error without an id says, under a status of success, that the session is
-    /// lost. Whether the message needs nothing else.
+    /// Renews the session if an error without an id, with a success status, says that the session is lost. Returns
+    /// whether the message needs no other handling.
     pub(super) fn renews_for(&mut self, from: ResponseStream, message: &Message) -> bool {
         let is_error = message.kind() == Kind::Response && message.id_key().is_none();
         let error = message.error().filter(|_| is_error);

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use crate::transport::http::keep_alive::KeepAlive;
 
-/// Unused connections kept open to one server.
+/// Maximum number of unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
 
 /// The longest time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
 /// request that meets the close is lost.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(3);
 
-/// The time for which a connection has to have been idle and open before connections to its server are used again at
+/// The time for which a connection must have been idle and stayed open before connections to its server are reused at
 /// once. Servers that close each connection after its response do so within a few milliseconds.
 pub(super) const PROVEN_AFTER: Duration = Duration::from_millis(50);
 
@@ -40,7 +40,7 @@ pub(super) struct IdleLinks<L> {
     early: Option<(Duration, Instant)>,
     /// The time of the last warning.
     told: Option<Instant>,
-    /// A task closes the connections when their time has come.
+    /// Whether a task closes the connections when their time has come.
     pub(super) is_watched: bool,
 }
 

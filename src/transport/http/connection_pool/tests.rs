@@ -244,7 +244,7 @@ async fn an_unused_connection_closes_before_the_time_that_its_server_promises() 
     assert!(is_closed(server));
 }
 
-/// Answers one request on each connection, and closes it when told to.
+/// Answers one request on each connection, and closes it on command.
 fn serve_one_each(
     listener: &std::net::TcpListener,
     close: &mpsc::Receiver<()>,

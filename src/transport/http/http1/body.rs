@@ -11,7 +11,7 @@ use super::link_error::LinkError;
 
 /// The body of a response. Dropping the body before its end closes its connection.
 pub(crate) struct Http1Body {
-    /// The connection; `None` once the response has come or has failed.
+    /// The connection; `None` once the response is complete or has failed.
     link: Option<Box<Http1Link>>,
     /// The bytes that have arrived and were not read.
     data: Bytes,
@@ -23,7 +23,7 @@ pub(crate) struct Http1Body {
 }
 
 impl Http1Body {
-    /// The body whose head this connection has read, and with it `data`.
+    /// Returns the body whose head this connection has read, together with `data`.
     pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
         // `data` came with the head and belongs to the declared length too.
         let left = link.left().map(|left| left + data.len() as u64);

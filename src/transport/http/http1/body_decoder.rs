@@ -24,7 +24,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes of the piece whose data come next, if it is known.
+    /// Returns the number of bytes left in the current piece of the body, if it is known.
     pub(super) fn piece(&self) -> u64 {
         match self {
             Self::Length(left) => *left,

@@ -7,7 +7,7 @@ use super::malformed::{HEADERS_MAX, MalformedResponse};
 /// Digits of the size of a chunk. More are zeros, or a size beyond 64 bits.
 const SIZE_DIGITS_MAX: u32 = 16;
 
-/// Bytes of extensions of chunks, with the spaces before them, in one body.
+/// Bytes of chunk extensions, with the spaces before them, in one body.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of the trailers of a body.
@@ -21,13 +21,13 @@ enum ChunkState {
     Start,
     /// After a digit of the size.
     Size,
-    /// After a space behind the size.
+    /// After a space after the size.
     Space,
     Extension,
     /// Before the line feed that ends the size.
     SizeLf,
     Data,
-    /// Before the carriage return behind the data.
+    /// Before the carriage return after the data.
     DataCr,
     DataLf,
     /// After the last chunk or a trailer: at the beginning of a line.
@@ -72,7 +72,7 @@ impl ChunkDecoder {
         self.state == ChunkState::Data
     }
 
-    /// The size of the chunk whose data come next; 0 if something else does.
+    /// Returns the size of the chunk whose data comes next; 0 otherwise.
     pub(super) fn size(&self) -> u64 {
         if self.is_within_data() { self.size } else { 0 }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Http1Link {
     io: Io,
     request: SendState,
     response: ResponseDecoder,
-    /// Whether the head of the response has come, and nothing was waited for since.
+    /// Whether the head of the response has arrived, and the connection has not been polled since.
     has_new_head: bool,
     /// The server's promise to keep the connection open.
     pub(crate) promised: KeepAlive,
@@ -51,14 +51,14 @@ impl Http1Link {
         Self { io, request, response, has_new_head: false, promised }
     }
 
-    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
-    /// that the server has said or closed.
+    /// Whether the next request can be written to the connection: neither the runtime nor the system has received bytes
+    /// or a close from the server.
     pub(crate) fn is_open(&mut self) -> bool {
         self.is_idle() && self.io.is_quiet()
     }
 
-    /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
-    /// after a response.
+    /// Whether the connection waits for a request, and the server has neither sent nor closed anything. Called after a
+    /// response.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.is_done() && {
             let cx = &mut Context::from_waker(Waker::noop());
@@ -67,7 +67,7 @@ impl Http1Link {
         }
     }
 
-    /// Whether the request and its response are over, and another may follow.
+    /// Whether the request and its response are complete, so that another may follow.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.request, SendState::Sent) && self.response.is_reusable()
     }
@@ -188,7 +188,7 @@ impl Http1Link {
         }
     }
 
-    /// Reads what there is, and takes it with `take`. `None` if the server has closed.
+    /// Reads the available bytes, and passes them to `take`. `None` if the server has closed the connection.
     fn poll_read<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -15,8 +15,8 @@ thread_local! {
     static BUFFER: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
-/// Calls `read` with the buffer, which is empty and takes as much as one read may. `piece`: bytes of the piece of a body
-/// whose data come next, or 0.
+/// Calls `read` with the buffer, which is empty and large enough for one read. `piece`: bytes left in the current piece
+/// of a body, or 0.
 pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
     let is_large = piece >= READ_BYTES_MAX as u64;
     let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };

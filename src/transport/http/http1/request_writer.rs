@@ -1,4 +1,4 @@
-//! A request on its way to a server: the head (RFC 9112, 3), and the body as it comes (6).
+//! A request on its way to a server: the head (RFC 9112, 3), and the body while it arrives (6).
 
 use std::borrow::Cow;
 use std::io::{self, IoSlice, Write as _};
@@ -185,7 +185,7 @@ fn other_length() -> LinkError {
     LinkError::RequestBody(RequestBodyError::Unreadable(why))
 }
 
-/// The head of a request, with room for so many bytes behind it.
+/// Returns the head of a request, with room for `room` bytes after it.
 fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     let target = match head.uri.path_and_query() {
         Some(path) if head.uri.scheme().is_none() => Cow::Borrowed(path.as_str()),

@@ -13,7 +13,7 @@ use super::read_buffer::take_out;
 /// The largest length of a body that a response may declare.
 const BODY_BYTES_MAX: u64 = u64::MAX - 2;
 
-/// Reads one response. After an error there is nothing more to read.
+/// Reads one response. After an error the reader is at its end.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     /// The method of the request.
@@ -45,7 +45,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// The headers of the response take the place of these.
+    /// Reuses the memory of `headers` for the headers of the response.
     pub fn reuse(&mut self, mut headers: HeaderMap) {
         headers.clear();
         self.spare = headers;
@@ -182,7 +182,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Bytes of the piece of the body, a chunk or all that is left, whose data come next, if it is known.
+    /// Returns the number of bytes left in the current piece of the body (a chunk, or the rest), if it is known.
     pub(super) fn piece(&self) -> u64 {
         self.body.as_ref().map_or(0, BodyDecoder::piece)
     }
