@@ -26,7 +26,7 @@ const WRAP_SHORT: [&str; 3] = ["command", "config", "page"];
 /// The command line with its short help.
 pub fn command() -> Command {
     let mut built = Cli::command();
-    // Makes the command `help`.
+    // `build` adds the command `help`.
     built.build();
     let groups = GROUPS.map(|(title, names)| {
         let line = |name: &&str| {

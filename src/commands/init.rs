@@ -12,7 +12,7 @@ use crate::commands::show_calls::name_of_command;
 use crate::config::routes::{Environment, Routes, RoutesError};
 use crate::config::settings::toml_text::{list, plain};
 
-/// Answers that are refused before `init` gives up.
+/// Maximum number of invalid answers before `init` gives up.
 const TRIES_MAX: usize = 3;
 
 /// The first lines of a new file.
@@ -41,7 +41,7 @@ pub struct InitArgs {
 /// The reason why no route file was written.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The file is there.
+    /// The file exists already.
     #[error("{} is there already; --add adds the route to it", .0.display())]
     Exists(PathBuf),
     /// No server was named, and there is no terminal to ask at.
@@ -104,7 +104,7 @@ pub fn run(
     Ok(())
 }
 
-/// The words of a command line as text.
+/// Returns the words of a command line as text.
 fn words(server: &[OsString]) -> Result<Vec<String>, InitError> {
     let text = |word: &OsString| {
         word.to_str().map(str::to_owned).ok_or_else(|| InitError::NoText(word.clone()))
@@ -176,7 +176,7 @@ fn path_of(words: &[String]) -> String {
         Some(url) => {
             let mut segments = url.path_segments().into_iter().flatten();
             let telling = segments.rfind(|part| !["", "mcp", "sse"].contains(part));
-            // An address of numbers names nothing.
+            // An IP address gives no useful name.
             let host = || url.domain().filter(|domain| *domain != "localhost")?.split('.').next();
             telling.or_else(host).unwrap_or_default().to_owned()
         }
@@ -192,7 +192,7 @@ fn path_of(words: &[String]) -> String {
     format!("/{}", if name.is_empty() { "server" } else { name })
 }
 
-/// The path, with a number behind it if a route has the path already.
+/// Returns the path, with a number appended if a route already has it.
 fn free_path(path: String, taken: &[String]) -> String {
     let numbered = (2..=u32::MAX).map(|number| format!("{path}-{number}"));
     iter::once(path.clone()).chain(numbered).find(|path| !taken.contains(path)).unwrap_or(path)
@@ -215,7 +215,7 @@ fn route(path: &str, words: &[String]) -> String {
     format!("[[route]]\npath = {}\n{upstream}\n", quoted(path))
 }
 
-/// Writes the file in one step. A new file takes no other one's place.
+/// Writes the file atomically. A new file does not replace an existing one.
 fn write_whole(path: &Path, text: &str, is_there: bool) -> io::Result<()> {
     if !is_there {
         let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
@@ -309,7 +309,7 @@ mod tests {
         let text = fs::read_to_string(&file).unwrap();
         let expected = "[[route]]\npath = \"/own\"\nupstream.command = [\"node\", \"x.js\"]\n\n[[route]]\npath = \"/b\"\nupstream.url = \"https://b.example/mcp\"\n\n[[route]]\npath = \"/b-2\"\nupstream.url = \"https://b.example/mcp?2\"\n";
         assert_eq!(text, format!("{HEAD}\n{expected}"));
-        // A route that collides is refused, and nothing is written.
+        // A route whose path collides is refused, and nothing is written.
         assert!(matches!(
             run(&InitArgs { path: Some("/own/sse".to_owned()), ..args("c", true) }, &mut out, None),
             Err(InitError::Routes(_))

@@ -12,7 +12,7 @@ use crate::commands::args::Cli;
 /// The program's name in shells.
 pub(super) const NAME: &str = "milepost";
 
-/// The exit status of a command whose help says nothing of it.
+/// The exit status of a command whose help does not describe it.
 const EXIT: &str = "0 if the command did what it was asked to do, 2 for a command line that cannot be read, and 1 or 2 \
                     for any other error.";
 
@@ -54,7 +54,7 @@ pub struct ManualError {
     source: io::Error,
 }
 
-/// The whole manual, one page after the other, as `man -l -` reads it.
+/// Returns the whole manual, one page after the other, in the format of `man -l -`.
 pub fn whole() -> String {
     pages().into_iter().map(|(_, page)| page).collect()
 }
@@ -87,7 +87,7 @@ fn page(command: Command) -> (String, String) {
     let after = after.map(ToString::to_string).unwrap_or_default();
     let page = Man::new(command).source(source).manual("Milepost");
     let mut out = Vec::new();
-    // A list of bytes takes everything.
+    // Ignore the error: writing to a byte vector does not fail.
     let _ = render(&page, is_of_program, &mut out);
     let _ = AfterHelp::read(&after).sections(is_of_program).to_writer(&mut out);
     (page.get_filename(), String::from_utf8_lossy(&out).into_owned())

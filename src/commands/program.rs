@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
         Err(error) => return report(&error, 1),
     };
     let code = runtime.block_on(run(cli.command));
-    // A thread that waits for a terminal must not keep us.
+    // The shutdown must not wait for a thread that waits for a terminal.
     runtime.shutdown_background();
     code
 }
@@ -88,8 +88,8 @@ fn runtime(command: &Command) -> Builder {
     }
 }
 
-/// The threads of `serve` on a machine with this number of cores. Half of the cores are enough, and the
-/// servers need the others.
+/// Returns the number of threads of `serve` on a machine with this number of cores. Half of the cores are enough, and
+/// the servers need the others.
 fn serving_threads(cores: usize) -> usize {
     (cores / 2).max(1)
 }
@@ -172,7 +172,7 @@ async fn replay(args: &ReplayArgs) -> ExitCode {
         let form = args.form(before);
         let played = replay::run(&args.file, form, |recorded| args.settings(recorded));
         if matches!(form, ReplayForm::Table { .. }) && screen.is_term() {
-            // Ignore the error: the output of the table fails too.
+            // Ignore the error: the following output of the table will fail too.
             let _ = screen.clear_screen();
         }
         before = played.as_ref().ok().and_then(|played| played.reports).or(before);
@@ -450,7 +450,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     let Some(address) = listen else {
         return match reference::serve_stdio(notes, silence, is_modern).await {
             Ok(()) => ExitCode::SUCCESS,
-            // The client has left.
+            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };

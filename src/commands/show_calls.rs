@@ -13,12 +13,12 @@ use crate::transport::browser::{self, OpenedLink};
 /// Characters of a server's name.
 const NAME_MAX: usize = 60;
 
-/// Programs whose first argument says more than their own name.
+/// Programs whose first argument is more informative than their own name.
 const LAUNCHERS: [&str; 12] = [
     "npx", "bunx", "uvx", "pnpm", "yarn", "node", "bun", "deno", "uv", "python", "python3", "ruby",
 ];
 
-/// First arguments of these programs that say nothing.
+/// First arguments of these programs that are not informative.
 const VERBS: [&str; 6] = ["run", "exec", "dlx", "x", "tool", "start"];
 
 /// The views of a `wrap` process.

@@ -42,7 +42,7 @@ pub(crate) const TEXT: &str = "text/plain";
 /// The type of JSON.
 pub(crate) const JSON: &str = "application/json";
 
-/// The type of JSON objects, one a line.
+/// The content type of JSON objects, one per line.
 pub(crate) const LINES: &str = "application/x-ndjson";
 
 /// The type of server-sent events.
@@ -285,7 +285,7 @@ impl Site {
     }
 }
 
-/// Asks the listener at an address. A token that a proxy of this machine made is found by itself.
+/// Asks the listener at an address. The token of a proxy of this machine is found without an option.
 async fn ask_admin(
     address: &mut AdminAddress,
     name: &str,

@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
 /// The tools that are printed without `--all`.
 const NEWEST: usize = 20;
 
-/// Keeps the rows of the tools that were called last, in their order. Returns the number of the others.
+/// Keeps the rows of the tools that were called last, in their order. Returns the number of removed rows.
 fn keep_newest(rows: &mut Vec<&ToolRow>, max: usize) -> usize {
     let left_out = rows.len().saturating_sub(max);
     if left_out > 0 {
@@ -161,7 +161,7 @@ fn json(rows: &[&ToolRow]) -> String {
         })
         .collect();
     let text = serde_json::to_string_pretty(&rows).unwrap_or_else(|error| error.to_string());
-    // The line ends are of the form; a name that JSON may hold raw is escaped.
+    // The line ends belong to the format; a name that JSON may contain unescaped is escaped.
     text.lines().fold(String::new(), |out, line| out + &escaped(line, true) + "\n")
 }
 

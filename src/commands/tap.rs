@@ -54,7 +54,7 @@ impl TapError {
     }
 }
 
-/// A piece of text of a process, or its end with its key and its name.
+/// Text of a process, or its end with its key and its name.
 enum TapEvent {
     Text(Vec<u8>),
     End(String, String, Result<(), SiteError>),
@@ -113,7 +113,7 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
             Some(TapEvent::End(key, name, ended)) => {
                 tapped.open -= 1;
                 if args.admin.is_of_fleet() {
-                    // Another process may take its place.
+                    // Another process may take the place of this process.
                     tapped.known.remove(&key);
                 }
                 if is_all && tapped.open > 0 {
@@ -147,7 +147,7 @@ impl Tapped<'_> {
         Ok(())
     }
 
-    /// Begins with all of these; the first refusal if none of them has these messages.
+    /// Begins with all of these processes; returns the first refusal if none of them has such messages.
     async fn begin_all(&mut self, sites: Vec<Site>) -> Result<(), SiteError> {
         let (mut names, mut refusal) = (Vec::new(), None);
         for mut site in sites {
@@ -212,7 +212,7 @@ impl Tapped<'_> {
     }
 }
 
-/// Passes the messages of a process on, each in one piece.
+/// Passes on the messages of a process, each in one piece.
 async fn forward(
     reply: &mut SiteReply,
     events: &mpsc::Sender<TapEvent>,
@@ -238,7 +238,7 @@ async fn forward(
     }
 }
 
-/// Bytes of the messages that are complete: in text the last one may still go on.
+/// Returns the number of bytes of complete messages: in text form the last message may continue.
 fn whole(held: &[u8], is_json: bool) -> usize {
     let last = if is_json {
         memchr::memrchr(b'\n', held).map(|at| at + 1)

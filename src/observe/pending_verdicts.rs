@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::progress::input::Input;
 use crate::protocol::json;
 
-/// Server messages of one connection that wait for their verdict at an observer. Beyond the limit the
+/// Maximum number of server messages of one connection that wait for their verdict at an observer. Beyond the limit the
 /// oldest are dropped.
 const WAITING_MAX: usize = 1024;
 
@@ -38,7 +38,7 @@ impl PendingVerdicts {
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => text,
             _ => return,
         };
-        // Another filter has judged the message before, so that its number is given again.
+        // Another filter judged the message before, so its number is used again.
         if self.0.back().is_some_and(|last| last.number == number) {
             self.0.pop_back();
         }
@@ -55,7 +55,7 @@ impl PendingVerdicts {
 
     /// Takes out the message of this number, and the time when it came.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
-        // The newest one whose number is not above: an element of an array has a number above that of the array.
+        // The newest message whose number is not above: an element of an array has a number above that of the array.
         let place = self.0.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.0.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);

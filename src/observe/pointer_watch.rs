@@ -1,5 +1,5 @@
-//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is
-//! most often misspelt, and its author is told.
+//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is usually
+//! misspelt, so a warning is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct PointerMiss {
     pub pointer: String,
     /// The messages of the dialect in which the pointer was tried.
     pub messages: u64,
-    /// The pointer that finds a value, where a string of JSON stands in the way.
+    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
     pub meant: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl PointerFinds {
         }
     }
 
-    /// Adds what others have found.
+    /// Adds the finds of other filters.
     fn add(&mut self, other: &Self) {
         for (name, (count, finds)) in &other.dialects {
             let (all, known) = self.dialects.entry(name.clone()).or_default();

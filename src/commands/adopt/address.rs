@@ -67,7 +67,8 @@ impl ServerObject<'_> {
         {
             words.extend([quote("--transport"), quote(spelling)]);
         }
-        // Node.js trusts the file besides the authorities that it has itself. The variable stays, for the way back.
+        // Node.js trusts the file in addition to its own authorities. The variable stays, so that the change can be
+        // undone.
         if let Some(file) = authorities.filter(|_| url.value.starts_with("https:")) {
             for authority in [quote("system"), self.raw(file).to_owned()] {
                 words.extend([quote("--ca-file"), authority]);
@@ -112,7 +113,7 @@ impl ServerObject<'_> {
         if !Path::new(&*file.value).is_absolute() {
             return Err(wrong("the whole path of a file is expected"));
         }
-        // Node.js goes on without a file that it cannot read; `wrap` would not.
+        // Node.js continues without a file that it cannot read; `wrap` would not.
         let check = Authorities::list(vec![file.value.to_string()]).check();
         check.map_err(|why| wrong(&why)).map(|()| Some(file))
     }
@@ -148,7 +149,7 @@ impl ServerObject<'_> {
         Ok(Some(ServerHeaders { key: range(&member.name), all: headers }))
     }
 
-    /// `options` are those that `wrap` has before the address, `target`.
+    /// Takes the address out of a command. `options` are those of `wrap` before the address, `target`.
     pub(super) fn unwrap_address(
         &self,
         member: &ObjectProp<'_>,
@@ -208,7 +209,7 @@ impl ServerObject<'_> {
 
 /// The headers of a server at an address.
 struct ServerHeaders {
-    /// The key that they stand at.
+    /// The key that contains them.
     key: Range<usize>,
     all: Vec<Header>,
 }
@@ -222,8 +223,8 @@ struct Header {
     is_secret: bool,
 }
 
-/// The host of an address that may stand on a command line, which every user of the machine can
-/// read; else the reason against it.
+/// Returns the host of an address that may be on a command line, which every user of the machine can read; otherwise
+/// the reason why it may not.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
         return Err("the client fills in the address, perhaps with a secret".to_owned());

@@ -14,7 +14,7 @@ use super::show::plain;
 use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
 
-/// Variables with the folder of an environment whose programs are on the `PATH` of one shell.
+/// Variables with the directory of an environment whose programs are only on the `PATH` of one shell.
 const ENVIRONMENTS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
 /// The result for one server.
@@ -24,7 +24,7 @@ pub(super) struct ServerFate {
     pub(super) title: String,
     /// One word for machines: `wrapped`, `unwrapped`, `unchanged` or `left`.
     pub(super) action: &'static str,
-    /// The same in words.
+    /// The result as text.
     pub(super) words: String,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Change {
     pub(super) report: String,
     /// The new text, if there are changes.
     pub(super) text: Option<String>,
-    /// Whether the backup that is there is worth more than the text before this change: `adopt` has
-    /// changed the file already since.
+    /// Whether the existing backup must be kept instead of the text before this change, because `adopt` has already
+    /// changed the file since the backup.
     pub(super) keeps_backup: bool,
     fates: Vec<ServerFate>,
 }
@@ -63,7 +63,7 @@ impl Change {
         change
     }
 
-    /// The change of a file in JSON, whose new text is not known yet.
+    /// Begins the change of a JSON file; its new text is not known yet.
     pub(super) fn begin(terms: &FileTerms<'_>, keeps_backup: bool, fates: Vec<ServerFate>) -> Self {
         let mut change = Self { report: terms.head(), text: None, keeps_backup, fates };
         change.tell_fates();
@@ -149,7 +149,7 @@ impl FileTerms<'_> {
             let is_on_path = is_on_path(&exe, &paths, &environments);
             return OurCommand::of_running(&exe, self.sharing.repository().is_some(), is_on_path);
         };
-        // The client starts it in a folder of its own.
+        // The client starts the program in another directory.
         if given.components().count() > 1 && given.exists() {
             return OurCommand::named(&std::path::absolute(given)?);
         }
@@ -158,7 +158,7 @@ impl FileTerms<'_> {
 
     /// Checks that every named server exists.
     pub(super) fn all_known(&self, names: &[&str]) -> Result<(), AdoptError> {
-        // Of several files that were found, one has the server.
+        // If several files were found, one of them has the server.
         if self.args.file.is_none() {
             return Ok(());
         }

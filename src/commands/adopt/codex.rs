@@ -94,7 +94,7 @@ fn parse<'t>(path: &Path, text: &'t str) -> Result<Spanned<DeTable<'t>>, AdoptEr
     })
 }
 
-/// The table of the servers, if the file has one.
+/// Returns the table of the servers, if the file has one.
 fn servers<'t, 'a>(file: &'t Spanned<DeTable<'a>>) -> Option<&'t DeTable<'a>> {
     member(file.get_ref(), SERVERS).and_then(|(_, value)| table(value))
 }
@@ -194,7 +194,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         let list = member(self.server, "args");
         edits.extend(match (args.get(at + 1), list) {
             (Some((next, _)), _) => Some(Edit::remove(first..next.start)),
-            // `adopt` has added the list if no `--` stands in it.
+            // `adopt` has added the list if it contains no `--`.
             (None, Some((_, list))) if at == wrap + 1 && value.span().end <= list.span().start => {
                 Some(Edit::remove(value.span().end..list.span().end))
             }

@@ -1,7 +1,7 @@
 //! One server of a client's file: adds `milepost wrap` to its command, and removes it again.
 //!
-//! Each change is an edit of the text, so that the rest of the entry stays as it is, and removal
-//! restores the text exactly.
+//! Each change is an edit of the text, so that the rest of the entry stays unchanged, and removal restores the text
+//! exactly.
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     }
 }
 
-/// How a server is behind Milepost.
+/// The position of Milepost in a server's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrappedBy {
     /// In the form that `adopt` writes.
@@ -332,7 +332,7 @@ impl<'a> ServerObject<'a> {
         format!("{separator}\"args\"{}[{words}]", self.colon(member))
     }
 
-    /// Whether nothing but a comma stands between two members.
+    /// Whether only a comma is between two members.
     fn follows(&self, key: &str, before: &str) -> Result<bool, Alone> {
         let (Some(before), Some(member)) = (self.member(before)?, self.member(key)?) else {
             return Ok(false);
@@ -355,7 +355,7 @@ impl<'a> ServerObject<'a> {
         Ok(Some(Edit::remove(range)))
     }
 
-    /// The position behind the comma that follows at `at`, or `at` if there is none.
+    /// Returns the position after the comma that follows at `at`, or `at` without a comma.
     fn comma_end(&self, at: usize) -> usize {
         let rest = self.slice(at..self.text.len());
         let space = rest.len() - rest.trim_start().len();

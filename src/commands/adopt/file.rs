@@ -1,4 +1,4 @@
-//! A client's file on disk: reading, a backup, and replacement in one step.
+//! A client's file on disk: it is read, backed up, and replaced atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -75,7 +75,7 @@ impl ClientFile {
     ) -> Result<Option<PathBuf>, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
-        // Clients write their files too.
+        // Clients write their files too, so the file may have changed.
         let (bytes, known) = read(&self.place).map_err(failed)?;
         if bytes != self.bytes {
             return Err(AdoptError::Changed(self.place.clone()));
@@ -119,7 +119,7 @@ impl Backup {
         Some(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
     }
 
-    /// Writes the backup in one step. Half a backup is worse than none.
+    /// Writes the backup atomically, because an incomplete backup would be worse than none.
     fn write(&self, bytes: &[u8], known: &fs::Metadata) -> io::Result<()> {
         let folder = self.0.parent().unwrap_or_else(|| Path::new("/"));
         if !folder.exists() {

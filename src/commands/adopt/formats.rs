@@ -46,7 +46,7 @@ fn listed_json(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError>
     Ok(entries.iter().map(listed).collect())
 }
 
-/// Reads a file in JSON; `None` if nothing stands in the file.
+/// Reads a JSON file; `None` if it is empty.
 fn parse_json<'t>(path: &Path, text: &'t str) -> Result<Option<Value<'t>>, AdoptError> {
     document::parse(text).map_err(|error| {
         AdoptError::wrong(path, text, error.range().start, error.kind().to_string())

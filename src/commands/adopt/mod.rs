@@ -1,7 +1,7 @@
 //! `milepost adopt`: puts `milepost wrap` in front of the servers of a client's file.
 //!
-//! The text is changed in place: comments, order, spacing and all other members stay as they are.
-//! `--undo` removes exactly the text that was added, also after other changes of the file.
+//! The text is changed in place: comments, order, spacing and all other members stay unchanged. `--undo` removes
+//! exactly the text that was added, even after other changes of the file.
 
 mod address;
 mod change;
@@ -116,7 +116,7 @@ pub fn server_names(text: &str) -> Vec<String> {
     servers.into_iter().flat_map(toml::Table::keys).cloned().collect()
 }
 
-/// The files of the clients on this machine that are there.
+/// Returns the existing files of the clients on this machine.
 pub fn client_files() -> Vec<PathBuf> {
     found_clients::existing().into_iter().map(|place| place.path).collect()
 }
@@ -147,7 +147,7 @@ pub fn run(
         match one(args, file, out, asked) {
             Ok(done) => is_done &= done,
             Err(error) if args.file.is_some() => return Err(error),
-            // The files of other clients are another matter.
+            // The files of other clients do not depend on this error.
             Err(error) => {
                 writeln!(out, "{}", crate::observe::error_chain::error_chain(&error))?;
                 failed = Some(error);

@@ -225,7 +225,7 @@ impl Style {
         from[usize::from(choice) % from.len()]
     }
 
-    /// Text that may stand between two tokens.
+    /// Returns text that may be between two tokens.
     fn gap(&mut self) -> &'static str {
         self.pick(&["", "", "", " ", "\n  ", "\r\n\t", " /* , \" */ ", "// ]}\n", "\n\n"])
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::progress::clients::is_unprintable;
 
-/// Calls of one process that are kept. The oldest ended calls are dropped first.
+/// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
 const CALLS_MAX: usize = 2000;
 
 /// The time for which the calls of a process stay in sight that has ended.
@@ -17,7 +17,7 @@ const STAYS: Duration = Duration::from_secs(60);
 /// The silence of a server after which a call counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
-/// A call, as `/calls` tells of it.
+/// A call, as `/calls` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TopCall {
@@ -43,7 +43,7 @@ pub(super) struct TopCall {
     pub(super) messages: usize,
 }
 
-/// A route, as `/calls` tells of it.
+/// A route, as `/calls` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct TopRoute {
@@ -102,7 +102,7 @@ pub(super) enum CallTrouble {
 }
 
 impl CallTrouble {
-    /// The next one in a circle.
+    /// Returns the next value; the first follows the last.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Any => Self::Failed,
@@ -124,12 +124,12 @@ pub(super) enum CallOrder {
     Tool,
     /// The alphabet of the servers.
     Server,
-    /// The one with the most changes first.
+    /// The call with the most changes first.
     Changes,
 }
 
 impl CallOrder {
-    /// The next one in a circle.
+    /// Returns the next value; the first follows the last.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Usual => Self::Time,
@@ -140,7 +140,7 @@ impl CallOrder {
         }
     }
 
-    /// The name of the order; `None` for the usual one.
+    /// Returns the name of the order; `None` for the usual order.
     pub(super) fn name(self) -> Option<&'static str> {
         match self {
             Self::Usual => None,
@@ -192,7 +192,7 @@ impl TopCall {
         self.change_words().join(", ")
     }
 
-    /// The changes in at most so many columns, if one word fits: no number is cut.
+    /// Returns the changes in at most `columns` columns, if one word fits: no number is cut.
     pub(super) fn changes_within(&self, columns: usize) -> String {
         let mut words = self.change_words();
         let mut text = words.join(", ");
@@ -257,7 +257,7 @@ impl TopRow {
         self.call.ended.is_none() && !self.is_lost
     }
 
-    /// The time that the call has taken so far.
+    /// Returns the time that the call has taken so far.
     pub(super) fn took(&self) -> Duration {
         let end = self.call.ended.unwrap_or(self.now);
         Duration::from_millis(end.saturating_sub(self.call.opened))
@@ -274,7 +274,7 @@ impl TopRow {
         self.is_open() && self.silence() >= SILENT_AFTER
     }
 
-    /// The outcome in words.
+    /// Returns the outcome as text.
     pub(super) fn outcome(&self) -> &str {
         match &self.call.outcome {
             Some(outcome) => outcome,
@@ -374,7 +374,7 @@ impl TopCalls {
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
             (!row.is_open(), order, row.key.clone())
         });
-        // Stable: equal calls stay in the usual order.
+        // A stable sort keeps equal calls in the usual order.
         match filter.order {
             CallOrder::Usual => {}
             CallOrder::Time => rows.sort_by_key(|row| Reverse(row.took())),
@@ -393,7 +393,7 @@ impl TopCalls {
     }
 }
 
-/// Puts the process id behind a place that several processes have, such as two `wrap` of one server.
+/// Appends the process id to a name that several processes have, such as two `wrap` of one server.
 fn tell_apart(rows: &mut [TopRow]) {
     let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in &*rows {
@@ -408,7 +408,7 @@ fn tell_apart(rows: &mut [TopRow]) {
     }
 }
 
-/// The process id in the path of a local socket, whose name is `wrap-PID-RANDOM.sock`.
+/// Returns the process id in the path of a local socket, whose name is `wrap-PID-RANDOM.sock`.
 fn pid_in(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next()?;
     name.split('-').nth(1).filter(|pid| pid.bytes().all(|digit| digit.is_ascii_digit()))

@@ -7,16 +7,16 @@ use super::lines::{TopLine, TopSpan, columns};
 use super::style::Styles;
 use crate::progress::clients::is_unprintable;
 
-/// Columns below which the two sides stand one above the other.
+/// Minimum number of columns to show the two sides beside each other.
 const BESIDE_MIN: usize = 90;
 
-/// Lines of one message that are shown. Each message has at most 2 KiB.
+/// Maximum number of lines of one message that are shown. Each message has at most 2 KiB.
 const LINES_MAX: usize = 400;
 
 /// Levels that are indented.
 const DEPTH_MAX: usize = 20;
 
-/// A call with its messages, as `/calls/N` tells of it.
+/// A call with its messages, as `/calls/N` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TopDetail {
@@ -46,7 +46,7 @@ impl TopDetail {
     pub(super) fn lines(&self, width: usize, styles: &Styles) -> Vec<TopLine> {
         let mut lines = Vec::new();
         for (at, message) in self.messages.iter().enumerate() {
-            // Behind the first messages that are kept.
+            // After the first messages that are kept.
             if self.left_out > 0 && at == self.messages.len().min(16) {
                 let count = self.left_out;
                 let text = format!("{count} messages between are no longer kept");
@@ -125,7 +125,7 @@ impl TopMessage {
     }
 }
 
-/// Two texts side by side; what differs stands in the same line and has another style.
+/// Puts two texts side by side; lines that differ are on the same row, with another style.
 fn beside(
     left: &[String],
     right: &[String],
@@ -185,7 +185,7 @@ fn pair_up<'a>(
     added.clear();
 }
 
-/// A line without its last comma, which tells of the next line.
+/// Returns a line without its last comma, which only depends on the next line.
 fn bare(line: &str) -> &str {
     line.strip_suffix(',').unwrap_or(line)
 }

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::progress::clients::is_unprintable;
 
-/// A text in one style, without characters that do something to the terminal.
+/// A text in one style, without characters that control the terminal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TopSpan {
     text: String,
@@ -104,17 +104,17 @@ impl TopLine {
         Self(spans)
     }
 
-    /// The line at the left of so many columns.
+    /// Returns the line at the left of `width` columns.
     pub(super) fn at_left(self, width: usize) -> Self {
         self.filled(width, |_| 0)
     }
 
-    /// The line at the right of so many columns.
+    /// Returns the line at the right of `width` columns.
     pub(super) fn at_right(self, width: usize) -> Self {
         self.filled(width, |left| left)
     }
 
-    /// The line in the middle of so many columns.
+    /// Returns the line in the middle of `width` columns.
     pub(super) fn in_middle(self, width: usize) -> Self {
         self.filled(width, |left| left / 2)
     }

@@ -26,7 +26,7 @@ use self::terminal::TopTerminal;
 use crate::commands::args::TopArgs;
 use crate::commands::sites::SiteError;
 
-/// The interval at which the screen is drawn where nothing else happens: times go on.
+/// The interval at which the screen is drawn if nothing else happens, because the shown times advance.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The shortest time between two drawings.
@@ -85,7 +85,7 @@ impl TopKeys {
 
     /// Reads one more key. Reading changes the mode of the terminal, so no read may be pending after the last key.
     fn read(&self) {
-        // A terminal that has gone is told by the next key.
+        // Ignore the error: if the terminal is closed, the next key reports that.
         let _ = self.next.send(());
     }
 }
@@ -109,7 +109,7 @@ async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result
                     keys.read();
                     last_drawn = None;
                 }
-                // The terminal has gone.
+                // The terminal was closed.
                 None => return Ok(()),
             },
             Some(one) = news.recv() => take(&mut screen, one),

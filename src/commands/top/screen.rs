@@ -174,7 +174,7 @@ impl TopScreen {
                 self.place(&rows).and_then(|place| rows.get(place).cloned())
             }
         };
-        // The table may be paused, and the call over meanwhile.
+        // The table may be paused, and the call may have ended meanwhile.
         let row = row.and_then(|row| self.calls.row(&row.key, now));
         match row.filter(TopRow::is_open) {
             Some(row) => {
@@ -247,7 +247,7 @@ impl TopScreen {
             Key::Char('G') | Key::End => max,
             _ => return,
         };
-        // At the end the newest message stays in sight.
+        // At the end, the newest message stays visible.
         opened.scroll = (to < max).then_some(to);
     }
 }

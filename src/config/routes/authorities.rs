@@ -7,7 +7,7 @@ use super::pem::certificates;
 /// The word for the authorities of the system.
 const SYSTEM: &str = "system";
 
-/// Certificate authorities: those of files, those of the system, or both.
+/// Certificate authorities: from files, from the system, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
     /// The authorities of the system are trusted too.
@@ -31,7 +31,7 @@ impl Authorities {
         Self { system: false, files: vec![file.into()], is_bare: true }
     }
 
-    /// The files of a list, in which the word `system` stands for the system's authorities.
+    /// Returns the authorities of a list of files, in which the word `system` means the system's authorities.
     pub(crate) fn list(names: Vec<String>) -> Self {
         let (system, files): (Vec<_>, Vec<_>) =
             names.into_iter().partition(|name| Self::is_system(name));

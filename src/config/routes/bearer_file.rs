@@ -50,8 +50,8 @@ impl BearerFile {
         self.read(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the header with the token of the file, or with the last good token where the file cannot be used now.
-    /// The second value says why the file cannot be used.
+    /// Returns the header with the token of the file, or with the last valid token if the file cannot be used now. The
+    /// second value is the reason why it cannot be used.
     pub fn header_or_last(&self, now: Instant) -> (Option<HeaderValue>, Option<TokenFileFault>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match self.read(&mut last) {
@@ -72,7 +72,8 @@ impl BearerFile {
     fn read(&self, last: &mut LastRead) -> Result<HeaderValue, String> {
         let unreadable =
             |error| format!("cannot read the token in {}: {error}", self.file.display());
-        // The call blocks the thread. The file is small and local: handing it to another thread would take as long.
+        // The call blocks the thread, which is acceptable: the file is small and local, and passing the read to another
+        // thread would take as long.
         let about = fs::metadata(&self.file).map_err(unreadable)?;
         let changed = (about.modified().map_err(unreadable)?, about.len());
         // The length is compared too, because the times of some file systems are too coarse for two quick writes.

@@ -68,13 +68,12 @@ impl EnvValues {
         self.written.get(text).map(String::as_str)
     }
 
-    /// The variables that the server of a route is not meant to have: those of secrets, and of other
-    /// servers.
+    /// Returns the variables that the server of a route must not get: those of secrets, and those of other servers.
     pub(super) fn private_of(&self, route: usize) -> BTreeSet<String> {
         let others = self.servers.iter().filter(|(other, _)| **other != route);
         let all = self.secrets.iter().chain(others.flat_map(|(_, names)| names));
         let own = self.servers.get(&route);
-        // A variable that the route hands to its server on purpose is not kept from that server.
+        // A variable that the route passes to its server on purpose is not hidden from that server.
         let is_own = |name: &&String| own.is_some_and(|own| own.contains(*name));
         all.filter(|name| !is_own(name)).cloned().collect()
     }
@@ -114,7 +113,7 @@ impl std::fmt::Debug for EnvValues {
     }
 }
 
-/// Where a value stands.
+/// The location of a value.
 #[derive(Debug, Clone, Default)]
 struct VariableLocation {
     /// The keys above, joined by points.
@@ -166,7 +165,7 @@ pub(super) fn expand(
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
     let top = VariableLocation::default();
-    // A list and not a recursion: the depth of a file cannot use up the stack.
+    // A list instead of a recursion, so that the depth of a file cannot overflow the stack.
     let mut unread: Vec<(VariableLocation, &mut Spanned<DeValue<'_>>)> =
         table.iter_mut().map(|(key, value)| (top.below(key.get_ref()), value)).collect();
     while let Some((place, value)) = unread.pop() {
@@ -183,7 +182,7 @@ pub(super) fn expand(
             DeValue::String(written) if written.contains("${") => {
                 let expanded = fill(written, &|name| look_up(name, environment))
                     .map_err(|fault| fault.at(text, span.clone()))?;
-                // An empty value is not noted: every empty string would be taken for it, and there is nothing to hide.
+                // An empty value is not noted: every empty string would match it, and it needs no hiding.
                 let has_variables = !expanded.names.is_empty();
                 env_values.note(&place, expanded.names);
                 if has_variables && !expanded.text.is_empty() {

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::bearer_file::BearerFile;
 
-/// The changes of the headers of one direction. Hop-by-hop headers never pass.
+/// The changes of the headers of one direction. Hop-by-hop headers are never forwarded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeaderRules {
     /// Headers that are set, and replace existing values.

@@ -54,7 +54,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
         let what = "there is no route; write at least one [[route]] with a path and an upstream";
         found.push(ConfigError::new(0..0, what));
     }
-    // Warnings are sought by kind, and read from the top of the file.
+    // Warnings are found by kind, but are shown in the order of the file.
     found.sort_by_key(|oversight| oversight.at);
     found.into_iter().map(|oversight| warning(routes, oversight)).collect()
 }
@@ -131,8 +131,8 @@ fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Optio
     Some(ConfigError::new(span, what))
 }
 
-/// A server whose sessions exist in one process only, where the file tells of other processes: `linger` is of
-/// use only to load balancers that have another replica.
+/// Warns about a server whose sessions exist in one process only, if the file mentions other processes: `linger` is
+/// only useful if a load balancer has another replica.
 fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     if routes.fleet().is_some() || routes.server().linger.is_zero() {
         return None;
@@ -186,7 +186,8 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
-        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
+        // `localhost` may be either loopback address. Other names are not resolved, because checking a file must not
+        // use the network.
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
     };
@@ -202,7 +203,7 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
 fn named_dialects(table: &DeTable<'_>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for (key, value) in table {
-        // Every table is searched: `dialects` may stand in `[defaults]`, in a route and in each of its tools.
+        // Every table is searched: `dialects` may be in `[defaults]`, in a route and in each of its tools.
         match value.get_ref() {
             DeValue::Table(inner) => named.extend(named_dialects(inner)),
             DeValue::Array(parts) => {

@@ -56,7 +56,7 @@ pub enum RoutesError {
         path: PathBuf,
         /// The path that was asked for.
         asked: String,
-        /// The routes that are there.
+        /// The existing routes.
         known: String,
     },
     /// Other users may write a file that names commands, and `--strict-files` refuses such a file.
@@ -106,17 +106,15 @@ impl RoutesError {
 }
 
 impl PresetSettings {
-    /// Reads a preset, for a flag; `own`: the dialects of a route file, which go before those of the
-    /// preset.
+    /// Reads a preset, for a flag; `own`: the dialects of a route file, which take precedence over those of the preset.
     ///
     /// # Errors
-    /// If the preset is not as it should be, which is a fault of Milepost.
+    /// If the preset is invalid, which is a fault of Milepost.
     pub fn new(preset: Preset, own: &[Dialect]) -> Result<Self, RoutesError> {
         Self::read(preset, own).map_err(|error| RoutesError::of_preset(preset, error))
     }
 
-    /// Lays the settings of connections over `route`, with the lifecycle of the preset if the route has
-    /// none.
+    /// Changes `route` by the settings of connections, and by the lifecycle of the preset if the route has none.
     ///
     /// # Errors
     /// If the URLs do not fit those of the server.
@@ -125,7 +123,7 @@ impl PresetSettings {
     }
 }
 
-/// A route file as it is meant.
+/// A route file, read and resolved.
 #[derive(Debug, Clone)]
 pub struct Routes {
     pub(super) path: PathBuf,
@@ -256,7 +254,7 @@ impl Routes {
         warnings.chain(oversights::retired(self)).collect()
     }
 
-    /// The warnings about a file that is to be served: those of every file, and oversights.
+    /// Returns the warnings about a file that is to be served: those about any file, and oversights.
     pub fn warnings(&self) -> Vec<ConfigFault> {
         self.file_warnings().into_iter().chain(oversights::find(self)).collect()
     }
@@ -318,12 +316,12 @@ impl Routes {
         self.defaults == other.defaults
     }
 
-    /// Lays what holds for every route over `policy`.
+    /// Changes `policy` by the settings for every route.
     pub fn apply_defaults(&self, policy: &mut Policy) {
         self.defaults.apply(policy);
     }
 
-    /// The policy of a route: its settings over those of the file.
+    /// Returns the policy of a route: the file's defaults, overridden by its own settings.
     pub fn policy(&self, route: &Route) -> Policy {
         let mut policy = Policy::default();
         self.apply_defaults(&mut policy);

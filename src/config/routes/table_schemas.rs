@@ -32,7 +32,7 @@ fn describe<S: DescribedScope>(
     }
 }
 
-/// The name and the words of a group of keys. Lists of two are for a route and for a tool.
+/// The name and the error text of a group of keys. Lists of two are for a route and for a tool.
 struct GroupSchema {
     types: [&'static str; 2],
     key_docs: [&'static str; 2],
@@ -69,7 +69,7 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     },
 ];
 
-/// Adds the settings of all tools or of one tool, those of a group as a table of their own.
+/// Adds the settings of all tools or of one tool; those of a group are a table of their own.
 fn describe_all_settings(
     keys: &mut Map<String, Value>,
     is_tool: bool,

@@ -49,7 +49,7 @@ mod tests {
             set(&folder, mode);
             assert_eq!(other_writer(&file).is_some(), is_found, "{mode:o}");
         }
-        // The folder of a link counts as well.
+        // The directory that contains the link counts as well.
         let (open, link) = (dir.path().join("open"), dir.path().join("open/link.toml"));
         fs::create_dir(&open).unwrap();
         symlink(&file, &link).unwrap();

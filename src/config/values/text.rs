@@ -36,7 +36,7 @@ impl<'de, const MIN: usize> Deserialize<'de> for AtLeast<MIN> {
                 AtLeast::of(number).map_err(E::custom)
             }
         }
-        // Asked as `i64`, which is what TOML has: a negative number then gets the error of this type.
+        // Requested as `i64`, TOML's own type, so that a negative number gets the error of this type.
         from.deserialize_i64(Reader)
     }
 }
@@ -178,7 +178,7 @@ fn origin(text: &str) -> Result<String, String> {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if is_scheme(scheme) && host_name(host).is_ok() {
         let origin = format!("{scheme}://{host}").to_ascii_lowercase();
-        // The case is not an error: a browser writes the scheme and the host of an origin in small letters.
+        // A difference in case is not an error: a browser writes the scheme and the host of an origin in lower case.
         if origin == text.to_ascii_lowercase() {
             return Ok(origin);
         }
@@ -222,7 +222,7 @@ fn route_path(text: &str) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c);
     let near: String = text.chars().filter(|c| is_part(*c)).collect();
     let parts: Vec<&str> =
-        // `.` and `..` are resolved by clients before they ask: a route with them could never be found.
+        // Clients resolve `.` and `..` before they send a request, so a route with them could never be reached.
         near.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let near = format!("/{}", parts.join("/"));
     if near == text && text.len() > 1 {

@@ -99,7 +99,7 @@ pub(super) struct ReportedCall {
     pub(super) error: Option<String>,
 }
 
-/// Judges a client by the scenarios for clients among these.
+/// Judges a client by those of these scenarios that are for clients.
 pub(super) async fn judge(
     terms: ClientTerms,
     only: &[Scenario],
@@ -177,7 +177,7 @@ fn instructions(server: &ReferenceHttp, wanted: &[Scenario]) -> String {
 /// Runs a driver, and returns its output. At the end the driver ends with all its descendants.
 async fn drive(line: &str, tool: &'static str, patience: Duration) -> Result<String, ClientError> {
     let (mut child, pipes) = child::spawn(&shell::program(line), Stderr::Inherit)?;
-    // A driver reads nothing.
+    // A driver gets no input.
     drop(pipes.stdin);
     let said = timeout(patience, all_of(pipes.stdout)).await;
     end(&mut child).await;

@@ -8,7 +8,7 @@ use super::{ScenarioFinding, ScenarioOutcome};
 use crate::lab::doctor::findings::shown;
 use crate::lab::reference::script::{FLOOD, STEPS};
 
-/// The judgement of one scenario.
+/// Returns the judgement of one scenario.
 pub(super) fn outcome(scenario: Scenario, reports: &[ClientReport]) -> ScenarioOutcome {
     let asked = tool(scenario);
     let place = |report: &ClientReport| report.calls.iter().position(|call| call.tool == asked);

@@ -92,7 +92,7 @@ pub enum CheckProgressError {
     /// The server cannot be used, or a signal came.
     #[error(transparent)]
     Server(#[from] DoctorError),
-    /// The client says nothing that can be judged.
+    /// The client's report contains nothing that can be judged.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A report cannot be written.
@@ -175,7 +175,7 @@ impl ScenarioOutcome {
     }
 }
 
-/// One scenario in one place.
+/// One scenario for one revision or pair of transports.
 #[derive(Debug, Clone)]
 struct ScenarioResult {
     scenario: Scenario,

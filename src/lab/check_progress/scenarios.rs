@@ -1,5 +1,5 @@
-//! The scenarios for servers, proxies and clients: for each its id, the weight of its rule in the
-//! specification, why it matters, and how an author mends the fault.
+//! The scenarios for servers, proxies and clients: for each its id, the weight of its rule in the specification, the
+//! reason, and the remedy for the author.
 
 use crate::lab::doctor::rules::Rule;
 
@@ -297,7 +297,7 @@ scenarios! {
         "Progress, \"Progress Flow\"",
         "servers send them so that time-outs are reset: without them long calls fail",
         "do not drop notifications that look alike, and do not round numbers";
-    /// A stream that the server closes goes on.
+    /// A stream that the server closes is resumed.
     ProxyPolling: "proxy/polling", Should,
         "a response that the server ends early and offers to continue goes on",
         "Transports, \"Sending Messages to the Server\"",

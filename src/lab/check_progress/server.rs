@@ -1,4 +1,4 @@
-//! A server, in each revision that it speaks. The sessions and the judgement are those of `doctor`.
+//! Tests a server, in each revision that it speaks. The sessions and the judgement are those of `doctor`.
 
 use super::scenarios::{Scenario, ScenarioSubject};
 use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
@@ -8,7 +8,7 @@ use crate::lab::doctor::rules::Weight;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::doctor::{DoctorError, Options};
 
-/// Judges a server by the scenarios for servers among these.
+/// Judges a server by those of these scenarios that are for servers.
 pub(super) async fn judge(
     options: Options,
     only: &[Scenario],

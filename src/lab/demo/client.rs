@@ -26,7 +26,7 @@ struct ClientRequest {
 /// The client's reading of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientEvent {
-    /// One of its requests has come this far.
+    /// Progress of one of its requests has arrived.
     Progress(Progress),
     /// One of its requests is answered.
     Answer {
@@ -80,7 +80,7 @@ impl MessageFault {
 }
 
 impl DemoClient {
-    /// The first line a client says.
+    /// Returns the first line that a client sends.
     pub(super) fn initialize(&mut self) -> String {
         self.request(
             "initialize",

@@ -71,7 +71,7 @@ impl Pipes {
         Self { requests, events, _tasks: tasks }
     }
 
-    /// Sends a line of the client. If the proxy is gone, the events have ended and tell so.
+    /// Sends a line of the client. If the proxy has ended, the events report that.
     pub(crate) async fn send(&mut self, line: &str) {
         let _ = self.requests.write_all(format!("{line}\n").as_bytes()).await;
     }

@@ -30,7 +30,7 @@ impl AddedProgress {
         self.added.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(params))
     }
 
-    /// The notifications that were withheld because the answer was there already.
+    /// Returns the number of notifications that were withheld because the answer had already come.
     pub fn overtaken(&self) -> usize {
         self.overtaken.load(Ordering::Relaxed)
     }

@@ -62,7 +62,7 @@ pub(in crate::lab) struct DoctorClient {
     session: Option<HeaderValue>,
     closed: bool,
     has_endpoint: bool,
-    /// The revision that stands in each request (2026-07-28).
+    /// The revision that each request names (2026-07-28).
     modern: Option<&'static str>,
     /// The tools that only read, by their own account (`readOnlyHint`).
     read_only: BTreeSet<String>,
@@ -162,7 +162,7 @@ impl DoctorClient {
                 return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
             }
             TrafficEvent::Received { message, .. } => {
-                // A faulty message is a finding, and no reason to stop.
+                // A faulty message is a finding, but no reason to stop.
                 for message in Legible::of(message).messages {
                     self.receive(&message).await;
                     for element in message.elements() {
@@ -370,7 +370,7 @@ impl DoctorClient {
         let session = self.session.clone();
         if let Some(web) = self.link.web() {
             web.session = session;
-            // Older servers know no such header.
+            // Older servers do not know this header.
             let knows = *agreed >= *"2025-06-18";
             web.revision = HeaderValue::try_from(&agreed).ok().filter(|_| knows);
         }
@@ -445,7 +445,7 @@ fn tool_names(page: &Value) -> impl Iterator<Item = String> {
     tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
 }
 
-/// The names of the tools whose annotations say that the tool changes nothing.
+/// Returns the names of the tools whose annotations say that the tool changes nothing.
 fn tools_that_read(page: &Value) -> impl Iterator<Item = String> {
     let tools = page["tools"].as_array().into_iter().flatten();
     let reads = tools.filter(|tool| tool["annotations"]["readOnlyHint"] == true);

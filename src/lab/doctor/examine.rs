@@ -65,7 +65,7 @@ struct Examiner {
     terms: Terms,
     /// The notifications that the proxy has added.
     added: AddedProgress,
-    /// The words and values of usable progress.
+    /// The texts and values of usable progress.
     told: MessageContent,
     /// Progress or log messages of a call have come on the GET stream.
     uses_get: bool,
@@ -80,7 +80,7 @@ struct Examiner {
     unknown: UnknownMethods,
     /// Notifications that a dialect reads and lets pass.
     overheard: Vec<Overheard>,
-    /// The words of the calls.
+    /// The texts of the calls.
     texts: CallTexts,
 }
 
@@ -234,13 +234,13 @@ impl Examiner {
             if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
-                // Some servers put the words beside `data`, which they leave out.
+                // Some servers leave `data` out, and put the text beside it.
                 self.texts.log.add_value(params.get("data").unwrap_or(params));
             }
         } else if !is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             let implied = || self.implied_call(place.stream);
-            // Of several calls that are open any may be meant: the message counts all the same.
+            // If several calls are open, the message may be about any of them; it counts for the last.
             let open = || self.calls.iter().rposition(|call| call.ended.is_none());
             if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());

@@ -22,18 +22,18 @@ pub struct Finding {
     pub rule: Rule,
     /// The number of messages with the fault.
     pub count: usize,
-    /// The first time, as it was seen.
+    /// The first occurrence.
     pub example: String,
     /// The dialect or the method, for the cure.
     pub name: Option<String>,
     /// The settings that were drafted from the messages, for the cure.
     pub draft: Option<Draft>,
-    /// The words and values of the messages, for rules whose cure brings them to the client.
+    /// The texts and values of the messages, for rules whose cure brings them to the client.
     pub content: MessageContent,
 }
 
 impl Finding {
-    /// A finding of its own, not of one message.
+    /// Returns a finding that is not about a single message.
     pub fn of(rule: Rule, example: impl Into<String>) -> Self {
         Self {
             rule,
@@ -99,7 +99,7 @@ pub struct ObservedCall {
     pub usable: usize,
     /// The number of messages of the server that claim to be progress of this call.
     pub reports: usize,
-    /// Notifications that the proxy has added by itself.
+    /// Number of notifications that the proxy has added itself.
     pub added: usize,
     pub(super) habits: Habits,
     pub(super) begun: Duration,
@@ -116,17 +116,17 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
     pub calls: Vec<ObservedCall>,
-    /// The words and values of the progress that a plain client can use.
+    /// The texts and values of the progress that a plain client can use.
     pub told: MessageContent,
     /// The server has ended before it answered.
     pub has_ended: bool,
     /// Whether progress, or a log message during a call, came on the GET stream.
     pub uses_get: bool,
-    /// The notifications that the proxy withheld because the answer was there already.
+    /// The notifications that the proxy withheld because the answer had already come.
     pub overtaken: usize,
     /// The pointers of dialects that found nothing behind the proxy.
     pub missed: Vec<PointerMiss>,
-    /// Log messages whose words tell how far a call is.
+    /// Number of log messages whose text shows how far a call is.
     pub logged: usize,
 }
 
@@ -160,7 +160,7 @@ impl Examined {
     /// Whether the content of a finding reaches a plain client here: some of its texts or values occur in what the
     /// client was sent. `None`: the rule is not about content, or the messages have none.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
-        // Messages beside progress are nothing that has to arrive.
+        // Messages beside progress need not arrive.
         if finding.rule == Rule::MethodOther && finding.draft.is_none() {
             return None;
         }
@@ -185,7 +185,7 @@ pub struct Terms {
     pub silence_max: Duration,
 }
 
-/// A message as a report shows it, on one line.
+/// Returns a message in the form of a report, on one line.
 pub fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let plain = text.trim().chars().map(|sign| if is_unprintable(sign) { ' ' } else { sign });

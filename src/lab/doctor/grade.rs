@@ -38,7 +38,7 @@ impl Grade {
     }
 }
 
-/// The messages that tell how far a call is, and those of them that a plain client shows.
+/// The messages that show how far a call is, and how many of them a plain client shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownReports {
     /// Reports that a plain client shows.
@@ -57,7 +57,7 @@ impl ShownReports {
         let claimed: usize = calls().map(|call| call.reports).sum();
         let elsewhere =
             examined.findings.iter().map(|one| told_elsewhere(one, examined)).sum::<usize>();
-        // Of two calls at once, a report that names none may be of either, and is counted for neither.
+        // If two calls are open, a report that names neither may belong to either, and is counted for neither.
         let methods = [Rule::Method, Rule::MethodOff, Rule::MethodUnknown];
         let hidden: usize = methods.into_iter().map(|rule| examined.count(rule)).sum();
         let asked = hidden.saturating_sub(examined.count(Rule::Unasked));
@@ -84,7 +84,8 @@ impl ShownReports {
     }
 }
 
-/// The messages of a finding that tell how far a call is in a place where no client looks for progress.
+/// Returns the number of messages of a finding that show how far a call is in a place where no client looks for
+/// progress.
 fn told_elsewhere(finding: &Finding, examined: &Examined) -> usize {
     match finding.rule {
         Rule::MethodOther if finding.draft.is_some() => finding.count,

@@ -1,21 +1,21 @@
-//! Habits of a server that show in many notifications together: values, words and frequency.
+//! Habits of a server that only several notifications together show: values, texts and frequency.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Usable notifications of one call within a second that are a flood.
+/// Number of usable notifications of one call within a second that count as a flood.
 const FLOOD: usize = 50;
 
-/// Values of one call that are kept.
+/// Maximum number of values of one call that are kept.
 const VALUES_MAX: usize = 1000;
 
-/// Messages of a call that show whether they are pieces of one text.
+/// Minimum number of messages of a call that show whether they are pieces of one text.
 const PIECES_MIN: usize = 3;
 
 /// Minimum number of different values that show what a server counts.
 const VALUES_MIN: usize = 3;
 
-/// Values beside words with a total that are a habit.
+/// Minimum number of values beside texts with a total that count as a habit.
 const BESIDE_WORDS_MIN: usize = 2;
 
 /// The habits of one call.
@@ -24,7 +24,7 @@ pub struct Habits {
     /// Values without a total.
     values: Vec<f64>,
     has_total: bool,
-    /// Values without a total beside words that have a value and its total.
+    /// Number of values without a total beside texts that have a value and its total.
     beside_words: usize,
     messages: usize,
     /// Messages that begin or end in the middle of a sentence.
@@ -45,12 +45,12 @@ impl Habits {
         }
     }
 
-    /// Takes a value without a total whose words have a value and its total.
+    /// Takes a value without a total whose text has a value and its total.
     pub fn see_figure_beside_counter(&mut self) {
         self.beside_words += 1;
     }
 
-    /// Whether the values count without a total, and the words tell more.
+    /// Whether the values have no total, and the texts are more informative.
     pub fn counts_beside_words(&self) -> bool {
         self.beside_words >= BESIDE_WORDS_MIN && !self.has_total
     }
@@ -73,7 +73,7 @@ impl Habits {
         self.most = self.most.max(self.times.len());
     }
 
-    /// The most notifications within a second, if these are a flood.
+    /// Returns the most notifications within a second, if they are a flood.
     pub fn flood(&self) -> Option<usize> {
         (self.most >= FLOOD).then_some(self.most)
     }
@@ -103,7 +103,7 @@ impl Habits {
         }
     }
 
-    /// The words of the last message.
+    /// Returns the text of the last message.
     pub fn last_words(&self) -> &str {
         &self.last
     }

@@ -41,7 +41,7 @@ pub(super) const HELD_MAX: usize = 64 << 20;
 /// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
 
-/// Room for one read.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// The buffer between a client and the proxy inside this process, in bytes.
@@ -75,7 +75,7 @@ pub(in crate::lab) enum Arrival {
     Seen(TrafficEvent),
     /// The head of a response, and the session that it names.
     Head(TrafficStream, Option<HeaderValue>),
-    /// A response that is not MCP, in words.
+    /// A response that is not MCP, with the reason as text.
     Failed(TrafficStream, String),
     /// The server's output has ended.
     Closed,
@@ -306,7 +306,7 @@ fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Opti
 async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
-    // `Lines` takes a byte order mark at the head of the stream away, which plain clients do not.
+    // `Lines` removes a byte order mark at the beginning of the stream, but plain clients do not.
     let mut mark = None;
     let mut open = true;
     while open {

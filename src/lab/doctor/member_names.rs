@@ -25,8 +25,8 @@ pub(super) fn measures_other(name: &str) -> bool {
         || TIMES.iter().any(|part| name.contains(part))
 }
 
-/// Names of members that name a call; the value of such a member
-/// that is neither id nor token is a name that the server has made for the call.
+/// Names of members that name a call. If the value of such a member is neither id nor token, it is a name that the
+/// server has invented for the call.
 pub(super) const HANDLES: [&str; 17] = [
     "requestid",
     "callid",
@@ -141,7 +141,7 @@ pub(super) const NO_WORDS: [&str; 11] = [
     "color",
 ];
 
-/// Names of members that hold words for people, the surest first.
+/// Names of members that contain text for people, the surest first.
 pub(super) const WORDS: [&str; 16] = [
     "message",
     "text",

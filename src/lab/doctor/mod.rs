@@ -87,7 +87,7 @@ pub const NAME: &str = "milepost-doctor";
 pub struct Options {
     /// The server.
     pub server: DoctorTarget,
-    /// The tool to call, if one is to be called.
+    /// The tool to call, if any.
     pub call: Option<RequestedCall>,
     /// The settings of each session.
     pub session: SessionArgs,
@@ -95,7 +95,7 @@ pub struct Options {
     pub configured: Option<ConfiguredRoute>,
 }
 
-/// A route that is examined as it is configured.
+/// A configured route that is examined.
 #[derive(Debug, Clone)]
 pub struct ConfiguredRoute {
     /// The file, with this route alone.
@@ -155,7 +155,7 @@ pub struct SessionArgs {
 /// Returns the names of known clients, both their own and their usual names.
 fn client_names() -> KnownNames {
     let names = CLIENTS.iter().flat_map(|row| row.names.iter().copied().chain([row.client]));
-    // Shells take a space for the end of a word.
+    // Shells treat a space as the end of a word.
     KnownNames::new(names.filter(|name| !name.contains(' ')))
 }
 
@@ -409,7 +409,7 @@ impl Inspection {
             SessionStart::Modern(date) => {
                 drop(client.discover(date, self.options.session.timeout).await.map_err(trouble)?);
             }
-            // Servers written by hand may take the id 0 for none.
+            // Hand-written servers may take the id 0 for a missing id.
             SessionStart::None => client.next_id = 1,
         }
         known.tools = match beginning {

@@ -53,7 +53,7 @@ pub(super) struct ServerFacts {
 pub(super) enum SessionStart {
     Handshake(&'static str),
     Modern(&'static str),
-    /// No client can begin: calls are made all the same.
+    /// No handshake succeeded: calls are made without one.
     None,
 }
 

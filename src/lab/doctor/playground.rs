@@ -33,10 +33,10 @@ const NAME: &str = "milepost-try";
 /// Messages of both sides that wait to be shown. Beyond the limit messages are left out.
 const WAITING_MAX: usize = 4096;
 
-/// The time that is waited for messages behind an answer.
+/// The time to wait for messages after an answer.
 const AFTER: Duration = Duration::from_millis(300);
 
-/// A server, and what to do with it.
+/// A server, and the calls to make.
 #[derive(Debug)]
 pub struct Playground {
     /// The settings of the proxy in front of the server.
@@ -135,7 +135,7 @@ impl Game {
         Ok(is_answered)
     }
 
-    /// Makes one call and shows the messages as they come. Returns whether there was an answer.
+    /// Makes one call and shows the messages as they arrive. Returns whether it was answered.
     async fn call(
         &mut self,
         tool: String,
@@ -169,7 +169,7 @@ impl Game {
 
 /// The lines that the user types.
 trait TypedLines {
-    /// The next line, whose first word may be one of `words`; `None` at the end of the input.
+    /// Reads the next line, whose first word may be completed from `words`; `None` at the end of the input.
     async fn line(&mut self, prompt: &str, words: &[String]) -> io::Result<Option<String>>;
 }
 

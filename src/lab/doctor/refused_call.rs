@@ -65,7 +65,8 @@ impl Inspection {
     }
 }
 
-/// The finding where two calls at once, one with a number and one with a text, have ended differently.
+/// Returns the finding for two concurrent calls, one with a number and one with a string as token, that have ended
+/// differently.
 fn of_both_types(before: &Examined) -> Option<Finding> {
     let given: Vec<&ObservedCall> =
         before.calls.iter().filter(|call| call.token.is_some()).collect();

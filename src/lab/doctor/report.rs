@@ -39,7 +39,7 @@ pub(super) struct DoctorReport {
     pub(super) colors: Palette,
     pub(super) before: Examined,
     pub(super) cure: Cure,
-    /// Behind the proxy; why that could not be done otherwise.
+    /// The result behind the proxy, or the reason why it could not be measured.
     pub(super) after: Option<Result<Examined, String>>,
 }
 
@@ -201,7 +201,7 @@ impl DoctorReport {
         };
     }
 
-    /// Milepost's cure of a finding, in words.
+    /// Returns Milepost's cure of a finding as text.
     fn cure_of(&self, finding: &Finding) -> String {
         let is_tried = matches!(self.after, Some(Ok(_)));
         match (remedy(finding), self.counted_again(finding)) {
@@ -214,7 +214,7 @@ impl DoctorReport {
         }
     }
 
-    /// The number of times that a fault or risk was counted behind Milepost.
+    /// Returns how often a fault or risk was counted behind Milepost.
     fn counted_again(&self, finding: &Finding) -> usize {
         match &self.after {
             Some(Ok(after)) if finding.rule.weight() != Weight::Note => after.count(finding.rule),
@@ -224,7 +224,7 @@ impl DoctorReport {
 
     /// Whether Milepost does anything about a finding.
     fn is_cured(&self, finding: &Finding) -> bool {
-        // Whether such lines are for users, Milepost cannot know.
+        // Milepost cannot know whether such lines are for users.
         let is_hint = matches!(finding.rule, Rule::AsideText | Rule::StdoutText);
         remedy(finding).is_ok() && !is_hint && self.counted_again(finding) == 0
     }
@@ -378,7 +378,7 @@ impl DoctorReport {
         examined.findings.iter().map(one).collect()
     }
 
-    /// For machines, on one line.
+    /// Returns the report as JSON, on one line.
     pub(super) fn json(&self) -> String {
         let revisions = self.known.revisions.iter().map(|(date, spoken)| {
             let (speaks, answer) = match spoken {

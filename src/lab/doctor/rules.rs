@@ -1,5 +1,5 @@
-//! The rules: for each fault of a server its description, its effect, the section of the
-//! specification, and Milepost's cure.
+//! The rules: for each fault of a server its description, its effect, the section of the specification, and Milepost's
+//! cure.
 
 /// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ rules! {
         "a notification of a method that is not of the specification comes during the call; if it \
         tells how far the call is, clients do not show it",
         FLOW, "repair `dialect`, with a [[dialect]] of your own";
-    /// The id of the request stands where the token belongs.
+    /// The server sends the id of the request as the token.
     TokenIsId: "token-is-id",
         "the id of the request stands where the client's token belongs", FLOW, "repair `token`";
     /// The token is spelled in another type.
@@ -176,7 +176,7 @@ rules! {
     Array: "array",
         "several messages come in one array, which only 2025-03-26 knows",
         "Base Protocol of 2025-06-18, \"Messages\"", "repair `batch`";
-    /// Progress behind the answer.
+    /// Progress after the answer.
     AfterAnswer: "after-answer",
         "progress comes after the answer: hosts report an unknown token, and some drop the \
         connection",
@@ -246,11 +246,11 @@ rules! {
         "the response does not begin for long: clients and proxies give up on connections \
         without a byte",
         SENDING, "on by default: `upgrade_after` and `keep_alive`";
-    /// A stream that stays open behind its answer.
+    /// A stream that stays open after its answer.
     StaysOpen: "stays-open",
         "the stream of a response stays open behind its answer",
         SENDING, "`upstream.lifecycle.end_with_answer`";
-    /// Standard error tells how far the call is.
+    /// Standard error shows how far the call is.
     AsideProgress: "stderr-progress",
         "standard error tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stderr\"";
@@ -259,7 +259,7 @@ rules! {
         "lines without figures come on standard error during the call; if they tell what it does, \
         clients do not show it",
         STDIO, "`dialects` with \"stderr\", if these lines are for users";
-    /// Standard output tells how far the call is, between the messages.
+    /// Standard output shows how far the call is, between the messages.
     StdoutProgress: "stdout-progress",
         "text on standard output tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stdout\"";
@@ -268,7 +268,7 @@ rules! {
         "text without figures comes on standard output during the call; if it tells what the call does, clients do \
         not show it",
         STDIO, "`dialects` with \"stdout\", if these lines are for users";
-    /// Words tell how far the call is, in a form that is not known.
+    /// Texts show how far the call is, in an unknown form.
     FigureInWords: "figure-in-words",
         "the words of the call tell how far it is, in a form that is not known by default",
         FLOW, "`extract`";
@@ -281,7 +281,7 @@ rules! {
     Pieces: "pieces",
         "the messages of progress are pieces of one text: clients show each piece alone",
         FLOW, "`messages` = \"append\"";
-    /// Values whose total is clear and not said.
+    /// Values whose total is clear but not sent.
     NoTotal: "no-total",
         "`progress` looks like a percentage, or parts of one, and has no `total`: clients cannot show \
         a bar",
@@ -295,7 +295,7 @@ rules! {
     Flood: "flood",
         "a call has more than 50 notifications in a second",
         "Progress, \"Implementation Notes\"", "`coalesce` = \"all\"";
-    /// Log messages tell how far the call is.
+    /// Log messages show how far the call is.
     LogProgress: "log-progress",
         "log messages come during the call; if they tell how far it is, clients do not show it",
         "Logging, \"Log Message Notifications\"", "`dialects` with \"log\"";

@@ -22,8 +22,8 @@ impl Inspection {
         can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
     }
 
-    /// Calls the tool in a session of its own, with the token in its arguments: some servers look for it
-    /// there. If the server reports progress then, that is a finding.
+    /// Calls the tool in a session of its own, with the token in its arguments, because some servers look for it there.
+    /// Progress then is a finding.
     pub(super) async fn try_arguments(
         &self,
         known: &ServerFacts,

@@ -1,4 +1,4 @@
-//! The line that tells in a terminal what `doctor` does at the moment, and for how long.
+//! The line in a terminal that shows the current step of `doctor`, and how long it has lasted.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +61,7 @@ impl Drop for StepLine {
     }
 }
 
-/// A step with the whole seconds that it has lasted, from the first one on.
+/// Returns a step with the whole seconds that it has lasted, from the first second on.
 fn line(what: &str, lasted: Duration) -> String {
     match lasted.as_secs() {
         0 => format!("{what} ..."),

@@ -1,4 +1,4 @@
-//! The same server behind the proxy's own filter, inside this process.
+//! Runs the same server behind the proxy's own filter, inside this process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

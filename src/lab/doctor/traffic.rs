@@ -28,8 +28,8 @@ impl TransportKind {
         }
     }
 
-    /// Whether a client reads notifications and answers from one stream: a client may handle
-    /// messages of one read in the wrong order.
+    /// Whether a client reads notifications and answers from one stream: it may handle messages of one read in the
+    /// wrong order.
     pub const fn is_shared(self) -> bool {
         !matches!(self, Self::Streamable)
     }
@@ -75,7 +75,7 @@ pub enum TrafficEvent {
     Noise(Bytes),
     /// A line on standard error.
     Stderr(String),
-    /// The head of a response has come.
+    /// The head of a response has arrived.
     Head(TrafficStream),
     /// A stream has ended.
     Over(TrafficStream),

@@ -12,7 +12,7 @@ pub(in crate::lab) enum Trouble {
     /// The server has not answered.
     #[error("no answer within {0:?}")]
     Silent(Duration),
-    /// The server has not answered, and its output tells why.
+    /// The server has not answered, and its output hints at the reason.
     #[error("no answer to `initialize` within {0:?}: {1}")]
     Unreadable(Duration, String),
     /// The server has ended.

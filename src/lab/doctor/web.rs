@@ -58,7 +58,7 @@ pub(in crate::lab) struct Web {
     breaks_off: Option<BreakOff>,
 }
 
-/// The end of a response by the client, behind some messages with event ids.
+/// The client ends a response early, after some messages with event ids.
 #[derive(Clone)]
 struct BreakOff {
     /// The messages of a response before its end.

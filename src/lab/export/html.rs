@@ -18,7 +18,7 @@ use crate::observe::printable::printable;
 use crate::observe::transcript::words;
 use crate::progress::{Outcome, Verdict};
 
-/// Bytes of one message on the page. The rest is counted only: the archive has it.
+/// Bytes of one message on the page. The rest is only counted: the archive contains it.
 pub(super) const MESSAGE_MAX: usize = 64 << 10;
 
 const STYLE: &str = include_str!("page.css");
@@ -102,7 +102,7 @@ fn head(recording: &RecordedCalls) -> Vec<String> {
     lines
 }
 
-/// How often the calls ended how, and what became of the messages of the server.
+/// Returns how many calls ended in which way, and the verdicts on the messages of the server.
 fn summary(recording: &RecordedCalls) -> Vec<String> {
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
     for call in &recording.calls {

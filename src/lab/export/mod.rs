@@ -68,7 +68,7 @@ struct ExportText {
 
 impl ExportText {
     fn new(recording: &RecordedCalls, keep_secrets: bool) -> Self {
-        // Text that was masked stays as it is, so that its masks keep their numbers.
+        // Text that was already masked stays unchanged, so that its masks keep their numbers.
         let masks = !recording.is_masked && !keep_secrets;
         let mut masking = masks.then(|| Masking::new(Masks::default()));
         if let Some(masking) = &mut masking {

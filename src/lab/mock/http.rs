@@ -22,7 +22,7 @@ use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_id;
 
-/// Sessions of a mock at one time. For one more the oldest ends.
+/// Maximum number of sessions of a mock. A further session ends the oldest.
 pub const SESSIONS_MAX: usize = 64;
 
 /// The parameter that names a session of HTTP+SSE.
@@ -58,7 +58,7 @@ impl HttpMock {
         self.server.url(PATH)
     }
 
-    /// The numbers so far.
+    /// Returns the counts so far.
     pub(super) fn tally(&self) -> MockTally {
         lock(&self.api.tally).clone()
     }
@@ -191,7 +191,7 @@ fn end(session: &Arc<HttpSession>) {
 async fn drive(session: Arc<HttpSession>) {
     while !lock(&session.state).is_over {
         while let Some((to, text)) = session.next() {
-            // A client that has left gets nothing.
+            // A client that has disconnected gets nothing.
             to.say([text]).await;
         }
         session.close_answered();

@@ -71,7 +71,7 @@ pub(super) struct MockScript {
 /// The search for a request in a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptSearch {
-    /// The request is there.
+    /// The request was found.
     Found(usize),
     /// The request is not there: the code of the error, and the reason with the nearest request.
     Missed(i32, String),
@@ -222,7 +222,7 @@ impl MockScript {
         if let Some(found) = unused.or_else(|| last.filter(|_| repeats || !is_request)) {
             return ScriptSearch::Found(found);
         }
-        // Each client begins in its own way, and each session begins once.
+        // Clients begin in different ways, and each session begins only once.
         if method == mcp::INITIALIZE
             && let Some(found) = of_method
                 .iter()

@@ -182,7 +182,7 @@ impl CallCollector {
             CallNews::Ended(call, outcome) => {
                 let call = self.known.get(&(line.part, call)).copied();
                 let Some(call) = call.and_then(|at| self.calls.get_mut(at)) else { return };
-                // A filter that gives a call to another one does not know its end.
+                // A filter that hands a call over to another filter does not know its end.
                 if call.outcome.is_none() || outcome != Outcome::Settled {
                     call.outcome = Some(outcome);
                 }

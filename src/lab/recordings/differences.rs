@@ -152,7 +152,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
         (Value::String(one), Value::String(other)) => {
             one == other || fits_mask(one, other) || fits_mask(other, one)
         }
-        // A number that was masked is a text.
+        // A number that was masked is a string.
         (Value::String(mask), Value::Number(_)) | (Value::Number(_), Value::String(mask)) => {
             unnumbered(mask) == MASK
         }

@@ -435,7 +435,7 @@ impl Player {
                 }
                 FilterEvent::Heartbeat(call) => {
                     self.beats += 1;
-                    // A heartbeat is decided when it is written: it is the last message to a client.
+                    // A heartbeat is decided when it is written, so it is the last message to a client.
                     let mut written = self.out.iter_mut().rev();
                     if let Some(line) = written.find(|line| line.text.starts_with('=')) {
                         line.is_beat = true;

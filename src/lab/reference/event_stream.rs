@@ -120,7 +120,7 @@ impl EventReader {
                     }
                 }
                 EventPiece::HangUp if self.is_first => return None,
-                // The client has come back for the rest: its first response has ended here.
+                // The client has reconnected for the rest, and its first response has ended here.
                 EventPiece::HangUp => {}
             }
         }

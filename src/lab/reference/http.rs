@@ -131,7 +131,7 @@ impl ReferenceHost {
                 let log = EventLog::record(number, pieces);
                 let reader = log.read(None);
                 session.streams.insert(number, log);
-                // A client that leaves may come back for the rest.
+                // A client that disconnects may return for the rest.
                 tokio::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
                 kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))

@@ -33,7 +33,8 @@ impl SeenNotes {
     fn write(&self, note: &Value) {
         let Some(file) = &self.0 else { return };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        // One write, so that lines of several processes do not mix. Without notes the call goes on.
+        // A single write, so that lines of several processes do not mix. Ignore the error: the call continues without
+        // notes.
         let _ = file.write_all(format!("{note}\n").as_bytes());
     }
 

@@ -156,7 +156,7 @@ impl ReferenceSession {
         let played = tokio::select! {
             () = self.play(id, params, steps, stream) => true,
             _ = cancelled.wait_for(|is| *is) => false,
-            // Over HTTP a client of 2026-07-28 cancels so; only streams of that revision close early.
+            // A client of 2026-07-28 cancels over HTTP by disconnecting; only streams of that revision close early.
             () = stream.left(), if params["_meta"].get(META_REVISION).is_some() => false,
         };
         locked(&self.calls).remove(&id.to_string());

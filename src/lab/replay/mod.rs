@@ -193,7 +193,7 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     let mut differ: Vec<(usize, String)> = Vec::new();
     for (part, Track { expected, actual, ends, .. }) in tracks {
         let part = of_part(*part);
-        // Where the recording breaks off, what followed is not known.
+        // After the point where the recording ends, the expected lines are unknown.
         let all = if *ends { expected.len().max(actual.len()) } else { expected.len() };
         for at in 0..all {
             let (recorded, now) = (expected.get(at), actual.get(at));

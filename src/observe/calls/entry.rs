@@ -108,7 +108,7 @@ pub(super) struct CallState {
     pub(super) account: CallStats,
     /// Whether the answer has been sent.
     pub(super) is_answered: bool,
-    /// The last event of the work that goes on without its client (`late`).
+    /// The last event of the work that continues without its client (`late`).
     pub(super) late: Option<LateWords>,
     /// The filter that serves the call, and the number of the call there.
     pub(super) served_by: Option<(Weak<CancelInbox>, CallId)>,
@@ -127,7 +127,7 @@ impl LateWords {
         Self { event: news.event, seconds: news.age.as_secs(), attempts: news.attempts }
     }
 
-    /// The words for a person: `joined, call 2 after 61s`.
+    /// Returns the text for a person: `joined, call 2 after 61s`.
     pub(super) fn text(self) -> String {
         format!("{}, call {} after {}s", self.event.name(), self.attempts, self.seconds)
     }
@@ -144,7 +144,7 @@ pub(super) struct CallEntry {
     pub(super) token: Option<Box<[u8]>>,
     pub(super) opened: Instant,
     pub(super) masks: Masks,
-    /// Whether the route only observes: the messages of the call pass as they are.
+    /// Whether the route only observes, so that the messages of the call are forwarded unchanged.
     pub(super) is_observed: bool,
     state: Mutex<CallState>,
     /// The number of changes of the call.
@@ -288,7 +288,7 @@ impl CallState {
             self.last.push_back(kept);
         }
         self.bytes = self.bytes + more - less;
-        // Less may be added than is taken away: the sum wraps, and is right.
+        // The sum may be negative: the addition wraps, and the result is right.
         more = more.wrapping_sub(less);
         total.fetch_add(more, Ordering::Relaxed);
     }
@@ -322,10 +322,10 @@ impl CallState {
 
     /// Ends the call, with its summary.
     pub(super) fn end(&mut self, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
-        // The first end counts: a call that was ended for want of room gets its real end later.
+        // The first end counts. A call that was ended because the table was full gets its real end later.
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {
-            // The summary of the filter has counted all; the counts until here were for observers in the meantime.
+            // The filter's summary has all counts; the counts until here were for observers in the meantime.
             self.account.clone_from(&summary.account);
             if self.client.is_none() {
                 self.client.clone_from(&summary.client);

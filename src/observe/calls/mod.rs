@@ -124,7 +124,7 @@ fn has_failed(outcome: Outcome) -> bool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves no value half changed.
+    // A panic under one of these locks leaves no value inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -182,7 +182,7 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
-        // The last observer has left: a quiet table goes back to its small bounds.
+        // The last observer has disconnected: a quiet table returns to its smaller limits.
         if self.0.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.shrink();
         }
@@ -190,7 +190,7 @@ impl Drop for Look {
 }
 
 impl Table {
-    /// A table of the calls of these routes, and of those that begin later.
+    /// Returns a table of the calls of these routes, and of routes that are added later.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
         Self::with(routes, false)
     }
@@ -255,7 +255,7 @@ impl Table {
 
     /// Notes that a client has sent a message.
     fn note_use(&self) {
-        // A plain load first: each message comes here, and only the first one has anything to do.
+        // A plain load first, because each message comes here, but only the first one has work to do.
         if !self.use_seen.load(Ordering::Relaxed) {
             self.use_seen.store(true, Ordering::Release);
             self.use_waker.wake();
@@ -314,7 +314,8 @@ impl Table {
         let mut known = lock(&self.known);
         let bounds = self.bounds();
         if known.open.len() >= bounds.open {
-            // A call that the filter of a session has taken over may never end, since its client may be gone.
+            // A call that the filter of a session has taken over may never end, because its client may have
+            // disconnected.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
             adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
@@ -346,13 +347,13 @@ impl Table {
     /// Drops messages if there are too many.
     fn make_room(&self) {
         let max = self.bounds().bytes;
-        // Without the lock of the table: there is room nearly always, and each message comes here.
+        // Without the lock of the table: the limit is rarely reached, and each message comes here.
         if self.bytes.load(Ordering::Relaxed) <= max {
             return;
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            // Some more than needed, so that the next clean-up does not follow at once.
+            // More than needed is removed, so that the next clean-up does not follow at once.
             if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
@@ -360,12 +361,12 @@ impl Table {
         }
     }
 
-    /// All calls, those that opened first first.
+    /// Returns all calls, those that opened first at the beginning.
     fn all(&self) -> Vec<Arc<CallEntry>> {
         let known = lock(&self.known);
         let mut all: Vec<Arc<CallEntry>> =
             known.ended.iter().chain(known.open.values()).cloned().collect();
-        // Sorted without the lock, for which calls wait that open or end.
+        // Sorted without the lock, which calls need to open or end.
         drop(known);
         all.sort_by_key(|entry| entry.number);
         all

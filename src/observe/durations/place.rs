@@ -67,8 +67,8 @@ pub fn label_of_address(url: &Url) -> String {
     label(format!("{host}{port}"), [url.as_str().as_bytes()])
 }
 
-/// The label of a route: its path, and a hash of its server. The same path of another file may lead to
-/// another server, whose tools take their own time.
+/// Returns the label of a route: its path, and a hash of its server. The same path in another file may lead to another
+/// server, whose tools have other durations.
 pub fn label_of_route(route: &Route) -> String {
     // The hash has nine characters.
     let end = route.path.floor_char_boundary(ROUTE_MAX - 9);

@@ -108,7 +108,7 @@ impl<E: Into<redb::Error>> From<E> for FileFault {
     }
 }
 
-/// The calls of one tool, as they are written.
+/// The calls of one tool, in the stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredDuration {
     /// Milliseconds, and whether the server reported values; oldest first.
@@ -205,7 +205,7 @@ impl Store {
                         continue;
                     }
                     let mut all = durations.clone();
-                    // Older durations go first: the list keeps only the newest.
+                    // Older durations come first, because the list keeps only the newest.
                     old.inspect(|old| all.precede(&old.durations()));
                     let text =
                         serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
@@ -225,10 +225,11 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a route, or one tool of the route, and returns the number of forgotten tools.
+    /// Forgets a route, or one tool of the route. Returns the number of forgotten tools.
     ///
     /// # Errors
-    /// If the file exists and cannot be used.
+    ///
+    /// If the file exists but cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
         let gone = self.with(false, |database| {
             let to = database.begin_write()?;
@@ -258,11 +259,11 @@ impl Store {
         let until = Instant::now() + self.lock_wait;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
-            // Opening is tried anew each time: another process may have set the file aside meanwhile.
+            // The file is opened again each time, because another process may have renamed it meanwhile.
             let Some(open) = file::open(&self.path, create).map_err(unusable)? else {
                 return Ok(None);
             };
-            // The same open file: it is still there when the database has closed its own.
+            // A second handle of the open file stays valid after the database has closed its own.
             let again = open.try_clone().map_err(unusable)?;
             match with_database(again, !self.checked, &work) {
                 Ok(done) => {
@@ -284,7 +285,7 @@ impl Store {
             if Instant::now() >= until {
                 break;
             }
-            // Closed before the pause, since the next attempt opens the file of this name at that time.
+            // Closed before the pause, because the next attempt opens the file with this name.
             drop(open);
             thread::sleep(pause(attempt));
         }

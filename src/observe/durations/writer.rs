@@ -11,7 +11,7 @@ use super::place::path_in_label;
 use super::store::{PendingSamples, Store, StoreError, ToolRow};
 use crate::progress::durations::{LearnedDurations, SampleOutcome};
 
-/// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
+/// Maximum number of tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
 // The calls of a busy server are written together: a write for each of them would keep the disk awake.
@@ -111,7 +111,7 @@ impl DurationWriter {
     }
 
     fn wake(&self, queue: &mut WriteQueue) {
-        // Waking a thread costs more than all else here, so that it is done once only.
+        // Waking a thread is the most expensive step here, so it is done only once.
         if mem::take(&mut queue.idle) {
             self.changed.notify_one();
         }
@@ -142,7 +142,7 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
-                    // The file is tried no more: the same fault would come back, and calls go on without the file.
+                    // The file is not tried again: the same fault would recur, and calls continue without the file.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");
@@ -167,7 +167,7 @@ impl DurationWriter {
         (mem::take(&mut queue.loads), mem::take(&mut queue.added), calls)
     }
 
-    /// Puts failed work back, before newer work. Returns whether the end has come.
+    /// Puts failed work back, before newer work. Returns whether the writer is being closed.
     fn put_back(&self, loads: Loads, added: PendingSamples) -> bool {
         let mut queue = self.lock();
         // Before newer work: the durations of a tool are kept oldest first.

@@ -9,7 +9,7 @@ use crate::progress::{Outcome, Summary, clients};
 /// Logs once for each client the missing abilities and the settings, when a call shows that they
 /// are missing.
 pub(super) fn advise(call: &Summary) {
-    // Heartbeats have reached it, and it has given up all the same.
+    // The client got heartbeats, and has given up nevertheless.
     let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
     let situation = match () {
         () if call.lacks_token => Situation::NoToken,

@@ -23,7 +23,7 @@ pub(super) struct Batches {
     state: Mutex<BatchState>,
     /// For the writing thread.
     added: Condvar,
-    /// For those who wait for their lines.
+    /// Notifies callers that wait for their lines.
     written: Condvar,
 }
 
@@ -141,8 +141,8 @@ impl Batches {
         }
     }
 
-    /// Waits for a batch and puts it into `batch`. Returns the number of lines so far, and the number
-    /// of dropped lines to mention.
+    /// Waits for a batch and moves it into `batch`. Returns the number of lines so far, and the number of dropped lines
+    /// to report.
     fn next(&self, batch: &mut Vec<u8>) -> (u64, u64) {
         let is_idle = |state: &mut BatchState| state.begun.is_none();
         let state = self.added.wait_while(self.lock(), is_idle);
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Batches whose writes arrive in a channel. A send to the second channel ends a write.
+    /// Returns batches whose writes arrive in a channel. A send to the second channel ends a write.
     fn started() -> (Arc<Batches>, Receiver<String>, SyncSender<()>) {
         let batches = Arc::new(Batches::new());
         let (to, writes) = mpsc::channel();

@@ -10,7 +10,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// writes log lines.
 const TARGETS: [&str; 3] = ["milepost", "server", "h2"];
 
-/// The parts of Milepost that a target may name behind `milepost::`.
+/// The parts of Milepost that a target may name after `milepost::`.
 const PARTS: [&str; 10] = [
     "commands",
     "config",
@@ -42,7 +42,7 @@ pub struct DirectiveError {
 /// Checks every directive of a filter.
 ///
 /// # Errors
-/// The first directive whose level or target is not known; also an empty filter.
+/// The first directive whose level or target is unknown; also for an empty filter.
 pub(super) fn check(filter: &str) -> Result<(), DirectiveError> {
     if filter.trim().is_empty() {
         return Err(DirectiveError { column: 1, wrong: "the log filter is empty".to_owned() });

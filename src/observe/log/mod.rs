@@ -78,7 +78,7 @@ pub fn flush() {
 
 /// The buffer for one log line.
 struct LineBuffer {
-    /// The line is to be written before the program goes on.
+    /// Whether the line must be written before the program continues.
     is_urgent: bool,
 }
 
@@ -99,7 +99,7 @@ impl io::Write for LineBuffer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LINES.add(line);
         if self.is_urgent {
-            // The end of the child's line may need this very thread.
+            // The end of the child's line may depend on this thread.
             let is_late = shared_stderr::has_open_line();
             LINES.flush(if is_late { Duration::ZERO } else { WARNING_WAIT });
         }
@@ -132,7 +132,7 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(LineBuffer { is_urgent: false });
     let filtered = tracing_subscriber::registry().with(filter);
-    // A second start, as tests may try, changes nothing.
+    // A second start, as in tests, changes nothing.
     let started = match format {
         LogFormat::Text => {
             let lines = lines.with_ansi(has_colors()).fmt_fields(lines::PlainFields);
@@ -161,7 +161,7 @@ fn has_colors() -> bool {
 fn start_writer() {
     let say_dropped = |lines| warn!(target: "milepost", lines, "log lines were left out");
     let run = move || LINES.run(shared_stderr::write_log_lines, say_dropped);
-    // Without the thread nothing is logged; the calls go on.
+    // Without the thread nothing is logged, but calls continue.
     let _ = thread::Builder::new().name("log".to_owned()).spawn(run);
     let next = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -268,7 +268,7 @@ pub fn lines_dropped() -> u64 {
 // The route looks its counters up at the start: a message costs one or two relaxed additions (13 ns
 // each, 44 ns if two threads add at once), a tool call three histograms (200 ns). Sizes (sessions,
 // streams, kept bytes) are read only on request.
-/// Logs the events of one connection, line by line, and counts them for the summary at its end.
+/// Logs the events of one connection, one line each, and counts them for the summary at its end.
 #[derive(Debug, Default)]
 pub struct Connection {
     withheld: KindCounts<Reason>,
@@ -285,7 +285,7 @@ pub struct Connection {
     marks: BTreeMap<CallId, Vec<SpanMark>>,
 }
 
-/// Calls of one connection for which the first repair or withheld message is remembered for spans.
+/// Maximum number of calls of one connection for which the first repair or withheld message is remembered for spans.
 const MARKED_MAX: usize = 1024;
 
 /// The clients whose calls a connection has carried.
@@ -376,7 +376,7 @@ impl Connection {
         }
     }
 
-    /// Takes the same verdict on so many messages.
+    /// Counts the same verdict on several messages.
     pub fn note_verdict(&mut self, call: Option<CallId>, verdict: Verdict, times: u64) {
         if let Some(counts) = &self.counts {
             counts.note_verdict(verdict, times);
@@ -424,7 +424,7 @@ impl Connection {
         let Some(call) = call.filter(|_| otlp::is_on()) else { return };
         if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {
             let marks = self.marks.entry(call).or_default();
-            // At most one for each reason and repair.
+            // A span records each reason and repair once, so that a flood cannot fill the span.
             if marks.iter().all(|mark| mark.event != event) {
                 marks.push(SpanMark { at: Instant::now(), event });
             }

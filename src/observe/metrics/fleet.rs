@@ -11,9 +11,9 @@ pub enum FleetEvent {
     PassedOn,
     /// Another replica has passed the request on.
     Received,
-    /// The owner is gone, and the request was served in its place.
+    /// The owner has ended, and the request was served in its place.
     TakenOver,
-    /// The owner is gone, and the server with it.
+    /// The owner has ended, and the server with it.
     Lost,
     /// The owner ended in the middle of the request.
     Failed,

@@ -34,7 +34,7 @@ impl RouteLimit {
 pub struct ConnectionCounts {
     /// As many connections were open as may.
     pub(crate) over_limit: Counter,
-    /// No descriptor was left but those for operators.
+    /// Only the descriptors reserved for operators were left.
     pub(crate) without_descriptor: Counter,
 }
 

@@ -39,7 +39,7 @@ pub use traffic::{MeteredIo, ServerNotice, Traffic};
 const DURATIONS: [f64; 14] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0];
 
-/// Seconds of silence. Clients give up after 10, 60 or 300.
+/// Bounds of the histogram of silences, in seconds. Clients give up after 10, 60 or 300.
 const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
 /// The results of spans.
@@ -60,7 +60,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Everything that is counted in one process.
+/// All counts of one process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -79,7 +79,7 @@ pub struct Metrics {
     spans: [Counter; 2],
     uptime: Gauge,
     started: Instant,
-    /// A lock that lets one scrape follow the other, so that the gauges of two scrapes do not mix.
+    /// A lock that serialises scrapes, so that the gauges of two scrapes do not mix.
     scraping: Mutex<()>,
 }
 
@@ -273,7 +273,7 @@ impl Metrics {
         &self.config
     }
 
-    /// Counts a request that was refused for a reason, one of the names of refusals.
+    /// Counts a request that was refused for a reason, which is one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
         // The family needs a lock and a look-up, which is acceptable here: refusals are rare.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
@@ -331,7 +331,7 @@ impl Metrics {
         }
         self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX));
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Ignore the error: writing into a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -116,7 +116,7 @@ pub struct Tables {
     pub streams: usize,
     /// Messages that wait to be taken.
     pub kept_messages: usize,
-    /// Bytes of these.
+    /// Number of bytes of these messages.
     pub kept_bytes: usize,
 }
 
@@ -203,8 +203,8 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]),
-    /// because they end with the connection.
+    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]), because they end
+    /// with the connection.
     pub fn note(&self, record: &FilterEvent) {
         match record {
             FilterEvent::Message { verdict, .. } => self.note_verdict(*verdict, 1),
@@ -219,7 +219,7 @@ impl RouteCounts {
         }
     }
 
-    /// Counts a verdict on so many messages.
+    /// Counts a verdict on `times` messages.
     pub fn note_verdict(&self, verdict: Verdict, times: u64) {
         match verdict {
             Verdict::Forwarded => self.messages.add(0, times),
@@ -310,7 +310,7 @@ impl RouteCounts {
         self.upgrades.inc();
     }
 
-    /// The server has failed in this way: one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
+    /// Counts a failure of the server, which is one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
     /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {

@@ -60,7 +60,7 @@ fn plain(text: &str) -> String {
                 "info" => ("_info", "gauge"),
                 kind => ("", kind),
             };
-            // The description is held back until the type is known, because the type decides the name.
+            // The description is delayed until the type is known, because the name depends on the type.
             for (_, words) in described.extract_if(.., |(of, _)| *of == name) {
                 out += &format!("# HELP {name}{suffix} {words}\n");
             }

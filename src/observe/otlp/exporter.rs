@@ -135,8 +135,7 @@ fn pipeline(
     Ok(Pipeline { over, tracer, provider, tally })
 }
 
-/// The attributes of this process: the SDK's own, those of the environment, and Milepost's for the
-/// other names.
+/// Returns the attributes of this process: those of the SDK, those of the environment, and Milepost's for other names.
 fn resource() -> Resource {
     let found = Resource::builder().build();
     let mut own = vec![
@@ -154,7 +153,7 @@ fn resource() -> Resource {
                 let name = service.clone().unwrap_or_else(|| "milepost".to_owned());
                 own.push(KeyValue::new("service.name", name));
             }
-            // The specification has these values percent-encoded, and the SDK leaves them so.
+            // According to the specification these values are percent-encoded, but the SDK does not decode them.
             _ if text.contains('%') => {
                 let text = percent_decoded(&text).unwrap_or_else(|| text.into_owned());
                 own.push(KeyValue::new(key.clone(), Value::from(text)));
@@ -219,7 +218,8 @@ pub fn counts() -> Counts {
 /// the trace of the span.
 pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
-    // A trace of every `ping` would bury the calls: another request becomes a span only if its client names a trace.
+    // A span for every `ping` would hide the calls: another request becomes a span only if its client sends a trace
+    // context.
     if call.tool.is_none() && call.trace.is_none() {
         return None;
     }
@@ -277,7 +277,7 @@ struct CountingExporter {
 impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let (tally, to, count) = (&self.tally, &*self.to, batch.len());
-        // The batch has left the queue, also if the export fails: the SDK does not send it again.
+        // The batch has left the queue, even if the export fails: the SDK does not send it again.
         tally.queued.fetch_sub(count, Ordering::Relaxed);
         tally.rejected.store(0, Ordering::Relaxed);
         let exported = self.otlp.export(batch).await;

@@ -15,7 +15,7 @@ const QUEUE_MAX: usize = 65_536;
 /// The collector if the environment asks for traces and names none.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Variables that hold one word, and the words that the SDK knows.
+/// Variables whose value is one word, and the words that the SDK knows.
 const WORDS: [(&str, &[&str]); 3] = [
     ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", &["gzip", "none"]),
     ("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]),
@@ -52,7 +52,7 @@ pub struct TraceSettings {
     pub collector: Collector,
     /// The number of spans that may wait.
     pub queue: usize,
-    /// The time for which spans wait for others.
+    /// The time for which spans wait for more spans.
     pub delay: Duration,
 }
 
@@ -66,7 +66,7 @@ pub struct BadVariable {
     pub why: &'static str,
 }
 
-/// Variables, read one after the other.
+/// Reads the variables one after the other.
 struct EnvReader<F> {
     of: F,
     /// Variables whose values are not understood, and are treated as not set.

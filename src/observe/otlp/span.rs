@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// At most so many characters of a name.
+/// Returns the first characters of a name, up to the limit.
 fn cut(name: &str) -> &str {
     name.char_indices().nth(NAME_MAX).map_or(name, |(end, _)| name.get(..end).unwrap_or_default())
 }
@@ -67,7 +67,7 @@ pub(super) fn record(
         span.add_event_with_timestamp(name, clock.time(at), attributes);
     }
     if error_type(call).is_some() {
-        // The description would be the server's own text, and stays out.
+        // The description would be the server's own text, so it is left out.
         span.set_status(Status::error(""));
     }
     let trace = span.span_context().trace_id().to_string();
@@ -143,7 +143,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
     list
 }
 
-/// At most one event for each reason and repair, and two.
+/// Returns at most one event for each reason and repair, plus two.
 fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
     let mut list = Vec::new();
     if let Some(at) = call.first_sent {

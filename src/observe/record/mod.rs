@@ -1,6 +1,5 @@
-//! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor
-//! changes messages: events go into a bounded queue, one thread writes all files, and events beyond
-//! the bound are left out.
+//! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor changes messages: events
+//! go into a bounded queue, one thread writes all files, and events beyond the limit are left out.
 
 mod folder;
 mod transcript_file;
@@ -42,7 +41,7 @@ enum RecordJob {
         /// The number of events of the filter that were dropped before this event.
         left_out: u64,
     },
-    /// A filter is gone.
+    /// A filter has ended.
     Ends { id: FilterId, left_out: u64 },
     /// The end of the conversation.
     Close,
@@ -92,7 +91,7 @@ impl RecordQueue {
 pub struct Recording {
     /// The folder.
     pub folder: PathBuf,
-    /// Secrets are kept as they are.
+    /// Whether secrets are recorded unmasked.
     pub secrets: bool,
 }
 
@@ -106,7 +105,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all events so far are written, but not for ever.
+    /// Waits until all events so far are written, for a limited time.
     pub fn wait(self) {
         self.wait_for(PATIENCE);
     }
@@ -195,7 +194,7 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
-        // Sent also if the queue is full: otherwise the file would stay open until the process ends.
+        // Sent even if the queue is full: otherwise the file would stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

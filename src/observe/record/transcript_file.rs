@@ -106,13 +106,13 @@ impl TranscriptFile {
     /// A filter begins.
     pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
         self.count += 1;
-        // Nearly always all filters of a conversation share one policy, so that nothing has to be compared.
+        // Nearly always all filters of a conversation share one policy, and no comparison is needed.
         let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
         let settings = own.filter(|own| *own != settings::write(&self.policy).words);
         self.parts.insert(part, RecordedFilter { number: self.count, at: None, settings });
     }
 
-    /// A filter is gone; whether it was the last.
+    /// Notes that a filter has ended. Returns whether it was the last.
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
         if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
@@ -139,7 +139,7 @@ impl TranscriptFile {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 
-    /// Ends the recording: its file is closed, and its memory is given back.
+    /// Ends the recording: closes its file, and frees its memory.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.text = String::new();
@@ -224,10 +224,10 @@ impl TranscriptFile {
         }
     }
 
-    /// Writes the words of an input and its message.
+    /// Writes the words and the message of an input.
     fn input(&mut self, part: u64, input: &Input) {
         if let Input::TakeOver(from, on) = input {
-            // The file has numbers of its own for its filters.
+            // The file numbers its filters itself.
             let number = self.parts.get(from).map(|part| part.number);
             return match number.and_then(|number| Input::TakeOver(number, *on).words()) {
                 Some(words) => self.line(part, &format!("! {words}")),
@@ -263,7 +263,7 @@ impl TranscriptFile {
         self.message_line(part, &line);
     }
 
-    /// Bytes of the recording so far.
+    /// Returns the number of bytes of the recording so far.
     pub(super) fn bytes(&self) -> u64 {
         self.len
     }
@@ -327,6 +327,6 @@ impl TranscriptFile {
 
 /// Whether two values are the same bytes in memory, so that the second need not be written again.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    // The text is not compared: the same message that several filters see is the same bytes, in one place.
+    // The text is not compared: if several filters see the same message, its bytes are at the same address.
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

@@ -13,7 +13,7 @@ use crate::platform::system::{files, process};
 /// The reason why a server could not be started, with the right way.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The whole command line came as one word.
+    /// The whole command line was given as one word.
     #[error(
         "`{command}` is not a command: give the command and its arguments as words of their own, \
          not quoted together"

@@ -21,8 +21,8 @@ pub use exit::Exit;
 pub(in crate::platform) use exit::LOST;
 pub use program::{KeptStarts, Program, start_folder};
 
-/// The time that a server has to end by itself after its standard input was closed. Servers that
-/// flush a store or end a browser need seconds; a user at a prompt waits no longer.
+/// The time that a server has to end by itself after its standard input was closed. Servers that flush a store or end a
+/// browser need seconds; a user at a prompt does not want to wait longer.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
 /// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work

@@ -69,7 +69,7 @@ pub fn modified(known: &Metadata) -> (i64, i64) {
     (known.mtime(), known.mtime_nsec())
 }
 
-/// Whether the system tells who may change a file.
+/// Whether the system reports who may change a file.
 pub const TELLS_WRITERS: bool = true;
 
 /// Returns the users besides root and this user who may change a file, or the files of a directory, as text; `None` if
@@ -98,7 +98,7 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
     if mode & WORLD_WRITES != 0 {
         return Some("every user".to_owned());
     }
-    // Orchestrators hand a volume of root over by giving it to the group of the process.
+    // Container orchestrators hand over a volume of root by giving it to the group of the process.
     let is_given = known.uid() != own && known.gid() == getegid().as_raw();
     (mode & GROUP_WRITES != 0 && !is_given)
         .then(|| format!("the group with the number {}", known.gid()))
@@ -117,7 +117,7 @@ pub fn give_to_owner_of(file: &File, other: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// The program at a path: this path, if a file is there that may be executed.
+/// Returns the program at a path: this path, if it is an executable file.
 pub fn program_at(path: PathBuf) -> Option<PathBuf> {
     let found = path.metadata().ok()?;
     (found.is_file() && found.mode() & EXECUTABLE != 0).then_some(path)

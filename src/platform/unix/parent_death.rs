@@ -87,12 +87,12 @@ fn start_server(
     program: &OsStr,
     args: impl Iterator<Item = OsString>,
 ) -> ExitCode {
-    // Opened anew, the descriptor closes by itself when the server is executed.
+    // The descriptor that is opened again closes by itself when the server is executed.
     let reopened = File::options().write(true).open(format!("/proc/self/fd/{report}"));
     let _ = close(report);
     #[cfg(target_os = "linux")]
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
-    // The parent may have died before the signal was asked for.
+    // The parent may have died before the signal was requested.
     if getppid() != Pid::from_raw(parent) {
         return ExitCode::FAILURE;
     }
@@ -103,8 +103,8 @@ fn start_server(
     let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
     let reported = reopened.and_then(|mut pipe| pipe.write_all(&code));
     if reported.is_err() {
-        // The system may keep this process from its own folder in /proc. Then standard error, which the
-        // parent reads, has the words.
+        // The system may hide this process's own directory in /proc. Then the error is written to standard error, which
+        // the parent reads.
         eprintln!("{}: {error}", program.display());
     }
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
@@ -216,7 +216,7 @@ impl Starter {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.commands.send((command, started)).map_err(|_| gone())?;
         let mut child = result.recv().map_err(|_| gone())??;
-        // The pipe ends when the server is executed, and that closes the last writing end.
+        // The pipe ends when the server is executed, which closes the last writing end.
         drop(write);
         let mut error = Vec::new();
         report.read_to_end(&mut error)?;
@@ -244,7 +244,7 @@ fn watchdog() -> io::Result<(Child, ChildStdin)> {
 mod tests {
     use super::*;
 
-    /// A pipe that gives one of these for each read, and then its end.
+    /// A pipe that returns one of these results for each read, and then its end.
     struct Pipe(Vec<io::Result<usize>>);
 
     impl Read for Pipe {

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// The result of one scan, for all callers that waited for it.
+/// The result of a scan, for all callers that waited for it.
 type ScanResult<T> = Option<Arc<T>>;
 
 /// The shortest pause between two scans. A scan that takes longer is followed by a pause of its own
@@ -76,7 +76,7 @@ impl<T: Send + Sync> SharedScan<T> {
             let seen = (self.look)().map(Arc::new);
             pause = begin.elapsed().max(PAUSE);
             for reply in waiting {
-                // Ignore the error: the caller does not wait any more.
+                // Ignore the error: the caller no longer waits.
                 let _ = reply.send(seen.clone());
             }
         }

@@ -13,8 +13,7 @@ use crate::config::values::compound::HeaderText;
 use crate::config::values::nearest;
 use crate::policy_file::diagnostics::ConfigError;
 
-/// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
-/// each side has its own.
+/// Headers that describe one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message: each side has its own.
 const OF_A_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -45,7 +44,7 @@ const COMMON: [&str; 8] = [
     "x-request-id",
 ];
 
-/// Reads the rules of one direction. Relative paths begin at `folder`.
+/// Reads the rules of one direction. Relative paths start at `folder`.
 pub(super) fn read(
     section: &file::HeaderRulesSection,
     folder: &Path,

@@ -44,7 +44,7 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
             return Err(beyond_loopback(place, listen));
         }
     }
-    // Port 0 is a free port of the system's choice, so two of them never meet.
+    // Port 0 means a free port chosen by the system, so two listeners with port 0 never collide.
     if admin.listen == Some(server.listen) && server.listen.port() != 0 {
         let place = place.or_else(|| file.server.place("listen")).unwrap_or_default();
         let what =
@@ -64,7 +64,7 @@ fn beyond_loopback(place: Range<usize>, listen: SocketAddr) -> ConfigError {
     ConfigError::new(place, what)
 }
 
-/// Checks that a certificate and its key, which stand at `key`, can be read and belong together.
+/// Checks that a certificate and its key, which are at `key`, can be read and match.
 pub(super) fn certificate<S: SettingScope>(
     files: &mut ServerTls,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! A route file as it is meant: everything resolved and checked.
+//! A route file, resolved and checked.
 
 mod headers;
 mod listeners;
@@ -49,7 +49,7 @@ pub(super) fn read(
     let mut env_values = expand(table.get_mut(), text, environment)?;
     File::read(table)
         .and_then(|file| resolve(&file, folder, &mut env_values))
-        // Errors may quote a string, which may have come from the environment.
+        // Errors may quote a string that came from the environment.
         .map_err(|wrong| env_values.hide(wrong))
         .map(|resolved| ResolvedConfig { env_values, ..resolved })
 }
@@ -98,7 +98,7 @@ fn resolve(
     })
 }
 
-/// The reason why a route cannot have `modern`, although its settings say so.
+/// Returns the reason why a route cannot have `modern`, although its settings enable it.
 fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static str> {
     if !policy.modern {
         None
@@ -120,7 +120,7 @@ fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static s
     }
 }
 
-/// The preset of a route; its dialects are there as if the file described them.
+/// Returns the preset of a route; its dialects can be used as if the file described them.
 fn preset(
     section: &RouteSection,
     own: &mut Vec<Dialect>,

@@ -24,10 +24,10 @@ use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
 /// The name of the client.
 const CLIENT: &str = "milepost-check-progress";
 
-/// The number of quick calls, one after the other.
+/// Number of quick calls, one after the other.
 const QUICK_CALLS: u32 = 40;
 
-/// The time that is waited for messages behind an answer.
+/// The time to wait for messages after an answer.
 const AFTER: Duration = Duration::from_millis(500);
 
 /// The time that a cancellation has to reach the server.
@@ -53,7 +53,7 @@ pub(super) enum ProxyAct {
     Heartbeat,
     /// A call whose response the server ends early.
     Polling,
-    /// A call whose response the client breaks off.
+    /// A call whose response the client interrupts.
     Resume,
     /// Two long calls: one with progress, one silent.
     Long,
@@ -315,7 +315,7 @@ impl PairTerms<'_> {
         let hasty = self.begin(client, "d", &quick, Some(json!("quick"))).await?;
         client.wait(&[bare, hasty], self.terms.timeout).await?;
         client.drain(AFTER).await;
-        // Whether progress and its answer change places is chance, in one call.
+        // Whether progress and its answer change places in a single call is chance.
         for at in 1..=QUICK_CALLS {
             let token = json!(format!("quick {at}"));
             let again = self.begin(client, &format!("d{at}"), &quick, Some(token)).await?;

@@ -21,7 +21,7 @@ const CROSSING_MS: u128 = 250;
 
 type Found = Result<Vec<ScenarioFinding>, String>;
 
-/// The judgement of one scenario.
+/// Returns the judgement of one scenario.
 pub(super) fn outcome(
     scenario: Scenario,
     records: &[ActRecord],

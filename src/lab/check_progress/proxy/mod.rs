@@ -46,7 +46,7 @@ impl ProxyTerms {
     }
 }
 
-/// Judges a proxy by the scenarios for proxies among these.
+/// Judges a proxy by those of these scenarios that are for proxies.
 pub(super) async fn judge(
     terms: ProxyTerms,
     only: &[Scenario],

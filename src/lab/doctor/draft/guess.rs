@@ -1,5 +1,5 @@
-//! Guesses from changes, for members whose names no list knows: a number that rises within one call is the value, and
-//! text that changes is the words.
+//! Guesses from changes, for members with unknown names: a number that rises within one call is the value, and text
+//! that changes is the text for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use super::places::MemberPlace;
 use crate::lab::doctor::member_names::{NO_WORDS, TOTALS, is_handle, measures_other};
 use crate::progress::extract::Extract;
 
-/// Different values of one call that show that a number rises, and messages that show that a single word changes.
+/// Minimum number of different values of one call that show that a number rises, and of messages that show that a
+/// single word changes.
 const CHANGES_MIN: usize = 3;
 
 /// The least number that is taken for a time rather than for a value, where no total is beside it.
@@ -22,7 +23,7 @@ const VALUE_END: f64 = 1e12;
 /// a time or an id.
 const PART_MIN: f64 = 0.01;
 
-/// A percentage from which on a call has come near its end.
+/// The percentage from which on a call counts as near its end.
 const NEAR_END: f64 = 90.0;
 
 /// A number that rises in the messages of a call.
@@ -46,8 +47,8 @@ pub(super) fn rising<'a>(places: &[&'a MemberPlace], calls: &[usize]) -> Option<
     best.map(|(_, found)| found)
 }
 
-/// How sure a number that rises is the value: parts of one first, then a number with a total, a percentage, any other,
-/// and last the number of the message.
+/// Returns how likely a rising number is the value: fractions of 1 first, then a number with a total, a percentage, any
+/// other number, and last the number of the message.
 fn rank_of_rising<'a>(
     place: &'a MemberPlace,
     places: &[&'a MemberPlace],

@@ -1,10 +1,10 @@
-//! The places in messages of one method, with the values that stand there.
+//! The places in messages of one method, with their values.
 
 use serde_json::Value;
 
 use crate::lab::doctor::member_names::plain;
 
-/// Places of one message that are looked at.
+/// Maximum number of places of one message that are examined.
 const PLACES_MAX: usize = 200;
 
 /// Levels of a message that are looked into.

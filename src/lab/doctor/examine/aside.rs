@@ -7,7 +7,7 @@ use crate::lab::doctor::rules::Rule;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::protocol::terminal::Terminal;
 
-/// A stream on which text stands beside the messages.
+/// A stream that carries text beside the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextStream {
     /// Standard error.
@@ -19,7 +19,7 @@ pub(super) enum TextStream {
 impl TextStream {
     pub(super) const ALL: [Self; 2] = [Self::Stderr, Self::Stdout];
 
-    /// The rule for lines that tell how far a call is.
+    /// Returns the rule for lines that show how far a call is.
     pub(super) const fn progress(self) -> Rule {
         match self {
             Self::Stderr => Rule::AsideProgress,
@@ -43,7 +43,7 @@ impl Examiner {
             return self.note(Rule::EventNoise, shown(text));
         }
         self.note(Rule::Noise, shown(text));
-        // As the dialect `stdout` reads it: each state of a line that is redrawn is a line.
+        // Like the dialect `stdout`: each state of a line that is redrawn counts as a line.
         let mut terminal = Terminal::default();
         terminal.feed(text, &mut |line| self.line(TextStream::Stdout, line));
         terminal.flush(&mut |line| self.line(TextStream::Stdout, line));

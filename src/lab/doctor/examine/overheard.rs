@@ -8,7 +8,7 @@ use crate::protocol::jsonrpc::Message;
 /// Notifications that are kept for the end of the conversation.
 const OVERHEARD_MAX: usize = 10_000;
 
-/// One such notification.
+/// One overheard notification.
 pub(super) struct Overheard {
     rule: Rule,
     /// The dialect.
