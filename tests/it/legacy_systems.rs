@@ -512,7 +512,7 @@ fn page(kept: Option<&str>) -> String {
         .flat_map(|(system, row)| row.over.iter().map(move |over| (*system, row, *over)))
         .collect();
     example("kuzumem");
-    // A few at once: a server waits most of the time.
+    // Several rows are played at once, because a server waits most of the time.
     for some in rows.chunks(10) {
         let played: Vec<[Shown; 2]> = thread::scope(|scope| {
             let threads: Vec<_> =

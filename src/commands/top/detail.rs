@@ -212,7 +212,7 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(used)))
 }
 
-/// JSON, indented; no character is lost but spaces between. The text may end anywhere.
+/// Returns JSON indented; only spaces between tokens are changed. The text may be cut anywhere.
 fn pretty(text: &str) -> Vec<String> {
     if !text.trim_start().starts_with(['{', '[']) {
         return text.lines().take(LINES_MAX).map(str::to_owned).collect();

@@ -194,7 +194,7 @@ pub struct RequestedCall {
 }
 
 impl RequestedCall {
-    /// The most calls in this number of sessions, with this number of further calls that `once` forbids.
+    /// Returns the most calls that may be made in `sessions` sessions: `further` calls in addition, unless `once` forbids them.
     fn limit(&self, sessions: usize, further: usize) -> CallLimit {
         let in_session = 1 + usize::from(self.concurrent) + usize::from(self.without_token);
         let once = in_session * sessions;

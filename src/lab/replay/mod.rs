@@ -49,7 +49,7 @@ pub enum ReplayForm {
     Test,
     /// The table of `milepost try`, and the number of reports that the client is shown.
     Table {
-        /// The reports of the play before; `None`: those of a play with the settings of the recording.
+        /// The reports of the previous run; `None`: those of a run with the settings of the recording.
         before: Option<ReportCount>,
         /// The colours of the table.
         colors: Palette,

@@ -100,7 +100,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
         async move {
-            // The path is the listener's business.
+            // The listener checks the path, so this server does not.
             let (route, part) = match place {
                 Some(place) => (place.route, place.part),
                 None => return Err(std::io::Error::other("no such path")),
@@ -111,7 +111,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     connection.auto_date_header(false);
-    // A client that leaves is an error here.
+    // Ignore the error: the client has disconnected.
     let _: Result<(), hyper::Error> = connection.serve_connection(TokioIo::new(io), service).await;
 }
 

@@ -186,7 +186,7 @@ fn generated_responses_are_read_as_hyper_reads_them() {
         let (reading, _) = own(&method, &[bytes], true);
         whole += usize::from(reading.end != Ending::Refused);
     }
-    // Enough of both kinds.
+    // The test must try enough responses and enough other texts.
     assert!((count / 4..count / 4 * 3).contains(&whole), "{whole} of {count} are responses");
 }
 

@@ -58,7 +58,7 @@ fn every_other_byte_stays_where_it_is() {
             r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"progressToken":0}}}"#,
             r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"stream":true,"progressToken":"0"}}}"#,
         ),
-        // An escape in a key changes nothing; a member of the client's own stands.
+        // An escape in a key changes nothing, and a member that the client has set stays.
         (
             r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":18446744073709551616,"stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
             r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":"18446744073709551616","stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
@@ -161,7 +161,7 @@ fn flags_put_into_requests_what_route_files_do() {
     ];
     let mut got: Vec<String> =
         std::fs::read_to_string(heard).unwrap().lines().map(str::to_owned).collect();
-    // The client may be quicker than the proxy.
+    // The client may be faster than the proxy, so the order may differ.
     got[2..].sort_by_key(|line| line.contains("tools/call"));
     assert_eq!(got, lines);
 }
@@ -258,7 +258,7 @@ proptest! {
         let said: Value = serde_json::from_str(&sent).unwrap();
         prop_assert_eq!(asked(&policy, &text), &*sent, "always the same");
 
-        // The token first: it stands where it stood.
+        // The token first: it keeps its position.
         let mut wanted = request.clone();
         let token = params["_meta"]["progressToken"].clone();
         let is_token = token.is_string() || token.is_i64();

@@ -63,7 +63,7 @@ fn tools_may_have_different_dialects_of_one_method() {
             &call(2, "y"),
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"a":1,"done":5}}"#,
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"b":2,"pct":7}}"#,
-            // To the tool that goes by another one it means nothing.
+            // The tool that uses the other dialect does not read this message.
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"b":1,"pct":8}}"#,
         ],
     );
@@ -91,7 +91,7 @@ fn tools_may_know_tokens_of_different_types() {
             &call(7, "x"),
             &call(8, "y").replace("progressToken\":8", "progressToken\":7"),
             &progress("\"7\"", 5),
-            // A client knows progress by its token: for it the figure has fallen.
+            // A client identifies progress by its token, so for this client the value has fallen.
             &progress("7", 1),
         ],
     );
@@ -176,7 +176,7 @@ fn a_tool_that_is_observed_is_left_as_it_is_beside_others() {
             "+ 11s",
             &format!("< {}", answer("\"1\"")),
             &format!("< {}", answer("\"2\"")),
-            // A second answer: that of the observed tool passes too.
+            // A second answer: the answer of the observed tool is forwarded too.
             &format!("< {}", answer("1")),
             &format!("< {}", answer("2")),
         ],

@@ -294,7 +294,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
     for setting in text.split_whitespace() {
         match setting.split_once('=') {
             None => {}
-            // Words of transcripts that stand for several settings, or that no recording has.
+            // Words of transcripts that mean several settings, or that no recording has.
             Some(("pacing", "immediate")) => policy.call.pacing = Pacing::IMMEDIATE,
             Some(("shared", "on")) => policy.id_mapping = true,
             Some(("extract", "off")) => policy.call.extract = Extract::none(),

@@ -56,7 +56,7 @@ fn the_file_for_compose_starts_the_server_of_each_route() {
         }
     }
     assert_eq!(paths, ["/reports", "/shop"]);
-    // The program and its route file stand where the image has them.
+    // The program and its route file are where the image has them.
     let (image, own) = (read("Dockerfile"), read("examples/compose/Dockerfile"));
     for line in [
         "ENTRYPOINT [\"/usr/bin/milepost\"]",

@@ -75,7 +75,7 @@ fn balancers_accept_their_files() {
         ("/usr/sbin/haproxy", vec!["-c", "-f", &haproxy]),
         ("/usr/sbin/nginx", vec!["-t", "-c", &nginx, "-p", &here]),
     ] {
-        // Where the balancer is not installed, the suite with real clients looks.
+        // If the balancer is not installed, only the test suite with real clients checks this.
         let Ok(output) = Command::new(program).args(arguments).output() else { continue };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -127,7 +127,7 @@ fn the_dashboard_asks_for_what_there_is() {
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }
-    // Panels lie beside each other.
+    // The panels must not overlap.
     let places: BTreeSet<String> = panels.iter().map(|one| one["gridPos"].to_string()).collect();
     assert_eq!(places.len(), panels.len());
 }

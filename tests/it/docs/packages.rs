@@ -187,7 +187,7 @@ fn the_unit_starts_what_is_installed_and_gives_it_no_rights() {
     // Longer than the default drain time.
     let stop: u64 = value("TimeoutStopSec").trim_end_matches('s').parse().unwrap();
     assert!(stop > 30);
-    // A checker wants the program to be there.
+    // The checker requires that the program exists.
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("milepost.service");
     let text = read("packaging/systemd/milepost.service").replace("/usr/bin/milepost", MILEPOST);
@@ -350,7 +350,7 @@ fn descriptions_for_clients_and_registries_are_of_this_program() {
     let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
     let plugin = json("packaging/claude-code/.claude-plugin/plugin.json");
     assert_eq!(plugin["version"], env!("CARGO_PKG_VERSION"));
-    // The commands of the plugin name options that exist.
+    // The commands of the plugin use existing options.
     for (command, page) in [("adopt", "adopt.md"), ("doctor", "doctor.md")] {
         let text = read(&format!("packaging/claude-code/commands/{page}"));
         assert!(text.contains(&format!("allowed-tools: Bash(milepost {command}:*)")), "{page}");
@@ -372,7 +372,7 @@ fn descriptions_for_clients_and_registries_are_of_this_program() {
     let snippets = json("packaging/vscode/milepost.code-snippets");
     for snippet in snippets.as_object().unwrap().values() {
         let body = snippet["body"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-        // The place-holders of a snippet by their words: `${2:command}` is `command`.
+        // The placeholders of a snippet are replaced by their words: `${2:command}` becomes `command`.
         let text = body.collect::<String>().replace("$3", "").replace('}', "").replace("{", "");
         let text = text.replace("$1:", "").replace("$2:", "").replacen(": ", ": {", 1);
         let entry: Value = serde_json::from_str(&format!("{{{text}}}}}")).unwrap();
@@ -433,7 +433,7 @@ fn the_npm_launcher_stands_aside() {
     let (_, code, _) = Session::start(command.args(["wrap", "--", "sh", "-c", "exit 7"])).finish();
     assert_eq!(code, Some(7));
 
-    // A signal that only the launcher is sent.
+    // A signal that only the launcher gets.
     let mut command = launcher().unwrap();
     let script = "trap 'exit 5' TERM; echo '{\"jsonrpc\":\"2.0\",\"method\":\"up\"}'; while :; do sleep 0.05; done";
     let mut session = Session::start(command.args(["wrap", "--", "sh", "-c", script]));
@@ -448,7 +448,7 @@ fn the_npm_launcher_finds_the_program_of_its_platform() {
     let Some(mut command) = launcher() else { return };
     let folder = tempfile::tempdir().unwrap();
     let modules = folder.path().join("node_modules");
-    // Installed as a package, without one for the platform.
+    // Installed as a package, without a package for the platform.
     let package = modules.join("milepost");
     fs::create_dir_all(package.join("bin")).unwrap();
     for file in ["package.json", "bin/milepost.js"] {
@@ -483,7 +483,7 @@ fn the_npm_launcher_finds_the_program_of_its_platform() {
     let output = start("--version");
     let expected = concat!("milepost ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
-    // One that cannot be started.
+    // A program that cannot be started.
     let output = command.env("MILEPOST_BINARY", "/nowhere/milepost").output().unwrap();
     assert_eq!(output.status.code(), Some(127));
 }
@@ -578,7 +578,7 @@ fn crates() -> BTreeSet<[String; 4]> {
             }
         }
     }
-    // Features that only tests ask for bring in more.
+    // Features that only tests use bring in more crates.
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--edges", "normal", "--prefix", "none", "--locked", "--offline"])
         .args(["--package", "milepost", "--all-features", "--target", "x86_64-unknown-linux-gnu"])

@@ -114,7 +114,7 @@ fn defaults_that_are_written_down_are_the_defaults() {
                 "value = {}",
                 default.trim_end_matches('.')
             ));
-            // "defaults" stands for several names, which are printed.
+            // "defaults" means several names, which are printed.
             let Some(written) = written.ok().filter(|_| key != "dialects") else { continue };
             let found = find(&printed, at, key);
             let is_default = found.iter().any(|found| is_same(found, &written["value"]));

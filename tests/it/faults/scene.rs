@@ -120,7 +120,7 @@ impl<'a> Scene<'a> {
     /// The same, if Milepost keeps the session of the first client, which may come back.
     #[track_caller]
     pub(super) fn end_with_session_of_one(self) {
-        // The connection to a server of HTTP+SSE.
+        // One connection to a server over HTTP+SSE stays.
         let kept = usize::from(self.pair.server.transport() == Sse);
         self.end_but_for(kept);
     }

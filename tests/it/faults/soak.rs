@@ -120,7 +120,7 @@ fn memory_and_descriptors_stay_as_they_are() {
     let heap = Heap::build();
     let start = Start { variables: &heap.variables(), ..Start::default() };
     let proxy = Arc::new(Proxy::serving(&start, &routes.collect::<String>()));
-    // The pipe to the watchdog, which begins with the first server.
+    // One more descriptor for the pipe to the watchdog, which starts with the first server.
     let descriptors = proxy.descriptors() + 1;
     let (begun, stop, rest) = (Instant::now(), AtomicBool::new(false), RwLock::new(()));
     let mut looks = Vec::new();

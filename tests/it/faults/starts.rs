@@ -74,7 +74,7 @@ fn check_with(client: Transport, server: &Server, keys: &str) {
             check_error(&message, &Value::Null);
         }
         Ok(message) => check_error(&message, &json!("i")),
-        // No stream has begun on which a message could be.
+        // No stream has begun that could carry a message.
         Err(_) => assert!(client == Sse && !told.is_empty(), "{told}"),
     }
 }

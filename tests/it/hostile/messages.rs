@@ -19,7 +19,7 @@ fn played(written: &str) -> String {
     let mut player = Player::new(policy);
     player.play(CALL);
     player.take();
-    // A client waits a moment before its first progress.
+    // A client gets its first progress after a short wait.
     player.play("+ 1s");
     for line in written.split(" ;; ") {
         let line = match line.get(..2) {
@@ -75,7 +75,7 @@ fn frames(stream: &[u8], chunk: usize) -> Vec<String> {
                         data.map(|data| format!("{} {data}", kind.unwrap_or_default())),
                     ];
                     let parts: Vec<String> = parts.into_iter().flatten().collect();
-                    // A comment says nothing, and of a line end the second byte may come late.
+                    // A comment has no meaning, and the second byte of a line end may come late.
                     if !parts.is_empty() {
                         out.push(parts.join(", "));
                     }

@@ -69,7 +69,7 @@ fn exchange(address: &str, sent: &[u8], closes: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.set_write_timeout(Some(STUCK)).unwrap();
-    // A connection that is closed meanwhile takes no more.
+    // Ignore the error: the connection may have been closed meanwhile.
     let _ = stream.write_all(sent);
     if closes {
         let _ = stream.shutdown(Shutdown::Write);

@@ -400,7 +400,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     connection.auto_date_header(false);
-    // A client that leaves is an error here.
+    // Ignore the error: the client has disconnected.
     let _ = connection.serve_connection(TokioIo::new(io), service).await;
 }
 
@@ -741,7 +741,7 @@ impl Answer {
         let Some(spoken) = self.spoken() else { return Vec::new() };
         let (reads, head) = {
             let state = self.heard.state.lock().unwrap();
-            // Before which read how much of the body was there.
+            // By which read this part of the body had arrived.
             let body = |bytes: usize| raw::read(&state.bytes[..bytes], false);
             let length = |bytes: usize| body(bytes).map_or(0, |spoken| spoken.body.len());
             let reads = state.reads.iter().map(|(order, at, bytes)| (*order, *at, length(*bytes)));

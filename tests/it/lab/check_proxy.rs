@@ -138,7 +138,7 @@ fn a_proxy_that_forgets_the_ids_of_events_loses_what_was_interrupted() {
         let wrong = example("wrong_proxy");
         let template = format!("http://127.0.0.1:{{port}}/mcp {wrong} forgetful {{port}} {{url}}");
         let only = "proxy/polling,proxy/resume";
-        // The answers never come.
+        // The answers never arrive.
         let (code, report) = judged(&["--timeout", "4s", "--only", only, "--proxy", &template]);
         assert_eq!(failed(&report), ["proxy/polling", "proxy/resume"], "{report}");
         assert_eq!(code, Some(1));

@@ -241,7 +241,7 @@ fn without_a_file_the_proxy_goes_on() {
     assert_eq!((code, stderr.matches("WARN").count()), (Some(0), 1), "{stderr}");
     drop(held);
 
-    // A link to somewhere else, and a folder that is none.
+    // A symbolic link to another file, and a path that is not a directory.
     fs::remove_file(state.file()).unwrap();
     let target = state.folder.join("target");
     fs::write(&target, "").unwrap();

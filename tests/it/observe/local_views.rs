@@ -151,7 +151,7 @@ fn a_call_is_cancelled_by_its_number() {
     let (code, said) = cancel(&["last", "--reason", "it hangs"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("cancelled call "), "{said}");
-    // Heartbeats may come before.
+    // Heartbeats may arrive before.
     while !session.line().contains("cancelled by an operator: it hangs") {}
     let (code, said) = cancel(&["last"]);
     assert_eq!(code, Some(1), "{said}");
@@ -179,7 +179,7 @@ fn a_wrap_that_is_used_has_a_socket_for_its_user_and_takes_it_away() {
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     assert_eq!(session.finish().1, Some(0));
     assert!(user.sockets().is_empty());
-    // A dead one is swept by the next.
+    // The next process removes the socket of a killed process.
     let mut killed = user.wrap(&[]);
     killed.tell(&initialize("2025-06-18"));
     killed.line();
@@ -326,7 +326,7 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
     });
     let mut seen = String::new();
     let mut until_seen = |part: &str| {
-        // The screen never rests: times go on.
+        // The screen changes all the time, because the shown times advance.
         let deadline = Instant::now() + STUCK;
         while !seen.contains(part) {
             let more = pieces.recv_timeout(deadline.saturating_duration_since(Instant::now()));

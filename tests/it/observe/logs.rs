@@ -26,7 +26,7 @@ fn no_secret_is_told_at_trace_of_everything() {
 #[test]
 fn no_secret_is_told_in_json() {
     let options = ["--log-level", "trace", "--log-format", "json"];
-    // The address is read from lines of text.
+    // The address is read from text log lines.
     let told = secrets::wrapped(&[], &options);
     told.expect_no_secrets();
 }

@@ -93,7 +93,7 @@ impl Collector {
                 flate2::read::GzDecoder::new(&asked.body[..]).read_to_end(&mut body).unwrap();
             }
             let read = ExportTraceServiceRequest::decode(&body[..]).unwrap();
-            // Every byte is known to the official types: they write the same.
+            // The official types know every byte: they write the same bytes.
             assert_eq!(read.encode_to_vec().len(), body.len());
             read
         });
@@ -230,7 +230,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
         assert_eq!(events, expected.map(|name| format!("milepost.{name}")));
         let within = |at: u64| (start..=end).contains(&at);
         assert!(slow.events.iter().all(|event| within(event.time_unix_nano)), "{slow:?}");
-        // The same again within a second: which reason goes first is a matter of time.
+        // The same report within a second is withheld; which reason is found first depends on the time.
         let withheld = attributes(&slow.events[2].attributes);
         assert!(
             ["duplicate", "superseded"].contains(&&*withheld["milepost.reason"]),
@@ -238,7 +238,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
         );
         assert_eq!(withheld["milepost.count"], "1");
         let silence = attributes(&slow.events[1].attributes)["milepost.silence.longest"].clone();
-        // The last notification was held back for a moment.
+        // The last notification was delayed for a moment.
         assert!(silence.parse::<f64>().unwrap() >= 0.2, "{silence}");
         assert_eq!(said["milepost.silence.longest"], silence);
         let repaired = attributes(&slow.events[3].attributes);
@@ -252,7 +252,7 @@ fn what_fails_is_told_and_one_without_a_trace_begins_its_own() {
         let collector = Collector::willing();
         let (.., log) = conversation(&collector);
         let spans = collector.spans();
-        // One that no trace is named for is the first of its own.
+        // A call without a trace context begins a new trace.
         let fails = &spans[1];
         assert!(fails.parent_span_id.is_empty() && fails.trace_id.iter().any(|byte| *byte != 0));
         assert_eq!((to_hex(&fails.trace_id) == TRACE, fails.flags), (false, 0x101));
@@ -264,7 +264,7 @@ fn what_fails_is_told_and_one_without_a_trace_begins_its_own() {
         let status = fails.status.as_ref().unwrap();
         assert_eq!((status.code, &*status.message), (2, ""));
         assert_eq!(attributes(&spans[2].attributes)["error.type"], "tool_error");
-        // The log names the trace of each.
+        // The log names the trace of each call.
         for span in &spans[..3] {
             let trace = format!("trace_id=\"{}\"", to_hex(&span.trace_id));
             assert!(log.contains(&trace), "{trace}: {log}");

@@ -191,7 +191,7 @@ fn recordings_of_the_examples_come_out_again_and_say_what_was_counted() {
         Proxy::serving(&Start { options: &options, server, ..Start::default() }, file)
     };
     let mut near = start(&record(&inner), &routes(&examples));
-    // The same servers over Streamable HTTP: their progress is read as it comes out of the other.
+    // The same servers over Streamable HTTP: the route's server is a proxy for them.
     let over: String = examples
         .iter()
         .map(|(name, ..)| {

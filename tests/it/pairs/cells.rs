@@ -175,7 +175,7 @@ pub(crate) fn resume(mut pair: Pair) {
 }
 
 fn cut_and_back(pair: &mut Pair, client: &mut Client, stream: usize, call: &Heard, to: Transport) {
-    // Event ids are those of a server of the same transport.
+    // Event ids come from the server if it speaks the same transport.
     let (first, second) = (call.progress_message(1, 9), call.progress_message(2, 9));
     if to == Transport::Http {
         call.say_numbered("e-1", &first);
@@ -270,7 +270,7 @@ pub(crate) fn death(mut pair: Pair) {
             client.hear_end(HOME);
             assert_eq!(client.code(), Some(3), "the code of the server");
         }
-        // Its server may come back; until then every call is an error.
+        // The server may return; until then every call gets an error.
         (Transport::Stdio, _)
         | (Transport::Sse, Transport::Http)
         | (Transport::Http, Transport::Sse) => {

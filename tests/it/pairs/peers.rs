@@ -42,7 +42,7 @@ fn progress_of_one_client_is_not_broadcast() {
         let streams = [one.call(1, "t"), other.call(1, "t")];
         let calls = [pair.server.hear("tools/call"), pair.server.hear("tools/call")];
         let [call, theirs] = calls;
-        // Whichever came first.
+        // The order of the two calls is not defined.
         let (call, theirs) =
             if call.session == one.session { (call, theirs) } else { (theirs, call) };
         for step in 1..=3 {
@@ -152,7 +152,7 @@ fn a_client_that_vanishes_leaves_no_child() {
         client.call(1, "t");
         let call = pair.server.hear("tools/call");
         client.vanish();
-        // Over HTTP a call goes on whose client may come back for its answer.
+        // Over HTTP a call continues after a disconnect, because its client may resume.
         call.answer("done");
         pair.server.hear_end(client.session);
         let pid = pair.server.pid(client.session).unwrap();

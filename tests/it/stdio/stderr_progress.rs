@@ -77,7 +77,7 @@ fn percentages_of_a_json_log_never_fall_and_none_of_its_words_is_lost() {
         let (told, _) = called(&mut session, "memory-bank");
         let figures: Vec<f64> = told.iter().map(|(figure, ..)| figure.floor()).collect();
         let words: Vec<&str> = told.iter().map(|(.., words)| &**words).collect();
-        // The last line comes with the answer, and may be read after it.
+        // The last line comes together with the answer, and may be read after it.
         let all = [10.0, 20.0, 40.0, 40.0, 40.0, 70.0, 100.0, 100.0, 100.0];
         assert!(told.len() >= all.len() - 1, "{told:?}");
         assert_eq!(figures, all[..figures.len()]);

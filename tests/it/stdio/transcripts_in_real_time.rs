@@ -67,7 +67,7 @@ fn is_robust(text: &str) -> bool {
         text.contains("heartbeat=off") || times.iter().sum::<Duration>() < Duration::from_secs(1);
     // Messages that follow at once must not depend on which line the proxy reads first.
     let unpaced = !text.contains("guard=0ms") || times.is_empty();
-    // Standard error and standard output come in no order.
+    // Standard error and standard output have no common order.
     let alone = !text.contains("\n2 ");
     alone && short && coarse && quiet && unpaced
 }
@@ -153,11 +153,11 @@ fn transcripts_come_out_the_same_through_the_process() {
                         .map(str::trim_end)
                         .collect();
                     let mut told = Vec::new();
-                    // A busy machine may sleep through a time of the gate; it does not do so always.
+                    // A busy machine may miss a time of the gate, but not in every attempt.
                     for attempt in 0..6 {
                         let own = tempfile::tempdir_in(folder.path()).unwrap();
                         told = play(own.path(), &format!("try-{attempt}"), text, flags);
-                        // Calls that a transcript leaves open are answered when the server ends.
+                        // Calls that a transcript leaves open are answered with an error when the server ends.
                         told.retain(|line| {
                             !line.contains("\"proxy\":\"milepost\"") || expected.contains(&&**line)
                         });

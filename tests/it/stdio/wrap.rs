@@ -172,7 +172,7 @@ mod what_passes {
         assert!(text.len() == BYTES && text.iter().all(|byte| *byte == b'a'));
         let peak = session.peak_kib();
         assert!(peak < MEMORY_KIB, "{peak} KiB");
-        // Behind it everything is as before.
+        // After it, all messages are handled as before.
         session.tell(r#"{"jsonrpc":"2.0","method":"after"}"#);
         line.clear();
         stdout.read_until(b'\n', &mut line).unwrap();
@@ -223,7 +223,7 @@ mod what_passes {
         session.tell(INITIALIZE);
         assert_eq!(session.line_bytes().unwrap(), notification.as_bytes());
         let (heard, code, stderr) = session.finish();
-        // The request has got no answer, and the client is about to leave.
+        // The request was not answered, and the client is about to disconnect.
         assert_eq!(heard, "");
         assert_eq!(code, Some(0));
         // Log lines may stand between the lines, and only there.
@@ -377,7 +377,7 @@ mod what_does_not_wait {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{}\"}}\n", "a".repeat(1000));
             (0..1_000_000).find(|_| stdin.write_all(line.as_bytes()).is_err())
         });
-        // More than passes before every buffer is full, and the writer stands still.
+        // More than the buffers hold, so that the writer would have to wait.
         for _ in 0..100 {
             assert_eq!(session.line(), r#"{"jsonrpc":"2.0","method":"tick"}"#);
         }
@@ -497,7 +497,7 @@ mod how_it_ends {
         session.call("1", Some("1"), "a", "{}");
         session.call("2", Some("2"), "a", "{}");
         let told = session.lines_until("the MCP server ended (exit code 3)");
-        // In two minutes both calls have about 2400 of them.
+        // In two minutes both calls together would have about 2400 heartbeats.
         assert!(told.len() < 1200, "{told:?}");
         let (rest, code, stderr) = session.ended();
         assert_eq!((rest.contains("exit code 3"), code), (true, Some(3)), "{stderr}");
@@ -537,7 +537,7 @@ mod how_it_ends {
         let mut session = Session::sh(script);
         let server = session.server_pid();
         drop(session.take_stdout());
-        // The server gets SIGPIPE or the end of its input, and its grace.
+        // The server gets SIGPIPE or the end of its input, and then its grace time.
         assert!(wait_for(&mut session).is_some());
         assert!(!runs(server));
     }

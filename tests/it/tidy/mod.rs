@@ -436,7 +436,7 @@ fn every_reason_and_repair_is_explained_and_shown() {
     for repair in Repair::ALL {
         let name = repair.name();
         assert!(documents.contains(&format!("| `{name}` |")), "{name} is not explained");
-        // Events are of HTTP: `names_of_events_are_repaired_and_counted` shows this repair.
+        // Only HTTP has events: `names_of_events_are_repaired_and_counted` shows this repair.
         if repair == Repair::EventName {
             continue;
         }

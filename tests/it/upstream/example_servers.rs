@@ -324,7 +324,7 @@ fn mcp_devtools_streams_only_when_there_is_something_to_stream() {
         let client =
             Client::open("mcp_devtools", &["--pace", "50ms", "--lines", "10", "--late", "2"]);
         assert!(client.session.as_ref().unwrap().starts_with("mcp-session-"));
-        // Its own place for the token, which no client knows.
+        // This server looks for the token in its own place, which no client knows.
         let began = Instant::now();
         let mut answer = client.call(json!(1), "project_actions", json!({}));
         assert!(answer.is_quiet(SILENCE));
@@ -363,7 +363,7 @@ fn scout_reports_on_the_get_stream_or_nowhere() {
         "progressToken": "t", "progress": 0.0, "total": 1.0, "message": "Waiting for a worker",
     });
     assert_eq!(first["params"], params);
-    // Its end frees the place.
+    // The end of a stream makes its place free.
     drop(stream);
     until("a new stream is taken", || {
         client.send("GET", "/mcp", "text/event-stream", "").status() == 200
@@ -413,7 +413,7 @@ fn a_server_over_http_ends_with_its_stdin_or_its_time() {
     assert!(wait(server.child(), STUCK).unwrap().success());
     let mut server = Server::start("silent", &["--for", "0.2"]);
     assert!(wait(server.child(), STUCK).unwrap().success());
-    // Nor does it listen where others could reach it.
+    // The server does not listen where other machines could reach it.
     let public = Command::new(example("silent")).args(["--http", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(public.status.code(), Some(2));
 }

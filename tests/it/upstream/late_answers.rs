@@ -28,7 +28,7 @@ async fn a_call_that_has_waited_in_vain_is_posted_and_has_the_stream_of_its_resp
     assert_eq!(two.text(), call("2", "2"));
     assert_eq!(two.request.header("mcp-session-id"), Some("s"));
     two.events(&[]);
-    // A token of the server's own: the stream tells whose report this is.
+    // The server has invented the token: the stream shows whose report this is.
     two.chunk(format!("data: {}\n\n", progress("\"own\"", 1)));
     let told = rig.line().await;
     assert!(told.contains(r#""progressToken":2,"progress":1,"#), "{told}");

@@ -185,7 +185,7 @@ async fn late_answers_that_wait_in_memory_have_a_budget() {
         settle().await;
         assert!(client.answer.text().contains(r#""again":true"#), "{}", client.answer.text());
     }
-    // Taken answers have given their room back.
+    // Answers that were fetched no longer count in the limit.
     let clients = &mut clients[..4];
     for client in clients.iter_mut() {
         client.answer = Client::call(&rig, client.number, "other");
@@ -228,7 +228,7 @@ async fn bodies_that_wait_for_their_server_have_room_in_the_same_budget() {
     assert_eq!(other.status(), 503, "{}", other.text());
     assert!(other.text().contains("server.max_kept_bytes"), "{}", other.text());
     assert_eq!(other.header("retry-after"), Some("1".into()));
-    // Short bodies count for nothing.
+    // Short bodies are not counted.
     let short = call_with(&rig, 0, 1000);
     settle().await;
     assert!(short.spoken().is_none());

@@ -76,12 +76,12 @@ async fn a_session_belongs_to_the_credentials_that_the_server_accepts() {
     assert_eq!(unknown.status(), 404);
     assert!(owned.rig.try_asked().await.is_none());
     assert_eq!(owned.get("one").await, 200);
-    // A server that refuses new credentials leaves the session with its owner.
+    // If the server refuses new credentials, the session stays with its owner.
     let refused = owned.call("2", "two", "401 Unauthorized").await;
     assert!(refused.text().contains("401"), "{}", refused.text());
     assert_eq!(owned.get("two").await, 404);
     assert_eq!(owned.get("one").await, 200);
-    // A server that accepts them says that they are the owner's.
+    // If the server accepts new credentials, they count as the owner's.
     let accepted = owned.call("3", "three", "202 Accepted").await;
     owned.wire.say(result("3"));
     pass(ms(10)).await;
@@ -110,7 +110,7 @@ async fn where_no_server_sees_the_credentials_the_id_of_a_session_decides() {
     let told = rig.post(&[&session, other], INITIALIZED);
     settle().await;
     assert_eq!(told.status(), 202);
-    // But not on another route.
+    // They do not count on another route.
     let route =
         |path: &str| format!("[[route]]\npath = \"{path}\"\nupstream.command = [\"server\"]\n");
     rig.take(&[route("/r"), route("/other")].concat());

@@ -68,7 +68,7 @@ async fn initialize_begins_a_session_of_an_unguessable_id_with_a_server_of_its_o
     let id = first.strip_prefix("Mcp-Session-Id: ").unwrap();
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
     assert_ne!(first, second);
-    // The same ids and tokens mean nothing to each other.
+    // Equal ids and tokens of different sessions have no connection.
     let answers = [&first, &second].map(|session| rig.post(&[session], call("1", "1")));
     assert_eq!(one.line().await, call("1", "1"));
     assert_eq!(two.line().await, call("1", "1"));
@@ -360,7 +360,7 @@ async fn large_messages_pass_in_both_directions() {
     }
     assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
     assert!(answer.is_over() && answer.text().trim_end() == says);
-    // Behind something else it is an event.
+    // After another message the answer is an event.
     let answer = begun.post(call("2", "2"));
     settle().await;
     begun.server.say(progress("2", 1));
@@ -436,14 +436,14 @@ async fn a_server_that_ends_takes_its_session_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_not_used_ends() {
     let begun = begun("upstream.idle_timeout = \"60s\"", "2025-06-18").await;
-    // A call keeps it.
+    // An open call keeps the session.
     let answer = begun.post(call("1", "1"));
     pass(secs(300)).await;
     begun.server.say(result("1"));
     settle().await;
     assert!(answer.is_over());
     pass(secs(55)).await;
-    // A client that listens keeps it, for as long as it is there.
+    // A client that listens keeps the session while it is connected.
     let home = begun.get(&[]);
     pass(secs(300)).await;
     assert!(!home.is_over());
@@ -484,7 +484,7 @@ async fn a_client_that_makes_a_request_or_listens_again_has_not_left() {
     pass(secs(300)).await;
     home.leave();
     pass(secs(50)).await;
-    // A client that lives without a stream of that kind is none that has left.
+    // A client that never opens a GET stream does not count as disconnected.
     assert!(begun.is_known().await);
     pass(secs(600)).await;
     assert!(!begun.server.is_closed());
@@ -529,7 +529,7 @@ async fn a_call_a_task_and_an_answer_keep_the_session_of_a_client_that_has_left(
     pass(secs(600)).await;
     assert!(!begun.server.is_closed());
 
-    // A task.
+    // The same with a task.
     let (begun, home) = listening().await;
     let task = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{"ttl":3600000},"_meta":{"progressToken":1}}}"#;
     let answer = begun.post(task);
@@ -600,7 +600,7 @@ async fn a_route_that_only_looks_on_changes_nothing_and_still_answers_each_where
     let begun = begun("mode = \"observe\"", "2025-06-18").await;
     let answers = ["1", "2"].map(|id| begun.post(call(id, id)));
     settle().await;
-    // Two falls that would be mended otherwise.
+    // Two falling values that would be repaired in another mode.
     for value in [5, 3] {
         begun.server.say(progress("1", value));
         begun.server.say(progress("2", value));
@@ -706,7 +706,7 @@ async fn a_large_request_of_the_server_is_nobodys_answer() {
     begun.server.say(format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{{"t":"{text}"}}}}"#
     ));
-    // Longer than a frame: other threads may keep it in a file.
+    // The message is longer than `max_frame`, so other threads may keep it in a file.
     let mut told = Vec::new();
     for _ in 0..6_000 {
         told = begun.server.told().await;
@@ -776,7 +776,7 @@ async fn a_token_that_is_active_in_another_session_is_nobodys() {
     two.say(progress("7", "1"));
     settle().await;
     assert!(second.is_silent());
-    // Its own id is its own.
+    // The server's name for the second call means the second call only.
     two.say(progress("2", "1"));
     settle().await;
     assert_eq!(second.messages().len(), 1);

@@ -131,7 +131,7 @@ async fn who_leaves_gives_up() {
     let (rig, mut servers) = Rig::of_lines("");
     let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
     let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
-    // Before anything was said, and in the middle of a stream.
+    // Once before any message, and once in the middle of a stream.
     drop(one);
     let cancelled = json(&server.line().await);
     assert_eq!(cancelled["method"], "notifications/cancelled");
@@ -257,14 +257,14 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
     let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
     let large = |id: &str, bytes: usize| {
         let text = "x".repeat(bytes);
-        // Its id comes last, as some servers write it.
+        // The id comes last, as some servers write it.
         format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
     };
     server.say(progress(&second_id, 3));
     server.say(large(&second_id, 300_000));
     server.say(progress(&first_id, 2));
     server.say(large(&first_id, 2_000_000));
-    // A file is written and read by other threads.
+    // Other threads write and read the file, so the test has to wait.
     for _ in 0..3_000 {
         if one.messages().len() == 2 && two.messages().len() == 2 {
             break;
@@ -292,7 +292,7 @@ async fn an_answer_in_a_file_has_characters_that_every_client_reads() {
         let (rig, mut servers) = Rig::of_lines(&keys);
         let (one, server, id) = first(&rig, &mut servers, &call("1")).await;
         server.say(large(&id, "a\\ud800b \u{1}"));
-        // A file is written and read by other threads.
+        // Other threads write and read the file, so the test has to wait.
         for _ in 0..3_000 {
             if !one.messages().is_empty() {
                 break;
@@ -318,7 +318,7 @@ async fn large_answers_in_files_have_one_budget_which_a_read_answer_gives_back()
         format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
     };
     let told = async |answer: &Answer| {
-        // A file is written and read by other threads.
+        // Other threads write and read the file, so the test has to wait.
         for _ in 0..3_000 {
             if !answer.messages().is_empty() {
                 break;

@@ -127,7 +127,7 @@ proptest! {
             speaks.end();
             settle().await;
             assert!(answer.is_over());
-            // Of a dropped event the last line end may be left, where it came on its own.
+            // The last line end of a dropped event may remain if it arrived separately.
             let kept = |bytes: &[u8]| -> Vec<String> {
                 let ours = |block: &&raw::Block| {
                     let blank = block.raw.iter().all(u8::is_ascii_whitespace);

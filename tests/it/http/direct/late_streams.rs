@@ -60,7 +60,7 @@ async fn an_answer_in_json_that_takes_long_becomes_an_event() {
 async fn a_stream_of_the_server_goes_on_where_ours_began() {
     let (rig, answer, server) = upgraded("").await;
     server.events(&[]);
-    // A byte order mark would not stand at the start.
+    // A byte order mark would not be at the start of the stream.
     let events = [
         event_with("e1", &progress("7", "1")),
         ": ping\n\n".to_owned(),
@@ -134,7 +134,7 @@ async fn only_who_names_events_gets_them() {
     let two = ["Accept: application/json", "Accept: text/event-stream", S];
     assert!(is_upgraded(&mut rig, &two, &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[S], &call("1", "7")).await, "without any Accept");
-    // Events for whom never asked for them pass all the same.
+    // A client that did not ask for events still gets the server's events.
     let answer = rig.send("POST /r", &[S, "Accept: application/json"], call("1", "7").as_bytes());
     let server = rig.asked().await;
     assert_eq!(server.request.header("accept"), Some("application/json"));
@@ -194,7 +194,7 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     const BEARER: &str = "Authorization: Bearer a";
     const OTHER: &str = "Authorization: Bearer b";
     let mut rig = Rig::new("");
-    // Never seen.
+    // A caller that Milepost has never seen.
     let answer = rig.post(&[BEARER], call("1", "7"));
     let server = rig.asked().await;
     pass(secs(20)).await;
@@ -204,12 +204,12 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     settle().await;
     assert_eq!((answer.status(), answer.text()), (401, "no".to_owned()));
     assert_eq!(answer.all("www-authenticate"), ["Bearer realm=\"x\"", "Basic"]);
-    // Served once, without a session: the same caller.
+    // The caller was served once, without a session: it is recognised.
     assert!(!is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[BOTH, OTHER], &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[BOTH], &call("1", "7")).await);
-    // Turned away, and unknown again.
+    // The caller was refused, and is unknown again.
     let answer = rig.post(&[BEARER], call("1", "7"));
     rig.asked().await.answer("401 Unauthorized", &[], "");
     settle().await;
@@ -236,7 +236,7 @@ async fn browsers_get_a_stream_only_where_their_cors_headers_are_known() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     assert!(!is_upgraded(&mut rig, &[BOTH, S, ORIGIN], &call("1", "7")).await);
-    // Now the server has said it.
+    // Now the server's CORS headers are known.
     let allowed = ["Access-Control-Allow-Origin: http://localhost:6274", "Vary: Origin"];
     let answer = rig.post(&[S, ORIGIN], request("1", "ping", "{}"));
     let mut headers = allowed.to_vec();
@@ -251,10 +251,10 @@ async fn browsers_get_a_stream_only_where_their_cors_headers_are_known() {
     assert_eq!(origin.as_deref(), Some("http://localhost:6274"));
     server.json(&[], &result("1"));
     settle().await;
-    // Another origin is another matter.
+    // The headers of another origin are still unknown.
     let other = "Origin: http://127.0.0.1:1";
     assert!(!is_upgraded(&mut rig, &[BOTH, S, other], &call("1", "7")).await);
-    // Where the proxy answers for CORS it knows.
+    // If the proxy answers for CORS, it knows the headers.
     let mut rig = Rig::new("cors.origins = [\"*\"]");
     rig.session("s", "2025-06-18").await;
     assert!(is_upgraded(&mut rig, &[BOTH, S, ORIGIN], &call("1", "7")).await);
@@ -340,7 +340,7 @@ async fn a_server_that_is_lost_after_the_stream_began_is_one_error() {
 
 #[tokio::test(start_paused = true)]
 async fn an_array_becomes_one_event() {
-    // Where arrays may be: they are split for all others.
+    // In this revision arrays are allowed; for all other revisions they are split.
     let mut rig = Rig::new("");
     rig.session("s", "2025-03-26").await;
     let answer = rig.post(&[S], call("1", "7"));

@@ -32,15 +32,14 @@ async fn calls_of_a_session_and_those_without_one_learn_from_each_other() {
     server.json(&[], &result("2"));
     settle().await;
     assert!(answer.is_over() && !answer.text().contains("about"));
-    // A stream that is left to the session, where the server goes on about it elsewhere, does not count
-    // as an answer.
+    // A stream whose call continues in the session, with messages on another stream, does not count as an answer.
     let left = rig.post(&[S], call("3", "3"));
     let server = rig.asked().await;
     server.events(&[]);
     pass(secs(1)).await;
     left.leave();
     settle().await;
-    // The third answer is measured.
+    // The third answer is counted.
     let answer = rig.post(&[S], call("4", "7"));
     let server = rig.asked().await;
     server.events(&[]);

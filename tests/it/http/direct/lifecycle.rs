@@ -237,7 +237,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let expected = r#"{"jsonrpc":"2.0","id":"i","error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
     assert_eq!(answer.text(), expected);
 
-    // The URL is relative to that of the endpoint, /base/mcp.
+    // The URL is relative to the endpoint, /base/mcp.
     let _answer = rig.post(&[], request("1", "tools/list", "{}"));
     assert_eq!(rig.asked().await.what(), "GET /list?all=1");
 
@@ -286,7 +286,7 @@ async fn an_answer_needs_no_progress_before_it_to_be_mended() {
         ),
     ];
     for (said, told) in cases {
-        // As JSON.
+        // The answer as JSON.
         let answer = rig.send(
             "POST /r",
             &["Accept: application/json", "Content-Type: application/json"],
@@ -295,7 +295,7 @@ async fn an_answer_needs_no_progress_before_it_to_be_mended() {
         rig.asked().await.json(&[], &said);
         settle().await;
         assert_eq!(answer.text(), told);
-        // And as an event, with ids, without spaces, in two pieces.
+        // The answer as an event, with ids, without spaces, in two pieces.
         let (answer, server) = called(&mut rig, &call("0", "")).await;
         server.chunk("retry:2000\n\n");
         let event = format!("event:mcpResponse\nid:x\ndata:{said}\n\n");
@@ -376,7 +376,7 @@ async fn a_route_may_keep_results_and_streams_as_they_are() {
     pass(secs(1)).await;
     assert_eq!(answer.messages(), [bare("1", RESULT), log("behind it")]);
     assert!(!answer.is_over());
-    // As on every route without a lifecycle: the server may have more to say.
+    // As on every route without a lifecycle: the server may send more messages.
     let mut rig = Rig::new("");
     let (answer, server) = called(&mut rig, &call("1", "")).await;
     server.say(bare("1", RESULT));

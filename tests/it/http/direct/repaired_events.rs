@@ -158,7 +158,7 @@ async fn events_that_are_no_message_become_comments_on_an_http_sse_stream() {
     assert_eq!(wire.stream.text(), expected);
     assert_eq!(noise(&wire.rig), 1.0);
 
-    // A client waits for the endpoint, and for nothing else.
+    // The client expects only the endpoint event.
     let mut rig = Rig::new(QUIET);
     let stream = rig.send("GET /r/sse", &["Accept: text/event-stream"], b"");
     let server = rig.asked().await;
@@ -296,7 +296,7 @@ async fn several_messages_in_one_event_are_separated() {
     assert_eq!(count(&rig, "milepost_repairs_total", ("repair", "split-line")), 2.0);
     check([&answer]);
 
-    // In a body there is room for one message.
+    // A JSON body has room for only one message.
     for body in [
         format!("{}{}", progress("7", "1"), result("1")),
         format!("{}\n{}\n", result("1"), log("m")),

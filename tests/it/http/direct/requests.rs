@@ -54,13 +54,13 @@ async fn tokens_that_a_server_invents_belong_to_the_stream_they_come_on() {
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
-    // The names hold on every stream of the session.
+    // The invented names are valid on every stream of the session.
     listened.say(report("\"u-1\"", "3", "a"));
     listened.say(report("\"u-2\"", "3", "b"));
     settle().await;
     one.say(result("1"));
     settle().await;
-    // When its request is over, an invented name means nothing more.
+    // After its request has ended, an invented name means nothing.
     listened.say(report("\"u-1\"", "9", "late"));
     settle().await;
     two.say(result("2"));
@@ -138,7 +138,7 @@ async fn a_token_of_another_client_without_a_session_is_nobodys() {
     two.say(format!("[{},{}]", report("7", "2", "ours"), report("9", "1", "theirs")));
     settle().await;
     assert_eq!(theirs.messages(), [report("9", "1", "theirs")]);
-    // Its own id means its own request, although the other one has a token like it.
+    // The server's id of the request means this request, although the other request has an equal token.
     let (third, three) = streamed(&mut rig, &[], &call("7", "\"t\"")).await;
     three.say(report("7", "1", "by id"));
     one.say(result("1"));
@@ -156,7 +156,7 @@ async fn a_token_of_another_client_without_a_session_is_nobodys() {
 async fn clients_that_share_a_session_id_keep_the_names_of_their_own_posts() {
     let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
     rig.session("s", "2025-06-18").await;
-    // An earlier client has left its call behind.
+    // An earlier client has abandoned its call.
     let (before, left) = streamed(&mut rig, &[S], &call("1", "1")).await;
     left.say(progress("1", "50"));
     settle().await;
@@ -231,7 +231,7 @@ async fn compliant_progress_of_a_session_that_began_elsewhere_passes() {
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
-    // Another process may have seen its request, for all we know.
+    // Another process may have seen the request of this token.
     listened.say(progress("7", "5"));
     listened.say(notification("notifications/progress", r#"{"progressToken":7}"#));
     listened.say(notification("notifications/tools/progress", r#"{"token":7,"progress":6}"#));
@@ -303,7 +303,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
         };
         let mut wanted: Vec<String> = wanted.iter().map(lower).collect();
         let mut found = spoken.headers.clone();
-        // Lines of one name keep their order; between names HTTP has none.
+        // Header lines of one name keep their order; HTTP defines no order between names.
         let name = |line: &String| line.split(':').next().unwrap().to_owned();
         wanted.sort_by_key(name);
         found.sort_by_key(name);
@@ -312,7 +312,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
     listened.say(progress("7", "1"));
     listened.say(log("m"));
     settle().await;
-    // A 404 has ended the session as well.
+    // The session also ends with a 404.
     assert_eq!(listens.messages(), [log("m")]);
 }
 
@@ -320,7 +320,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
 async fn a_server_that_cannot_be_reached_is_an_error_of_the_request() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
-    // The connection that is kept for the next request is too old by then.
+    // The connection that was kept for the next request is then too old.
     pass(secs(4)).await;
     rig.refuse_connections(true);
     let answer = rig.post(&[S], call("\"a\"", "7"));
@@ -396,7 +396,7 @@ async fn a_client_of_2026_that_leaves_cancels() {
         assert_eq!(server.left(), Some(rig.now()), "{begun}");
         assert!(rig.try_asked().await.is_none(), "{begun}: closing says it all");
     }
-    // The same once the client has been given a stream in place of JSON.
+    // The same after the client was given a stream in the place of JSON.
     let mut rig = Rig::new("");
     let first = rig.post(&HEADERS, modern_call("1", "7"));
     rig.asked().await.json(&[], &result("1"));
@@ -421,7 +421,7 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     settle().await;
     let cancels = rig.post(&[S], cancelled("1"));
     settle().await;
-    // The server need not have heard of it.
+    // The server need not have seen the request.
     let told_of_it = rig.asked().await;
     assert_eq!(told_of_it.text(), cancelled("1"));
     told_of_it.accept();
@@ -431,7 +431,7 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     pass(secs(30)).await;
     assert_eq!(answer.messages(), [progress("7", "1")], "no progress and no heartbeats");
     assert!(other.messages().len() > 3, "heartbeats of the other");
-    // An answer that comes all the same. Its client has forgotten it.
+    // An answer that comes nevertheless. Its client has forgotten the request.
     server.say(result("1"));
     second.say(result("2"));
     settle().await;
@@ -474,7 +474,7 @@ async fn the_answer_to_a_cancelled_request_is_not_that_of_the_next_one_with_its_
         own.end();
         pass(ms(20)).await;
         assert_eq!(second.messages(), [progress("8", "1"), result("0")], "begins: {begins}");
-        // A response of JSON needs some body, and that is the first request's own.
+        // A JSON response needs a body, and this answer belongs to the first request.
         let told = if begins { vec![] } else { vec![late] };
         assert_eq!(first.messages(), told, "begins: {begins}");
         check([&first, &cancels, &second, &listens]);
@@ -488,7 +488,7 @@ async fn what_a_server_asks_passes_on_the_stream_it_came_on() {
     let (answer, server) = streamed(&mut rig, &[S], &call("0", "0")).await;
     let sampling = r#"{"jsonrpc":"2.0","id":0,"method":"sampling/createMessage","params":{"_meta":{"progressToken":0}}}"#;
     server.chunk(event(sampling));
-    // A client's progress is for the server.
+    // Progress sent by a client is for the server.
     let own = rig.post(&[S], progress("0", "1"));
     settle().await;
     let asked = rig.asked().await;
@@ -559,7 +559,7 @@ async fn a_task_ends_on_whatever_stream_its_end_is_told() {
     let answer = rig.post(&[S], wants);
     rig.asked().await.json(&[], created);
     settle().await;
-    // Progress of the task on the stream of another request, and its end there.
+    // Progress of the task on the stream of another request, and the task's end there.
     let (other, server) = streamed(&mut rig, &[S], &call("2", "8")).await;
     let ended = r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"T","status":"failed"}}"#;
     server.say(progress("7", "10"));
@@ -587,7 +587,7 @@ async fn a_subscription_has_nothing_but_comments_of_ours() {
     assert_eq!(answer.messages(), [known]);
     let comments: Vec<_> = answer.blocks()[1..].iter().map(|block| block.raw.clone()).collect();
     assert_eq!(comments, vec![b": keep-alive\n\n".to_vec(); 3600 / 15]);
-    // The server ends it with an answer.
+    // The server ends the request with an answer.
     server.say(result("4"));
     server.end();
     settle().await;
@@ -609,7 +609,7 @@ async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
     settle().await;
     let moved = [event(&progress("7", "1")), event(&report("7", "2", "m"))].concat();
     assert_eq!(first.text(), moved, "without the id");
-    // With two requests it may mean either.
+    // With two open requests the token may mean either.
     let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
     listened.chunk(event_with("g3", &report("\"v\"", "3", "m")));
     listened.chunk(event_with("g4", &progress("8", "3")));
@@ -703,7 +703,7 @@ async fn progress_on_a_get_stream_stays_there_for_a_call_that_can_have_no_stream
         listened.say(progress("7", "3"));
         settle().await;
         server.json(&[], &result("1"));
-        // Progress on another stream is ahead of the answer.
+        // Progress on another stream is sent before the answer.
         pass(ms(10)).await;
         assert_eq!(answer.text(), result("1"), "the server's very bytes");
         listened.say(progress("7", "4"));
@@ -727,7 +727,7 @@ async fn notifications_and_answers_are_accepted_as_the_server_accepts_them() {
     assert_eq!(spoken.start, "HTTP/1.1 202 Accepted");
     spoken.headers.sort();
     assert_eq!(spoken.headers, ["content-length: 0", "via: 1.1 milepost-00000007"]);
-    // However long it takes.
+    // The server may take any time.
     let answer = rig.post(&[S], result("5"));
     let server = rig.asked().await;
     pass(secs(60)).await;
@@ -880,7 +880,7 @@ async fn a_session_that_the_server_has_lost_is_forgotten() {
     settle().await;
     assert_eq!(listens.messages(), [progress("7", "1")]);
     assert!(answer.messages().is_empty());
-    // The stream that is open goes on.
+    // The open stream continues.
     server.say(result("1"));
     settle().await;
     assert_eq!(answer.messages(), [result("1")]);
@@ -918,7 +918,7 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
     let expected =
         r#"{ "resource" : "https://front.example/mcp/tools", "scopes_supported":["a"] }"#;
     assert_eq!(get.text(), expected);
-    // At the root too: it is the only route.
+    // Also at the root, because this is the only route.
     let get = rig.send("GET /.well-known/oauth-protected-resource", &[], b"");
     let asked = rig.asked().await;
     assert_eq!(asked.what(), "GET /.well-known/oauth-protected-resource");
@@ -948,7 +948,7 @@ async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
         assert_eq!(answer.header("content-digest").as_deref(), Some("sha-256=:x:"), "{body}");
         assert!(answer.is_over());
     }
-    // The id of the request in the client's spelling: nothing else can be meant.
+    // The response has only one request, so an answer with another id must be its answer, and gets the client's id.
     for broken in [result("\"1\""), result("99")] {
         let answer = rig.post(&[], call("1", "7"));
         rig.asked().await.json(&["Content-Digest: sha-256=:x:"], &broken);
@@ -1067,7 +1067,7 @@ async fn what_the_server_refuses_a_stranger_changes_nothing_for_the_client() {
         }
         server.say(progress("7", "2"));
         settle().await;
-        // A second call joins the same session: its progress is found on the other stream.
+        // A second call in the same session: its progress is found on the other stream.
         let (second, other) = streamed(&mut rig, &[S, OURS], &call("2", "8")).await;
         listened.say(progress("8", "1"));
         listened.say(progress("7", "3"));
@@ -1169,7 +1169,7 @@ async fn a_connection_that_is_not_used_closes_after_3_s_without_another_request(
     pass(ms(2500)).await;
     assert_eq!(answers.map(|answer| answer.text()), [result("1"), result("2")]);
     assert!(servers.iter().all(|server| server.left().is_none()));
-    // One of them is used again.
+    // One of the connections is reused.
     let answer = rig.post(&[], call("3", "3"));
     let server = rig.asked().await;
     pass(ms(600)).await;
@@ -1274,7 +1274,7 @@ async fn of_many_sessions_that_nobody_ends_those_in_use_are_remembered_and_the_o
     }
     let known = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
     assert!((2.0..=16.0).contains(&known(&rig)), "{}", known(&rig));
-    // Progress on another stream is that of a call which only the session knows.
+    // Progress on another stream belongs to a call that only the session knows.
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
@@ -1308,7 +1308,7 @@ async fn a_refused_credential_of_the_route_is_no_challenge_for_clients() {
     rig.asked().await.answer("401 Unauthorized", &[challenge], "no");
     settle().await;
     assert_eq!((get.status(), get.text()), (502, format!("{why}\n")));
-    // The credential of a client is the client's.
+    // The credential was sent by the client, and stays.
     for settings in ["", "opaque = true\nheaders.request.set.authorization = \"Bearer old\""] {
         let mut rig = Rig::new(settings);
         let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));

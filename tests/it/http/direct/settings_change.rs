@@ -59,7 +59,7 @@ async fn calls_of_one_session_go_by_the_settings_that_they_began_with() {
     settle().await;
     starts(one.messages().last(), &of_total("1", "1", 10));
     starts(two.messages().last(), &of_total("2", "1", 20));
-    // On each other's stream too: the session knows by which each goes.
+    // Also on each other's stream: the session knows which settings each call uses.
     first.say(progress("2", "2"));
     second.say(progress("1", "2"));
     settle().await;
@@ -180,7 +180,7 @@ async fn observing_begins_with_the_next_request() {
     assert_eq!(one.messages().len(), 3);
     assert_ne!(one.messages()[1], progress("1", "4"), "lifted");
     assert_eq!(two.messages(), [progress("2", "5"), progress("2", "4"), result("2")]);
-    // And ends so.
+    // The call ends with the old settings.
     assert_eq!(rig.take(&route(QUIET)), 0);
     let three = rig.post(&[S], call("3", "3"));
     let third = rig.asked().await;

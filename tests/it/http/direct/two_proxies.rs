@@ -125,7 +125,7 @@ async fn a_chain_of_wires_says_what_one_says() {
         pass(secs(1)).await;
         check(wire.posted.iter().chain([&wire.stream]));
         let mut messages = wire.stream.messages();
-        // Each of them holds progress back for a moment: seconds may be others.
+        // Each of the two proxies delays progress for a moment, so the seconds may differ.
         messages.retain(|text| !text.contains("running"));
         assert!(!messages.is_empty(), "{number}");
         all.push(messages);

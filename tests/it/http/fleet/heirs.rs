@@ -77,7 +77,7 @@ async fn of_two_replicas_that_take_over_at_once_one_is_the_owner() {
         let told = finish(answer, asked, id).await;
         assert!(told.len() > 2, "the heir breaks the silence: {told:?}");
     }
-    // The heir is gone too.
+    // The heir has ended too.
     replicas.kill(1).await;
     let three = ask(&mut replicas, &client, 2, 3).await;
     pass(secs(12)).await;

@@ -26,7 +26,7 @@ async fn a_server_over_http_goes_on_behind_another_replica() {
             "its stream ends with the replica"
         );
         let last = (before > 0).then(|| format!("e{before}"));
-        // The third request was the call, so these come to the second and third replica.
+        // The third request was the call, so these go to the second and third replica.
         client.next(3);
         let back = client.get(&replicas, last.as_deref());
         let resumed = replicas.asked().await;
@@ -108,7 +108,7 @@ async fn a_session_is_not_ended_by_a_replica_that_cannot_reach_its_owner() {
         settle().await;
         assert_eq!(refused.status(), 503);
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
-        // The owner is asked again as soon as that is possible.
+        // The owner is asked again as soon as connections are possible.
         replicas.dial_error.store(0, Ordering::Relaxed);
         let answer = replicas.send(1, "POST /r", &headers, call(2, 2).as_bytes());
         settle().await;
@@ -170,7 +170,7 @@ async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
         settle().await;
         assert_eq!(answer.status(), 404, "{start}");
     }
-    // And that works at once.
+    // A new session can begin at once.
     let mut anew = Client::new(Spread::NeverOwner);
     anew.next(3);
     let begun = anew.post(&replicas, initialize("2025-11-25"));
@@ -186,7 +186,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_at_once_through_every_repli
     let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
     let (body, begun) = (call(1, 1), replicas.now());
     for to in [0, 1, 2] {
-        // The first call may meet a connection that is still there.
+        // The first call may use a connection that is still open.
         let headers = [&*named, crate::http::rig::BOTH, "Connection: close"];
         let answer = replicas.send(to, "POST /r", &headers, body.as_bytes());
         if let Some(asked) = replicas.try_asked().await {
@@ -254,7 +254,7 @@ async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equ
     asked.chunk(event_with("e1", &progress(1, 1)));
     settle().await;
     replicas.kill(0).await;
-    // The heir has a session of its own, with the same id and token.
+    // The heir has a session of its own, with an equal id and token.
     let mut other = Client::new(Spread::NeverOwner);
     other.next(2);
     let begun = other.post(&replicas, initialize("2025-11-25"));

@@ -138,7 +138,7 @@ async fn more_connections_than_the_limit_are_turned_away() {
     assert!(answer.starts_with("HTTP/1.1 503 ") && closed, "{answer}");
     assert!(answer.contains("connection: close\r\n") && answer.contains("max_connections"));
     drop(second);
-    // There is room again as soon as it is seen that the second has left.
+    // A new connection is accepted once the proxy has noticed that the second client has disconnected.
     let deadline = Instant::now() + STUCK;
     while status(site.address, "POST /a").await != 200 {
         assert!(Instant::now() < deadline);

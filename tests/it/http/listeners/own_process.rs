@@ -54,7 +54,7 @@ async fn without_room() {
     while let Ok(stream) = std::net::TcpStream::connect(site.address) {
         clients.push(stream);
     }
-    // A listener that tries again and again does so in every second; a quiet one may still have work in the first.
+    // A listener that retries in a loop uses CPU time in every second; a quiet one may still work in the first.
     let mut spent = u64::MAX;
     for _ in 0..20 {
         let before = cpu(&stat);
@@ -66,7 +66,7 @@ async fn without_room() {
     }
     assert!(spent < 20, "{spent} hundredths of a second of each were spent");
     clients.clear();
-    // The process has to see that they have left before it has room for a request to itself.
+    // The process has to notice the disconnects before it accepts this request.
     let deadline = Instant::now() + STUCK;
     while !matches!(tokio::spawn(status(site.address, "POST /a")).await, Ok(200)) {
         assert!(Instant::now() < deadline);

@@ -144,7 +144,7 @@ async fn a_listener_that_lingers_is_not_ready_but_serves_everything() {
     site.tells("GET /readyz", 503).await;
     assert_eq!(status(site.admin, "GET /readyz?404").await, 404);
     assert_eq!(status(site.admin, "GET /livez").await, 200);
-    // The connection of before and a new one are served, and their clients are asked to connect elsewhere.
+    // The earlier connection and a new one are served, and their clients are asked to connect to another replica.
     idle.say("POST /a", "1").await;
     let heard = idle.rest().await.0;
     assert!(heard.contains("done 1") && heard.contains("\r\nconnection: close\r\n"), "{heard}");

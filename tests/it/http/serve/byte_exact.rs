@@ -213,7 +213,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
     }
     server.events();
     assert_eq!(asked.status(), 200);
-    // Longer than any silence that would be broken elsewhere.
+    // Longer than any silence after which another route would write a heartbeat or comment.
     assert!(asked.is_quiet(std::time::Duration::from_millis(1200)));
     for piece in &said {
         server.say(piece);
@@ -221,7 +221,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
     server.end();
     assert_eq!(asked.rest(), said.concat());
 
-    // Answers that would be mended elsewhere.
+    // Answers that another route would repair.
     let wrong = r#"{"jsonrpc":"2.0","id":"7","result":{}}"#;
     let mut asked = post(&proxy, &call("7", "1"));
     upstream.asked().json(wrong);

@@ -74,7 +74,7 @@ fn a_client_has_a_quarter_of_the_bytes_that_wait_in_memory() {
     let why = "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)";
     assert_eq!(second.rest(), own_error("2", why, ""));
     proxy.logged(&["refused", "max_kept_bytes"]);
-    // Another client has its own quarter.
+    // Another client has its own share, a quarter.
     let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &large("3", 250_000));
     upstream.asked().json(&result("3"));
     assert_eq!(other.rest(), result("3"));
@@ -217,14 +217,14 @@ fn the_body_of_a_call_counts_as_long_as_it_is_held() {
     let session = [("mcp-session-id", &*id)];
     for number in 1..20 {
         let mut text = String::new();
-        // The body of the call before is let go a moment after the answer.
+        // The bytes of the previous call's body are released a moment after the answer.
         until("there is room", || {
             text = ask(&proxy, "POST", "203.0.113.7", &session, &large(number, 250_000)).rest();
             !text.contains("max_kept_bytes")
         });
         assert!(text.contains(r#""content": []"#), "{number}: {text}");
     }
-    // More than its part at once.
+    // More bytes than the client's share at once.
     let mut refused = ask(&proxy, "POST", "203.0.113.7", &session, &large(20, 300_000));
     assert_eq!(refused.status(), 429, "{}", refused.rest());
 }
@@ -270,7 +270,7 @@ fn a_client_has_its_share_of_the_calls_of_a_shared_child() {
     assert_eq!(refusals(&proxy, "shared_calls"), 1.0);
     assert_eq!(proxy.servers(), 1);
     drop(waiting);
-    // A call that its client has left counts until its server hears of it.
+    // A call whose client has disconnected counts until its server is informed.
     until("another call", || call("203.0.113.7", "fast").status() == 200);
 }
 

@@ -172,7 +172,7 @@ impl<'a> Client<'a> {
         let stream = self.stream.as_mut().unwrap();
         loop {
             let event = stream.event().unwrap();
-            // The first event of a stream only says how to come back.
+            // The first event of a stream only contains an id to resume.
             if event.contains("data: {") {
                 return json(&event);
             }
@@ -191,7 +191,7 @@ impl<'a> Client<'a> {
     fn finish(mut self) {
         let mut go = self.call("go", 2);
         if self.kind == Kind::Wire {
-            // There progress is left out where the answer is close behind: on a busy machine it may not be.
+            // Progress shortly before the answer may be dropped on a busy machine.
             let mut message = self.message();
             if message["method"] == "notifications/progress" {
                 let token = format!("work-{}", self.number);
@@ -206,7 +206,7 @@ impl<'a> Client<'a> {
             assert_eq!(self.message()["id"], 1);
             assert_eq!(json(&go.rest())["id"], 2);
         }
-        // Some say good-bye.
+        // Some clients end their sessions properly.
         if self.kind == Kind::Session && self.number.is_multiple_of(3) {
             let headers = [("mcp-session-id", &self.session[..])];
             let mut end = Exchange::send(self.address, "DELETE", "/a", &headers, "");
@@ -240,7 +240,7 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
             (0..THREADS).map(|thread| scope.spawn(move || run(thread * per_thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    // 120 sessions and 40 wires with a server each, and four callers that share one each.
+    // 120 sessions and 40 stdio clients with a server each, and four callers that share one each.
     let servers = servers_before + 164;
     until("every server has said its numbers", || proxy.pids().len() >= servers);
     let pids = proxy.pids();
@@ -296,10 +296,10 @@ impl Heap {
 
 #[test]
 fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
-    // A route file has variables of its own.
+    // In a route file `${` begins a variable, so it is escaped.
     let script = SERVER.replace("${", "$${");
     let command = serde_json::to_string(&["sh", "-c", &script]).unwrap();
-    // One that is left would be one too many in the second crowd.
+    // A server that is left would exceed the limit in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
     // Each client counts its messages, so a busy machine must not add heartbeats.
     let limits = limits + "\nheartbeat.enabled = false";
@@ -312,7 +312,7 @@ fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
     let start = Start { variables: &variables, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &keys);
     let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));
-    // The pipe to the watchdog, which begins with the first server.
+    // One more descriptor for the pipe to the watchdog, which starts with the first server.
     let descriptors = proxy.descriptors() + 1;
     let mut servers = 0;
     for number in 1..=CROWDS {

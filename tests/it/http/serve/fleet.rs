@@ -108,7 +108,7 @@ fn top_shows_the_calls_of_all_replicas_in_one_table() {
     let upstream = Upstream::start();
     let proxies = [(); 2].map(|()| Proxy::before(&upstream.url()));
     let [one, two] = proxies.each_ref().map(|proxy| proxy.admin().to_owned());
-    // A third replica has not begun yet; and a name stands for its address.
+    // A third replica has not started, and a host name is used in the place of an address.
     let (_socket, dead) = scripted_server::dead();
     let fleet = format!("{one},{},{dead}", two.replace("127.0.0.1", "localhost"));
     let milepost = crate::support::milepost();

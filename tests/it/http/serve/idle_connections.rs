@@ -169,7 +169,7 @@ pub(crate) fn asked_of_a_closing_server(requests: u64, pause: Duration) -> (Prox
 fn each_request_to_a_server_that_closes_after_each_response_is_answered() {
     let (proxy, server) = asked_of_a_closing_server(200, Duration::ZERO);
     server.assert_each_once(200);
-    // Told once, with the cure.
+    // The warning is logged once, with advice.
     let warning = "the server closes idle connections early";
     proxy.logged(&[warning]);
     assert_eq!(proxy.log().matches(warning).count(), 1, "{}", proxy.log());
@@ -204,11 +204,11 @@ fn each_request_to_a_server_that_closes_after_its_promised_number_is_answered() 
     let server = ClosingServer::start(Closes::OnceUsed);
     let proxy = Proxy::before(&server.url());
     ask(&proxy, "/a", 0);
-    // From now on the server is known to keep connections.
+    // From now on the server is known to keep connections open.
     thread::sleep(Duration::from_millis(100));
     (1..100).for_each(|id| ask(&proxy, "/a", id));
     server.assert_each_once(100);
     let connections = *server.connections.lock().unwrap();
-    // A request may come before the last connection is free again: then it gets one of its own.
+    // A request may come before the last connection is free again: then it gets a new connection.
     assert!((33..80).contains(&connections), "{connections}");
 }

@@ -295,7 +295,7 @@ fn who_looks_on_is_told_of_changes_until_the_proxy_stops() {
     assert_eq!(client.rest(), result("1"));
     until_call(&|call| call["outcome"] == "result");
     proxy.terminate();
-    // To its proper end.
+    // The stream ends properly.
     while news(&mut stream).is_some() {}
     assert_eq!(proxy.code(), Some(0));
 }
@@ -370,7 +370,7 @@ fn calls_are_shown_to_operators_alone() {
     assert_eq!(ask("/tap?colour=red", &[token]), 400);
     let mut posted = Exchange::send(proxy.admin(), "POST", "/calls", &[token], "");
     assert_eq!(posted.status(), 405);
-    // With the file at hand the token is known.
+    // With the route file, the token is known.
     let known = proxy.file().replace("proxy.toml", "known.toml");
     let file = file.replacen("127.0.0.1:0", "127.0.0.1:7332", 1);
     fs::write(&known, file.replace("127.0.0.1:0", proxy.admin())).unwrap();
@@ -554,7 +554,7 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
         round("1");
         comes(&some) && comes(&all)
     });
-    // Lines of earlier rounds may still be on their way.
+    // Lines of earlier rounds may still arrive.
     round("2");
     let mut shown = all.up_to("\"id\":2,\"result\"");
     let first = shown.iter().position(|line| line.starts_with("> {") && line.contains("\"id\":2,"));
@@ -575,7 +575,7 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
     assert!(shown[at("> {")].contains("tools/call"));
     assert!(!shown.concat().contains("c4n4ry") && !shown.concat().contains('\u{1b}'));
     assert_eq!(some.interrupt(), Some(0));
-    // The proxy ends before it does.
+    // The proxy ends before the observer.
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
     assert_eq!(wait(&mut all.child, STUCK).unwrap().code(), Some(1));
@@ -607,7 +607,7 @@ fn the_messages_of_all_replicas_are_shown_together() {
         Proxy::with(&Start::default(), &format!("upstream.url = \"{}\"\n{KEYS}", upstream.url()))
     });
     let [one, two] = proxies.each_ref().map(|proxy| proxy.admin().to_owned());
-    // A third replica has not begun yet; and a name stands for its address.
+    // A third replica has not started, and a host name is used in the place of an address.
     let (_socket, dead) = scripted_server::dead();
     let two = two.replace("127.0.0.1", "localhost");
     let mut command = milepost();

@@ -79,7 +79,7 @@ fn once_there_is_room(
     let (mut client, mut server) = (ask(), None);
     crate::support::until("there is room", || {
         server = upstream.try_asked();
-        // The server has not answered: this is a refusal.
+        // Without a connection to the server, this is a refusal.
         if server.is_none() && !client.is_quiet(std::time::Duration::from_millis(5)) {
             client = ask();
         }
@@ -106,7 +106,7 @@ fn say(address: &str, text: impl AsRef<[u8]>) -> String {
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.write_all(text.as_ref()).unwrap();
     let mut heard = Vec::new();
-    // A reset behind the last byte is an end too.
+    // A reset after the last byte also counts as an end.
     match stream.read_to_end(&mut heard) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             panic!("it does not end: {}", String::from_utf8_lossy(&heard))

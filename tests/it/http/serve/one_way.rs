@@ -90,7 +90,7 @@ fn send_and_leave(
     match how {
         Leave::InTwoPieces => {
             stream.write_all(head.as_bytes()).unwrap();
-            // Milepost reads the head alone.
+            // Milepost reads only the head.
             thread::sleep(Duration::from_millis(2));
             stream.write_all(body.as_bytes()).unwrap();
         }

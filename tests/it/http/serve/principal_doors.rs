@@ -386,7 +386,7 @@ async fn work_without_a_session(house: &House, rows: &mut Rows) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    // Its client leaves while the server works.
+    // The client disconnects while the server works.
     tokio::select! {
         _ = first => {}
         () = works => {}

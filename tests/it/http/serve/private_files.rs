@@ -159,7 +159,7 @@ fn a_state_directory_that_others_may_write_is_told_of_once() {
         let said = String::from_utf8(wrap.output().unwrap().stderr).unwrap();
         assert_eq!(said.contains(&cure), who.is_some(), "{mode:o}: {said}");
     }
-    // A directory that is not there is made for this user alone.
+    // A directory that does not exist is created for this user only.
     std::fs::remove_dir_all(&state).unwrap();
     assert!(!check(&["check"]).contains("chmod"));
 }

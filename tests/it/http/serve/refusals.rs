@@ -151,7 +151,7 @@ fn a_request_that_is_too_large_is_413() {
     assert_eq!(asked.rest(), "the body of a request may have 1000 bytes on this route\n");
     let line = proxy.logged(&["WARN refused", "route=\"/a\"", "limit=\"max_request_bytes\""]);
     assert!(line.contains("the body of a request may have 1000 bytes"), "{line}");
-    // The same without having been announced.
+    // The same without an announced length.
     let chunked = format!(
         "POST /a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n3e9\r\n{large}\r\n0\r\n\r\n"
     );

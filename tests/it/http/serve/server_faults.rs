@@ -211,7 +211,7 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
         server.say(legacy_progress("7", "half way"));
         assert_eq!(json(&asked.event().unwrap())["params"]["message"], "half way");
         die(server);
-        // The client comes back for the rest with the id.
+        // The client resumes with the id.
         assert_eq!(asked.events(), Vec::<String>::new(), "{how}");
         proxy.logged(&["WARN the stream of a server broke off", "route=\"/a\""]);
         let back = [("accept", "text/event-stream"), ("last-event-id", "1")];

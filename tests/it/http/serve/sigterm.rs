@@ -37,7 +37,7 @@ fn open_calls_go_on_with_their_heartbeats_and_finish() {
     assert!(line.contains("open=2 drain_s=30"), "{line}");
     assert_eq!(proxy.probe("/readyz"), (503, "stopping\n".to_owned()));
     assert_eq!(proxy.probe("/livez"), (200, "alive\n".to_owned()));
-    // As many as would never have been on their way already.
+    // More heartbeats than could already have been on their way.
     for _ in 0..5 {
         let beat = json(&asked.event().unwrap());
         assert_eq!(beat["params"]["progressToken"], "t");
@@ -127,7 +127,7 @@ fn without_calls_it_ends_at_once() {
     let mut asked = post(&proxy, &call("7", ""));
     upstream.asked().json(&result("7"));
     assert_eq!(asked.rest(), result("7"));
-    // The connection of this client stays open, and is closed.
+    // The connection of this client is open, and the proxy closes it.
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
 }
@@ -219,7 +219,7 @@ fn nothing_is_refused_or_lost_under_load() {
                 }
                 served += 1;
                 server.events().say(legacy_progress("7", "nearly"));
-                // Longer than the listener takes to close, for the calls that are open then.
+                // Longer than the listener takes to close, for calls that are open then.
                 thread::sleep(Duration::from_millis(20));
                 server.say(result_event("7")).end();
             }

@@ -128,7 +128,7 @@ fn what_a_route_has_learned_outlives_the_proxy() {
         told = call(&proxy, &session, 3);
         told.contains("s of about ")
     });
-    // How many seconds it was depends on the machine, which may be busy.
+    // The number of seconds depends on the machine, which may be busy.
     let (_, about) = told.split_once("s of about ").unwrap();
     let seconds: String = about.chars().take_while(char::is_ascii_digit).collect();
     assert!(told.contains("sleep: ") && told.contains(&format!("\"total\":{seconds},")), "{told}");
@@ -212,7 +212,7 @@ fn clients_that_vanish_leave_nothing_behind() {
         let session = begin(&proxy);
         let mut stream = ask(&proxy, &session, &tool("slow", 1));
         assert!(stream.event().is_some());
-        // A call that is open keeps its session; the client of every second gives up and goes.
+        // An open call keeps its session; every second client cancels its call and disconnects.
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         assert_eq!(ask(&proxy, &session, cancel).status(), 202);

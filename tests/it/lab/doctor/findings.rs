@@ -173,7 +173,7 @@ fn methods() {
     let behind = Behind::Command(vec!["x".into()]);
     let wanted = cure(&found, &CureTerms::new(&behind));
     assert_eq!(wanted.flags.as_deref(), Some("milepost wrap --preset codex -- x"));
-    // Beside progress such messages are only messages.
+    // Beside progress, such messages are only messages.
     let told = progress(r#""progressToken":7001,"progress":1"#);
     during(&[&own("codex/event", "{}"), &told], &[]);
     let found = during(
@@ -236,7 +236,7 @@ fn answers() {
         &[(Rule::NoAnswer, 1), (Rule::AnswerOrphan, 1)],
     );
     during(&[r#"< {"jsonrpc":"2.0","result":{}}"#], &[(Rule::AnswerNoId, 1)]);
-    // The server could not read who asked.
+    // The server could not read the id of the request.
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#;
     during(&[&format!("< {error}")], &[]);
     // No request was open, or the method is that of a notification.
@@ -303,7 +303,7 @@ fn text_that_plain_clients_cannot_read() {
     ] {
         let found = during(&[&line], &[(rule, 1)]);
         assert_eq!(found.calls[0].usable, 0, "{line}");
-        // Behind Milepost.
+        // The same conversation behind Milepost.
         let after = during(&[&report(1, "page \u{fffd}")], &[]);
         assert_eq!(after.receives(&found.findings[0]), Some(true), "{line}");
     }
@@ -515,7 +515,7 @@ fn progress_on_the_get_stream_asks_for_one_of_ours() {
     let behind = Behind::Http("http://127.0.0.1:9/mcp".parse().unwrap(), false);
     let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     assert!(wanted.ends_with("\nown_get = true\n"), "{wanted}");
-    // A server that is known has its preset.
+    // For a known server its preset is proposed.
     let wanted =
         cure(&found, &CureTerms { server: Some("scout 1.26.0"), ..CureTerms::new(&behind) });
     assert!(wanted.lines.unwrap().ends_with("\npreset = \"scout\"\n"));

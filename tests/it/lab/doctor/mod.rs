@@ -63,15 +63,15 @@ fn timeless(line: &str) -> String {
         }
     }
     let line = out.join(" ");
-    // How long a line is cut off behind this depends on the process and the machine.
+    // Where a line is cut after this depends on the process and the machine.
     let line =
         line.split_once(r#""pid":"#).map_or_else(|| line.clone(), |(head, _)| format!("{head}…"));
-    // Of two calls at once either may have those that name neither.
+    // If two calls are open, reports that name neither may belong to either.
     let line = match line.split_once("; 0 of ") {
         Some((head, _)) => format!("{head}; 0 of N reports can be used"),
         None => line,
     };
-    // The table of times is set in columns.
+    // The widths of the columns of times depend on the times.
     match line.strip_prefix("  longest silence ") {
         Some(_) => "  longest silence".to_owned(),
         None => numbers(&uuids(&line)),

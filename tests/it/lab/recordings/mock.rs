@@ -187,7 +187,7 @@ fn clients_of_streamable_http_are_served_in_sessions() {
     let (progress, answer) =
         (said.find("\"progressToken\":\"mine\"").unwrap(), said.find("\"id\":\"b\"").unwrap());
     assert!(progress < answer, "{said}");
-    // Another session begins anew; an unknown one is refused.
+    // Another session starts from the beginning; an unknown session is refused.
     let mut other = mock.post("/mcp", None, &messages::initialize("2025-06-18"));
     let other = other.header("mcp-session-id").unwrap();
     assert_ne!(session, other);

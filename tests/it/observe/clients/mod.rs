@@ -127,7 +127,7 @@ mod table {
         for row in CLIENTS {
             assert!(row.set.ends_with('.') && !row.set.contains('\n'), "{}", row.client);
             assert!(row.as_of.split(' ').nth(1).is_some_and(|year| year.starts_with("20")));
-            // Without a token there is nothing that could reset a timer.
+            // Without a progress token, no notification can reset a timer.
             assert!(row.token != Support::No || row.resets == Support::No, "{}", row.client);
         }
     }

@@ -41,7 +41,7 @@ async fn a_call_is_counted_with_all_that_was_said_of_it() {
     assert_eq!(sum("milepost_calls_in_flight", &[]), 0.0);
     assert_eq!(sum("milepost_streams", &[]), 0.0);
     assert_eq!(sum("milepost_progress_received_total", &[]), 4.0);
-    // All that the client got but the answer.
+    // All messages that the client got, except the answer.
     assert_eq!(sum("milepost_progress_sent_total", &[]), (told - 1) as f64);
     let beats = sum("milepost_progress_sent_total", &[("origin", "heartbeat")]);
     let server = sum("milepost_progress_sent_total", &[("origin", "server")]);
@@ -101,7 +101,7 @@ async fn sessions_are_counted_while_they_are_known() {
     // `initialize` is not a tool call, so its duration is not counted.
     assert_eq!(now.sum("milepost_calls_total", &[R, ("method", "other")]), 1.0);
     assert_eq!(now.sum("milepost_call_duration_seconds_count", &[R]), 0.0);
-    // A client that leaves its request is waited for no longer.
+    // A client that has disconnected is no longer waited for.
     let answer = rig.post(&["Mcp-Session-Id: s"], call_of("t", 1, 1));
     let server = rig.asked().await;
     server.events(&[]);

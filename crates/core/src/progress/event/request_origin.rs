@@ -21,7 +21,7 @@ pub struct ReplicaHop {
 pub struct RequestOrigin {
     /// The trace that the request belongs to.
     pub trace: Option<Arc<TraceContext>>,
-    /// Its way through a fleet, if its session has an owner there.
+    /// The path of the request through a fleet, if a replica of the fleet owns its session.
     pub hop: Option<Arc<ReplicaHop>>,
 }
 

@@ -47,8 +47,8 @@ pub struct SpooledAnswer {
 }
 
 impl Intake {
-    /// The first piece of a message that is too large to be held, and where in it the message's own
-    /// text is: the rest is its frame.
+    /// Takes the first piece of a message that is too large for memory, and the range of the message's own text in the
+    /// piece: the rest is its frame.
     pub fn begin_large(
         &mut self,
         now: Instant,

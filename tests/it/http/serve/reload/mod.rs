@@ -89,7 +89,7 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told_of_as_at_the_start() {
     let mut check = crate::support::milepost();
     let said = check.arg("check").arg(proxy.file()).output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
-    // The log has the first line of what `check` says, without the marks below the wrong part.
+    // The log has the first line of `check`'s message, without the marks below the wrong part.
     let said = said.lines().next().unwrap();
     let said = said.strip_prefix("milepost: ").unwrap().replace('"', "\\\"");
     assert!(line.contains(&said), "{line}\nis not what check says:\n{said}");
@@ -121,7 +121,7 @@ fn what_cannot_be_exchanged_says_so_and_the_rest_is_taken() {
     let bearer = [("authorization", "Bearer s3cret")];
     assert_eq!(post_to(&proxy, "/a", &bearer, INITIALIZE).status(), 200);
     assert!(!proxy.log().contains("s3cret"), "{}", proxy.log());
-    // Operators still come in.
+    // Operators can still connect.
     assert_eq!(reloads(&proxy, "taken"), 1.0);
 }
 

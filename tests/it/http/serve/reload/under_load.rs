@@ -201,7 +201,7 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
                 assert!(line.contains("changed=2") && line.contains("moved=0"), "{line}");
                 taken.store(number, Ordering::SeqCst);
             }
-            // However slow the machine is, each client goes on between the reloads.
+            // On a slow machine too, each client must make calls between the reloads.
             until("every client has called", || {
                 done.iter().all(|calls| calls.load(Ordering::SeqCst) >= number / 10)
             });
