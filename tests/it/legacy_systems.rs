@@ -483,7 +483,7 @@ Today KuzuMem-MCP over HTTP answers with plain JSON and sends nothing before the
 since May 2026. For both of them the client gets only heartbeats.
 ";
 
-/// How often a row is played again that is not as it was kept.
+/// How often a row is played again if its result differs from the stored one.
 const AGAIN: usize = 5;
 
 fn line(system: &str, row: &Row, over: Over, [without, with]: &[Shown; 2]) -> String {

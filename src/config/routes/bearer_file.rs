@@ -42,7 +42,7 @@ impl BearerFile {
         Self { file, last: Mutex::default() }
     }
 
-    /// Returns the header with the token of the file as it is now.
+    /// Returns the header with the current token of the file.
     ///
     /// # Errors
     /// If the file cannot be read or contains no token. The error names the file, but shows nothing of its content.

@@ -28,7 +28,7 @@ impl Environment {
     /// Returns `text` with the values of its variables.
     ///
     /// # Errors
-    /// A variable is not set, or the text has something that is no variable.
+    /// If a variable is not set, or a `${` does not begin a variable.
     pub fn fill(&self, text: &str) -> Result<String, String> {
         fill(text, &|name| look_up(name, self))
             .map(|filled| filled.text)

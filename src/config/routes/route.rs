@@ -59,7 +59,7 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Host names that are answered, besides the listener's own and loopback's.
     pub allowed_hosts: Vec<String>,
-    /// Origins of browsers that are answered, besides loopback's.
+    /// Browser origins whose requests are accepted, in addition to loopback origins.
     pub allowed_origins: Vec<String>,
     /// Fronts. Their headers about their clients are trusted, and they do not count as clients themselves.
     pub trusted_proxies: Vec<IpNet>,

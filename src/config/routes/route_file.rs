@@ -163,16 +163,16 @@ impl Routes {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read or anything in it is not as it should be.
+    /// If it cannot be read or contains an error.
     pub fn load(path: &Path) -> Result<Self, RoutesError> {
         let text = read_text(path)?;
         Self::parse(path, &text, &Environment::of_process())
     }
 
-    /// Reads the text of a file of this name. Files that it names are read as well.
+    /// Reads the text of a file with this path. Files that the text names are read as well.
     ///
     /// # Errors
-    /// If anything in it is not as it should be.
+    /// If the text contains an error.
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let read = |table: Spanned<DeTable<'_>>| resolve::read(table, text, folder, environment);
@@ -205,7 +205,7 @@ impl Routes {
     /// its commands.
     ///
     /// # Errors
-    /// If somebody else may write them.
+    /// If another user may write them.
     pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
         let unknown = || "this system does not tell who may write the file".to_owned();
         match self

@@ -17,7 +17,7 @@ impl FairShare {
     /// may be open.
     ///
     /// # Errors
-    /// If the client has its share.
+    /// If the client has already used its share.
     pub(crate) fn take(
         &self,
         asking: &LimitedClient,

@@ -78,7 +78,7 @@ impl Post {
         let may_be_lost = lost_session::may_tell(status)
             && self.request_head.session_id().is_some()
             && !self.policy().observes()
-            // A compressed body cannot be searched as it is.
+            // A compressed body cannot be searched.
             && !response.headers().contains_key(header::CONTENT_ENCODING);
         if !may_be_lost {
             return response;

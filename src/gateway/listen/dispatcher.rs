@@ -88,7 +88,7 @@ impl ServingConfig {
         Self { server, trusted_proxies, endpoints, cors, served: Vec::new() }
     }
 
-    /// Routes as they are served.
+    /// Returns the dispatcher of a listener with these routes.
     pub(super) fn of(server: Server, served: Vec<ServedRoute>) -> Self {
         let routes = served.iter().map(|served| (served.route(), served.is_removed()));
         let config = Self::new(server, routes);

@@ -81,7 +81,7 @@ impl Fixed {
     }
 }
 
-/// A file as it was read.
+/// The text of a file, and its mark when it was read.
 struct RouteFileText {
     text: Result<String, RoutesError>,
     named: Vec<PathBuf>,

@@ -194,7 +194,7 @@ pub struct RequestedCall {
 }
 
 impl RequestedCall {
-    /// Returns the most calls that may be made in `sessions` sessions: `further` calls in addition, unless `once` forbids them.
+    /// Returns the limit on calls in `sessions` sessions; `further` calls are allowed too, unless `once` is set.
     fn limit(&self, sessions: usize, further: usize) -> CallLimit {
         let in_session = 1 + usize::from(self.concurrent) + usize::from(self.without_token);
         let once = in_session * sessions;

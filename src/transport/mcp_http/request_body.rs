@@ -160,7 +160,7 @@ pub(crate) fn read(
             return Ok(ReadBody::Whole(gathered.freeze()));
         }
         held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-        // One frame is taken as it is, and not copied.
+        // A single frame is returned without a copy.
         Ok(ReadBody::Whole(match held.len() {
             1 => held.pop_front().unwrap_or_default(),
             _ => Bytes::from(held.make_contiguous().concat()),

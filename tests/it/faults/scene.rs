@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A client has nothing more to say, its server hears that, and both end.
+/// A client ends its session, its server gets the end, and both end.
 #[track_caller]
 pub(super) fn leave(pair: &mut Pair, client: &mut Client) {
     client.leave();

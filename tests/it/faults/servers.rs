@@ -42,7 +42,7 @@ pub(super) fn dies_in_a_chunk(pair: &mut Pair) {
     scene.end_after_death();
 }
 
-/// The end behind a whole message, without the last chunk.
+/// The response ends after a complete message, without the last chunk.
 pub(super) fn dies_between_events(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     call.progress(2, 9);

@@ -36,7 +36,7 @@ const WARM_UP: Duration = Duration::from_secs(5 * 60);
 /// The time between two looks, for which all faults rest.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// Growth of the memory in use that is none, in MB an hour.
+/// Growth of the memory in use that counts as none, in MB per hour.
 const SLOPE_MAX: f64 = 1.0;
 
 /// Growth after the first half of a run that ends in the warm-up, in MB. Tables still fill then, so that its

@@ -336,7 +336,7 @@ impl Lines {
         let _ = self.say.send(format!("{}\n", line.as_ref()).into_bytes());
     }
 
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
         let _ = self.say.send(bytes.as_ref().to_vec());
     }
@@ -491,7 +491,7 @@ impl Asked {
         self.request.text()
     }
 
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
         self.seen.given.fetch_add(bytes.as_ref().len(), Ordering::Relaxed);
         let _ = self.orders.send(Order::Write(bytes.as_ref().to_vec()));

@@ -302,7 +302,7 @@ fn ten_megabytes() -> &'static str {
     TEXT.get_or_init(|| (0..).map(|number| format!("{number:08} ")).take((10 << 20) / 9).collect())
 }
 
-/// A result of 10 MB comes as it was said, alone and while another call reports.
+/// A result of 10 MB arrives unchanged, alone and while another call reports.
 pub(crate) fn large(mut pair: Pair) {
     let mut client = pair.client();
     for others in [false, true] {

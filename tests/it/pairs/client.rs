@@ -421,7 +421,7 @@ impl Client {
         }
     }
 
-    /// Has nothing more to say: the end of standard input, of the session, of the stream.
+    /// Ends the standard input, the session, or the stream.
     #[track_caller]
     pub(crate) fn leave(&mut self) {
         match &mut self.way {

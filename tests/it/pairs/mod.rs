@@ -62,7 +62,7 @@ impl Pair {
         Self { variables, ..Self::behind(client, server, proxy, path) }
     }
 
-    /// Before this server, behind a `serve` that others use too, under this path.
+    /// Returns a pair with this server, behind a `serve` that other tests use too, under this path.
     pub(crate) fn behind(
         client: Transport,
         server: Server,

@@ -22,7 +22,7 @@ pub(crate) struct Heard {
     /// Sessions are counted from 0.
     pub(crate) session: usize,
     pub(crate) what: What,
-    /// A message as it came.
+    /// The unchanged text of a message.
     pub(crate) text: String,
     /// Where it is answered.
     pub(crate) line: Line,
@@ -110,7 +110,7 @@ impl Line {
         }
     }
 
-    /// Bytes on the connection as they are.
+    /// Writes bytes unchanged on the connection.
     pub(crate) fn raw(&self, bytes: &[u8]) {
         match self {
             Self::Pipe(pipe) => drop(pipe.lock().unwrap().write_all(bytes)),
@@ -219,7 +219,7 @@ const SSE_PATH: &str = " /sse ";
 /// The facts about a session.
 #[derive(Default)]
 struct Session {
-    /// Where it hears what belongs to no request.
+    /// The line for messages of no request.
     home: Option<Line>,
     pid: Option<u32>,
 }
@@ -399,7 +399,7 @@ impl Server {
         self.shared.sessions.lock().unwrap().len()
     }
 
-    /// Where a session hears what belongs to no request, once there is such a place.
+    /// Returns the line of a session for messages of no request, once it exists.
     #[track_caller]
     pub(crate) fn home(&self, session: usize) -> Line {
         let none =
@@ -429,7 +429,7 @@ impl Server {
         reset(&connection);
     }
 
-    /// Lets go of a session whose end it has heard.
+    /// Forgets a session whose end was noticed.
     pub(crate) fn close(&self, session: usize) {
         let home = self.shared.sessions.lock().unwrap()[session].home.take();
         if let Some(home) = home {

@@ -4,7 +4,7 @@ use super::rig::Rig;
 use crate::http::rig::{ms, pass, secs};
 use crate::support::messages::{call, progress, result};
 
-/// The client's clock has run out for the request with this id.
+/// Returns the cancellation of the request with this id after the client's timer has expired.
 fn given_up(id: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"Request timed out"}}}}"#

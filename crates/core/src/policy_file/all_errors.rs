@@ -204,7 +204,7 @@ fn search_value(
 /// The table without these parts.
 fn without<'a>(mut table: Spanned<DeTable<'a>>, parts: &[TakenPart]) -> Spanned<DeTable<'a>> {
     let mut ways: Vec<&[TomlStep]> = parts.iter().map(|part| &*part.steps).collect();
-    // Later elements first, because removing an element changes the numbers of those behind it.
+    // Later elements first, because removing an element changes the numbers of the following ones.
     ways.sort_by(|a, b| b.cmp(a));
     for way in ways {
         remove(table.get_mut(), way);

@@ -29,7 +29,7 @@ impl ConfigError {
         Self::new(error.span().unwrap_or(span), reword(error.message()))
     }
 
-    /// A key that is none of the keys of its table.
+    /// Returns the error for a key that the table does not have.
     pub fn unknown_key(span: Range<usize>, key: &str, known: &[&str]) -> Self {
         Self::new(span, unknown_key(key, known))
     }

@@ -101,7 +101,7 @@ impl SettingsTable {
     /// Reads the table for all tools, which contains the tables of single tools and the keys `others`.
     ///
     /// # Errors
-    /// A key is not known, or its value is not as it should be.
+    /// If a key is not known, or its value is invalid.
     pub fn read<'a>(table: FileValue<'a>, others: OtherKeys<'_, 'a>) -> Result<Self, ConfigError> {
         let known = [others.before, &[TOOLS], &keys("", false), others.after].concat();
         let mut settings = Self::default();

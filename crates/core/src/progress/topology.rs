@@ -76,7 +76,7 @@ impl Topology {
         !matches!(self, Self::SingleStream { .. } | Self::Session { has_requests: false })
     }
 
-    /// Whether upstream streams pair with requests and are no client streams themselves.
+    /// Whether upstream streams are paired with requests, and are not client streams themselves.
     pub(crate) fn is_paired(self) -> bool {
         matches!(
             self,

@@ -228,7 +228,7 @@ impl Repairs {
         self.0 |= other.0;
     }
 
-    /// Whether there is no repair.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -234,7 +234,7 @@ fn escape(text: &[u8], end: TextEnd) -> TextUnit {
         let may_go_on = end == TextEnd::Open && has_digits(2..ESCAPE_LEN);
         return if may_go_on { TextUnit::Unfinished } else { TextUnit::Readable(2) };
     }
-    // An invalid escape stays as it is: only characters are repaired here, not the syntax.
+    // An invalid escape stays unchanged: only characters are repaired here, not the syntax.
     if !has_digits(2..ESCAPE_LEN) {
         return TextUnit::Readable(2);
     }

@@ -267,7 +267,7 @@ fn serve_one_each(
     }
 }
 
-/// The runtime hears of the end of a connection when it waits, and a request may follow before.
+/// The runtime notices the end of a connection only when it waits, and a request may come before that.
 #[tokio::test]
 async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

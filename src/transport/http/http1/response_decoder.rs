@@ -55,7 +55,7 @@ impl ResponseDecoder {
     /// follows in `bytes`. Interim responses such as 103 are skipped.
     ///
     /// # Errors
-    /// If the bytes are no response, or the length of the body is in doubt.
+    /// If the bytes are not a response, or the length of the body is ambiguous.
     pub fn head(
         &mut self,
         bytes: &mut BytesMut,

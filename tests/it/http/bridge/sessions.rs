@@ -6,7 +6,7 @@ use crate::http::direct::large_bodies::large_call;
 use crate::http::rig::{Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle};
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
-/// A rig, its first session and the server behind that.
+/// A rig, its first session and the server of that session.
 pub(crate) struct Begun {
     pub(crate) rig: Rig,
     pub(crate) server: Lines,

@@ -33,7 +33,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The id that a line has, as it is written.
+/// Returns the id in a line, exactly as written.
 fn id_of(line: &str) -> String {
     json(line)["id"].to_string()
 }

@@ -183,7 +183,7 @@ struct Streams {
     begun: Vec<usize>,
 }
 
-/// The id of a message, as it is written.
+/// Returns the id of a message, exactly as written.
 fn id(text: &str) -> Option<String> {
     let rest = &text[text.find("\"id\":")? + 5..];
     Some(rest[..rest.find([',', '}'])?].to_owned())

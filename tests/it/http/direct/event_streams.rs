@@ -948,7 +948,7 @@ async fn the_name_of_an_event_is_counted_with_its_own_message() {
     };
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     let (listens, listened) = listens(&mut rig, &[S]).await;
-    // An answer to nobody, progress that can only be the call's, and a log.
+    // An answer that no request expects, progress that can only be the call's, and a log message.
     server.chunk(named(&result("9")));
     server.chunk(named(&progress("8", "1")));
     server.chunk(named(&log("m")));

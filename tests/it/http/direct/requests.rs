@@ -1,5 +1,5 @@
-//! Requests and their answers over Streamable HTTP: what passes as it is, whose progress it is, and
-//! what becomes of a request whose client or server leaves.
+//! Requests and their answers over Streamable HTTP: which messages pass unchanged, to which call progress belongs, and
+//! what happens to a request whose client or server disconnects.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;

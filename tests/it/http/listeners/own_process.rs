@@ -83,7 +83,7 @@ fn cpu(mut stat: &File) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// systemd passes the socket, hears that it is ready and that it stops; SIGTERM stops it.
+/// systemd passes the socket, and is told when the service is ready and when it stops; SIGTERM stops it.
 #[test]
 fn it_is_a_service_of_systemd() {
     if is_inner() {

@@ -148,7 +148,7 @@ impl<'a> Client<'a> {
         self.post(tool, &call)
     }
 
-    /// Begins its call, and hears that it has begun.
+    /// Begins its call, and waits until the call has begun.
     fn begin(&mut self) {
         let is_mute = self.vanishes() && self.number.is_multiple_of(4);
         let tool = match self.vanishes() {

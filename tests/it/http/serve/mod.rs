@@ -100,7 +100,7 @@ fn post(proxy: &Proxy, body: &str) -> Exchange {
     Exchange::send(proxy.address(), "POST", "/a", &POST, body)
 }
 
-/// Says something on a connection of its own and hears it out.
+/// Sends a text on a connection of its own and reads the whole response.
 fn say(address: &str, text: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();

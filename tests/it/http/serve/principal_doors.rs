@@ -172,7 +172,7 @@ impl House {
         self.ask(user, "POST", &[("mcp-session-id", session)], &body).await
     }
 
-    /// Sends a request of 2026-07-28. `params` are members, each with a comma behind it.
+    /// Sends a request of 2026-07-28. `params` are members, each followed by a comma.
     async fn send_modern(&self, user: &str, method: &str, params: &str) -> Response<Incoming> {
         let stated =
             r#"clientCapabilities":{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
@@ -188,7 +188,7 @@ impl House {
         (answer.status().as_u16(), rest(answer).await)
     }
 
-    /// How often all servers have heard this.
+    /// Returns how often all servers have received this message.
     fn heard(&self, what: &str) -> usize {
         self.proxies
             .iter()

@@ -116,7 +116,7 @@ fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
 }
 
 impl Asked {
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     #[track_caller]
     pub(crate) fn raw(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         self.stream.write_all(text.as_ref()).unwrap();
@@ -171,7 +171,7 @@ impl Asked {
         self.answer("200 OK", "content-type: application/json\r\n", body);
     }
 
-    /// Dies so that the other side hears of it at once.
+    /// Dies so that the other side notices at once.
     pub(crate) fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
     }

@@ -9,7 +9,7 @@ use super::doctor;
 use crate::support::session::signal;
 use crate::support::{STUCK, example, milepost, runs, until, wait};
 
-/// Standard error of a run that has nothing to say.
+/// Returns the standard error of a run that ends with an error.
 #[track_caller]
 fn refused(args: &[&str]) -> String {
     let output = doctor(args);

@@ -23,7 +23,7 @@ struct Sums {
     tasks: BTreeMap<String, u32>,
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 fn behind(line: &str, word: &str) -> u32 {
     let rest = line.split_once(word).map(|(_, rest)| rest);
     rest.map_or(0, |rest| rest.split([' ', ',']).next().unwrap().parse().unwrap())

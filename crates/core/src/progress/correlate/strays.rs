@@ -139,7 +139,7 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
         [] => false,
     };
     let precedes = match before {
-        // The letter of an escape (`\n`) is not a part of the word behind it.
+        // The letter of an escape (`\n`) is not a part of the word after it.
         [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => false,
         [.., digit, b'.'] if is_number => digit.is_ascii_digit(),
         [.., last] => is_word(*last),

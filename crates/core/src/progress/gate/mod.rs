@@ -126,8 +126,8 @@ impl Gate {
         self.calls.open.share_value(id);
         let stream = self.calls.open.get(id).map(|call| call.stream);
         let stream = stream.and_then(|stream| self.calls.streams.get(&stream));
-        // A client that resumes names the id that came last: behind a later message, an earlier id would make
-        // the server repeat that message.
+        // A client that resumes names the last id that it received: if an earlier id were written after a later
+        // message, the server would repeat that message.
         let is_overtaken = pending.framing != Framing::Itself
             && stream.is_some_and(|stream| stream.passed > pending.order);
         let framed =

@@ -36,8 +36,7 @@ impl Wrap {
             (true, b'{') => Self::Members,
             (true, b'"') => Self::Message,
             (true, _) => Self::Data,
-            // An object of which no member has been read yet may turn out to be a tool result: it
-            // stays as it is.
+            // An object of which no member has been read yet may be a tool result, so it stays unchanged.
             (false, b'{') if body.is_tool_result || !body.has_members => Self::AsItIs,
             (false, _) => Self::Text,
         }

@@ -33,7 +33,7 @@ const PEEK_MIN: usize = 4 << 10;
 /// envelope without its result.
 const WINDOW: usize = 1 << 10;
 
-/// JSON-RPC's code for a request that is not as it should be.
+/// JSON-RPC's code for an invalid request.
 pub const INVALID_REQUEST: i32 = -32600;
 
 /// JSON-RPC's code for parameters that are not as they should be.

@@ -82,8 +82,7 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
     let name = line.len() - rest.len();
     match rest {
         [] => Some((field, name)),
-        // WHATWG HTML, Interpreting an event stream: one space behind the colon is not part of the
-        // value.
+        // WHATWG HTML, Interpreting an event stream: one space after the colon is not part of the value.
         [b':', b' ', ..] => Some((field, name + 2)),
         [b':', ..] => Some((field, name + 1)),
         _ => None,
@@ -295,7 +294,7 @@ pub fn append_rewritten<T: AsRef<[u8]>>(
         }
         match data.take() {
             Some(data) => append_data(out, data),
-            // Without this line, a CR before it and a LF behind it could become one line end.
+            // Without this line, a CR before it and an LF after it could become one line end.
             None => out.extend_from_slice(b":"),
         }
         out.extend_from_slice(line.end);
@@ -322,7 +321,7 @@ pub fn without_id(raw: &Bytes) -> Bytes {
     }
     let mut out = BytesMut::with_capacity(raw.len());
     for line in lines(raw) {
-        // Without any line, a CR before it and a LF behind it could become one line end.
+        // Without any line, a CR before it and an LF after it could become one line end.
         out.extend_from_slice(if is_id(&line) { b":" } else { line.text });
         out.extend_from_slice(line.end);
     }

@@ -205,7 +205,7 @@ impl Events {
         if self.long.is_some() || rest.is_empty() {
             return None;
         }
-        // A LF behind a CR would only complete that line end, so two are needed.
+        // An LF after a CR would only complete that line end, so two are needed.
         let line_ends: &[u8] = if rest.ends_with(b"\n") { b"\n" } else { b"\n\n" };
         let mut alone = Self::new(self.inspect_max);
         alone.mark = ByteOrderMark::Past;
