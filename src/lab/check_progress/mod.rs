@@ -1,7 +1,10 @@
 //! `milepost check-progress`: named scenarios that test how a server, a proxy or a client treats progress.
 //!
-//! ```text server: the sessions of `doctor` ───┐ proxy: reference client and server ─┼──> scenarios: results ──>
-//! report, exports client: the client's own report ────┘ ```
+//! ```text
+//! server: the sessions of `doctor` ───┐
+//! proxy: reference client and server ─┼──> scenarios: results ──> report, exports
+//! client: the client's own report ────┘
+//! ```
 
 pub mod client;
 mod client_judge;

@@ -1,7 +1,9 @@
 //! The reference server of `check-progress`: an MCP server that sends exactly what a script says. Proxies are tested in
 //! front of this server, and clients are tested with it.
 //!
-//! ```text stdio, http: bytes ──> session: requests ──> script: steps ──> one write each ──> bytes ```
+//! ```text
+//! stdio, http: bytes ──> session: requests ──> script: steps ──> one write each ──> bytes
+//! ```
 
 mod event_stream;
 mod http;

@@ -4,8 +4,8 @@
 //! or of the server, a stream that opens or ends, or the time alone. After each input the program takes what
 //! [`Conversation::poll`] returns until that is [`Output::Timeout`], and then waits for the next input:
 //!
-//! - **Over a pair of pipes** (stdio) the conversation cuts the bytes of both sides into lines:
-//!   [`Conversation::client`]   and [`Conversation::server`], in whatever pieces the bytes come.
+//! - **Over a pair of pipes** (stdio) the conversation cuts the bytes of both sides into lines: [`Conversation::client`]
+//!   and [`Conversation::server`], in whatever pieces the bytes come.
 //! - **Over HTTP** the program reads requests and events, and gives whole messages, each with its stream:
 //!   [`Conversation::open`], [`Conversation::client_message`], [`Conversation::server_message`] and
 //!   [`Conversation::end`]. A POST and its response are one stream.
