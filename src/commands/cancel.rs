@@ -13,7 +13,7 @@ use crate::commands::sites::{self, JSON, Site, SiteError};
 /// The time that a process has to send its calls.
 const CALLS_WAIT: Duration = Duration::from_secs(2);
 
-/// The head of the table of open calls, behind the first column.
+/// The column titles of the table of open calls, after the first column.
 const HEAD: [&str; 5] = ["CALL", "TOOL", "SERVER", "PID", "FOR"];
 
 /// The reason why no call is cancelled.
@@ -25,7 +25,7 @@ pub enum CancelCommandError {
     /// No call is open.
     #[error("no call is open that these arguments mean")]
     NoneOpen,
-    /// The arguments do not say which call is meant.
+    /// The arguments do not identify a call.
     #[error("say which call to cancel: its number, or `last`\n{0}")]
     Unnamed(String),
     /// No open call has this number.
@@ -48,7 +48,7 @@ impl CancelCommandError {
     }
 }
 
-/// A call, as `/calls` tells of it.
+/// A call, as `/calls` describes it.
 #[derive(Debug, Clone, Deserialize)]
 struct CancellableCall {
     n: u64,
@@ -77,7 +77,7 @@ struct OpenCallAt<'a> {
 /// Cancels the call that is meant. Returns the line for the operator.
 ///
 /// # Errors
-/// If no process can be asked, the arguments mean no call or several, or the call cannot be cancelled.
+/// If no process answers, the arguments match no call or several, or the call cannot be cancelled.
 pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
     let named = args.admin.addresses().await.map_err(SiteError::from)?;
     let is_one = named.as_ref().is_some_and(|addresses| addresses.len() == 1);
@@ -94,7 +94,7 @@ pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
         match calls {
             Ok(calls) => read.push((site, calls)),
             Err(error) if is_one => return Err(error.into()),
-            // Nothing listens at the usual address, or the process has ended meanwhile.
+            // No process listens at the usual address, or the process has ended meanwhile.
             Err(_) => {}
         }
     }
@@ -106,7 +106,7 @@ pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
     Ok(format!("cancelled call {number}, {label}, of {}\n", printable(&meant.server())))
 }
 
-/// The calls of a process, with a token of this machine if the process asks for one.
+/// Requests the calls of a process, with a token of this machine if the process requires one.
 async fn ask(mut site: Site) -> (Site, Result<CallsToCancel, SiteError>) {
     let name = site.name.clone();
     let read = async {
@@ -121,7 +121,7 @@ async fn ask(mut site: Site) -> (Site, Result<CallsToCancel, SiteError>) {
     (site, read)
 }
 
-/// The open calls of a server, or of all servers, those that began first first.
+/// Returns the open calls of a server, or of all servers, oldest first.
 fn open_calls<'a>(read: &'a [(Site, CallsToCancel)], server: Option<&str>) -> Vec<OpenCallAt<'a>> {
     let mut open: Vec<OpenCallAt<'_>> = read
         .iter()
@@ -135,7 +135,7 @@ fn open_calls<'a>(read: &'a [(Site, CallsToCancel)], server: Option<&str>) -> Ve
     open
 }
 
-/// The call that is meant.
+/// Chooses the call that the arguments identify.
 fn choose<'a, 'b>(
     call: Option<CallToCancel>,
     open: &'b [OpenCallAt<'a>],

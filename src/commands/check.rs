@@ -29,10 +29,11 @@ impl CheckOutput {
     }
 }
 
-/// Reads the file, and makes the output.
+/// Reads the file, and returns the output.
 ///
 /// # Errors
-/// If the file cannot be read or the file has an error. With `--json` the errors are in the output.
+///
+/// If the file cannot be read or has an error. With `--json` the errors are in the output.
 pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     if let Some(file) = &args.import {
         return Ok(CheckOutput::of(routes::import(file)?, Vec::new()));
@@ -74,7 +75,7 @@ fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckO
             "severity": "error",
         })],
     };
-    // The line ends are of the form; a name in the file that JSON may hold raw is escaped.
+    // The line ends belong to the format; a name in the file that JSON may contain unescaped is escaped.
     let lines = format!("{:#}", Value::from(faults));
     let text = lines
         .lines()

@@ -25,12 +25,12 @@ pub(super) fn columns<const N: usize>(
     lines.iter().map(line).collect()
 }
 
-/// Replaces each character of a name by which it could control a terminal or hide other text.
+/// Replaces each character of a name that could control a terminal or hide other text.
 pub(super) fn printable(name: &str) -> String {
     name.replace(is_unprintable, "\u{fffd}")
 }
 
-/// The time since an event, in the largest unit that leaves at least one.
+/// Returns the time since an event, in the largest unit that gives at least one.
 pub(super) fn ago(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s ago"),

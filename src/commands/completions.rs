@@ -21,14 +21,15 @@ use crate::observe::durations::{Store, state_dir};
 /// The variable by which a shell's script asks for completions; its value is the shell.
 const ASKED: &str = "MILEPOST_COMPLETE";
 
-/// Bytes of a file that is read for names. The files are small; a completion must not wait for others.
+/// Maximum number of bytes of a file that is read for names. The files are small; a completion must not wait for larger
+/// ones.
 const FILE_MAX: u64 = 4 << 20;
 
 /// The script that makes a shell ask for completions.
 pub fn script(shell: Shell) -> String {
     let mut out = Vec::new();
     if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
-        // A list of bytes takes everything.
+        // Ignore the error: writing to a byte vector does not fail.
         let _ = shell.write_registration(ASKED, NAME, NAME, NAME, &mut out);
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -43,7 +44,7 @@ pub fn answer() -> Result<bool, clap::Error> {
     CompleteEnv::with_factory(with_names).var(ASKED).try_complete(env::args_os(), folder.as_deref())
 }
 
-/// The command line, with what completes the names that only the files of this machine know.
+/// Returns the command line, with completions for names that are only in files of this machine.
 fn with_names() -> Command {
     Cli::command().mut_subcommands(|command| match command.get_name() {
         "adopt" => completed_by(command, "server", servers),
@@ -90,7 +91,7 @@ fn learned() -> ArgValueCompleter {
     })
 }
 
-/// The words of the command line that is being typed, the program's name first.
+/// Returns the words of the command line that is being typed, the program's name first.
 fn typed_words() -> Vec<OsString> {
     env::args_os().skip_while(|word| word != "--").skip(1).collect()
 }

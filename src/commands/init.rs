@@ -12,7 +12,7 @@ use crate::commands::show_calls::name_of_command;
 use crate::config::routes::{Environment, Routes, RoutesError};
 use crate::config::settings::toml_text::{list, plain};
 
-/// Answers that are refused before `init` gives up.
+/// Maximum number of invalid answers before `init` gives up.
 const TRIES_MAX: usize = 3;
 
 /// The first lines of a new file.
@@ -41,15 +41,15 @@ pub struct InitArgs {
 /// The reason why no route file was written.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The file is there.
+    /// The file exists already.
     #[error("{} is there already; --add adds the route to it", .0.display())]
     Exists(PathBuf),
-    /// No server was named, and nobody can be asked.
+    /// No server was named, and there is no terminal to ask at.
     #[error(
         "no server is named, and there is no terminal to ask at; `milepost init -- node server.js` names one"
     )]
     NoServer,
-    /// A word of the command is no text.
+    /// A word of the command is not Unicode text.
     #[error("{0:?} is not Unicode, which a route file needs")]
     NoText(OsString),
     /// The routes would not be usable.
@@ -69,10 +69,10 @@ pub enum InitError {
     Output(#[from] io::Error),
 }
 
-/// Writes the file and says what can be done with it. `asked` reads the user's answers, if there is a user.
+/// Writes the file and prints the next steps. `asked` reads the user's answers, if there is a user.
 ///
 /// # Errors
-/// Why nothing was written.
+/// The reason why nothing was written.
 pub fn run(
     args: &InitArgs,
     out: &mut dyn Write,
@@ -105,7 +105,7 @@ pub fn run(
     Ok(())
 }
 
-/// The words of a command line as text.
+/// Returns the words of a command line as text.
 fn words(server: &[OsString]) -> Result<Vec<String>, InitError> {
     let text = |word: &OsString| {
         word.to_str().map(str::to_owned).ok_or_else(|| InitError::NoText(word.clone()))
@@ -164,20 +164,20 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// The address of the server, if its only word is one.
+/// Returns the address of the server, if the only word is a URL.
 fn address(words: &[String]) -> Option<Url> {
     let [only] = words else { return None };
     Url::parse(only).ok().filter(|url| ["http", "https"].contains(&url.scheme()))
 }
 
-/// A path made of the server's name: the program or what a launcher starts, without its folder and its ending, or
-/// the host of an address.
+/// Returns a path made from the server's name: the program, or the program that a launcher starts, without its
+/// directory and extension, or the host of a URL.
 fn path_of(words: &[String]) -> String {
     let name = match address(words) {
         Some(url) => {
             let mut segments = url.path_segments().into_iter().flatten();
             let telling = segments.rfind(|part| !["", "mcp", "sse"].contains(part));
-            // An address of numbers names nothing.
+            // An IP address gives no useful name.
             let host = || url.domain().filter(|domain| *domain != "localhost")?.split('.').next();
             telling.or_else(host).unwrap_or_default().to_owned()
         }
@@ -193,7 +193,7 @@ fn path_of(words: &[String]) -> String {
     format!("/{}", if name.is_empty() { "server" } else { name })
 }
 
-/// The path, with a number behind it if a route has the path already.
+/// Returns the path, with a number appended if a route already has it.
 fn free_path(path: String, taken: &[String]) -> String {
     let numbered = (2..=u32::MAX).map(|number| format!("{path}-{number}"));
     iter::once(path.clone()).chain(numbered).find(|path| !taken.contains(path)).unwrap_or(path)
@@ -201,7 +201,7 @@ fn free_path(path: String, taken: &[String]) -> String {
 
 /// The lines of the route.
 fn route(path: &str, words: &[String]) -> String {
-    // What looks like a variable is none.
+    // A text that looks like a variable must be kept as text.
     let quoted = |word: &str| plain(&word.replace("${", "$${"));
     let upstream = match address(words) {
         Some(url) if url.path().ends_with("/sse") => {
@@ -231,7 +231,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Says what was written, and what comes next.
+/// Prints what was written, and the next steps.
 fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Result<()> {
     let shown = file.display();
     let listen = routes.server().listen;
@@ -249,7 +249,7 @@ fn told(out: &mut dyn Write, file: &Path, routes: &Routes, path: &str) -> io::Re
     writeln!(out, "  milepost doctor --config {shown} --route {path} --call TOOL")
 }
 
-/// The paths of the routes in the text of a file; none if it is no TOML.
+/// Returns the paths of the routes in the text of a file; none if the text is not TOML.
 pub(super) fn paths_in(text: &str) -> Vec<String> {
     let Ok(file) = text.parse::<toml::Table>() else { return Vec::new() };
     let routes = file.get("route").and_then(toml::Value::as_array).into_iter().flatten();
@@ -311,7 +311,7 @@ mod tests {
         let text = fs::read_to_string(&file).unwrap();
         let expected = "[[route]]\npath = \"/own\"\nupstream.command = [\"node\", \"x.js\"]\n\n[[route]]\npath = \"/b\"\nupstream.url = \"https://b.example/mcp\"\n\n[[route]]\npath = \"/b-2\"\nupstream.url = \"https://b.example/mcp?2\"\n";
         assert_eq!(text, format!("{HEAD}\n{expected}"));
-        // A route that collides is refused, and nothing is written.
+        // A route whose path collides is refused, and nothing is written.
         assert!(matches!(
             run(&InitArgs { path: Some("/own/sse".to_owned()), ..args("c", true) }, &mut out, None),
             Err(InitError::Routes(_))

@@ -43,7 +43,7 @@ pub struct LsOutput {
 struct RunningProcess {
     #[serde(flatten)]
     about: AboutProcess,
-    /// Calls without an answer; `None` if the process did not say.
+    /// Number of unanswered calls; `None` if the process did not report it.
     open: Option<i64>,
     routes: Vec<RunningRoute>,
 }
@@ -156,7 +156,7 @@ fn servers_text(found: &[ListedFile], home: &Path) -> String {
     text
 }
 
-/// A path for people: `~` stands for the home folder.
+/// Returns a path for people, with `~` for the home directory.
 fn short_path(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
         Ok(rest) if home.is_absolute() => format!("~/{}", rest.display()),
@@ -184,7 +184,8 @@ fn processes_text(processes: &[RunningProcess], now: u64) -> String {
 }
 
 impl RunningProcess {
-    /// The server of a `wrap`, by its own name if it has said one; the address of a `serve`, with the number of routes.
+    /// Returns the server of a `wrap`, by the name that it has given itself if known, or the address of a `serve` with
+    /// the number of its routes.
     fn server(&self) -> String {
         let name = &self.about.name;
         match (&*self.about.kind, self.routes.as_slice()) {

@@ -12,7 +12,7 @@ use crate::commands::args::Cli;
 /// The program's name in shells.
 pub(super) const NAME: &str = "milepost";
 
-/// The exit status of a command whose help says nothing of it.
+/// The exit status of a command whose help does not describe it.
 const EXIT: &str = "0 if the command did what it was asked to do, 2 for a command line that cannot be read, and 1 or 2 \
                     for any other error.";
 
@@ -54,7 +54,7 @@ pub struct ManualError {
     source: io::Error,
 }
 
-/// The whole manual, one page after the other, as `man -l -` reads it.
+/// Returns the whole manual, one page after the other, in the format of `man -l -`.
 pub fn whole() -> String {
     pages().into_iter().map(|(_, page)| page).collect()
 }
@@ -104,7 +104,7 @@ fn render(page: &Man, out: &mut Vec<u8>) -> io::Result<()> {
     page.render_options_section(out)
 }
 
-/// The parts of what stands behind the options in the help of a command.
+/// The parts of the text after the options in the help of a command.
 struct AfterHelp<'a> {
     examples: Vec<&'a str>,
     /// Sentences on the exit code.

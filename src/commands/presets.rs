@@ -1,4 +1,4 @@
-//! `milepost presets`: the presets, or the settings of one.
+//! `milepost presets`: lists the presets, or shows the settings of one preset.
 
 use crate::commands::args::PresetsArgs;
 use crate::config::routes::Preset;

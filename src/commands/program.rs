@@ -64,12 +64,12 @@ pub fn main() -> ExitCode {
         Err(error) => return report(&error, 1),
     };
     let code = runtime.block_on(run(cli.command));
-    // A thread that waits for a terminal must not keep us.
+    // The shutdown must not wait for a thread that waits for a terminal.
     runtime.shutdown_background();
     code
 }
 
-/// One connection needs no second thread; many may.
+/// One connection needs no second thread; many connections may.
 fn runtime(command: &Command) -> Builder {
     let threads = match command {
         Command::Serve(args) => {
@@ -88,8 +88,8 @@ fn runtime(command: &Command) -> Builder {
     }
 }
 
-/// The threads of `serve` on a machine with this number of cores. Half of the cores are enough, and the
-/// servers need the others.
+/// Returns the number of threads of `serve` on a machine with this number of cores. Half of the cores are enough, and
+/// the servers need the others.
 fn serving_threads(cores: usize) -> usize {
     (cores / 2).max(1)
 }
@@ -172,7 +172,7 @@ async fn replay(args: &ReplayArgs) -> ExitCode {
         let form = args.form(before);
         let played = replay::run(&args.file, form, |recorded| args.settings(recorded));
         if matches!(form, ReplayForm::Table { .. }) && screen.is_term() {
-            // Ignore the error: the output of the table fails too.
+            // Ignore the error: the following output of the table will fail too.
             let _ = screen.clear_screen();
         }
         before = played.as_ref().ok().and_then(|played| played.reports).or(before);
@@ -382,7 +382,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// `milepost doctor`: 0 if a plain client is fine with the server, 1 if not, 2 if there is no result.
+/// `milepost doctor`: exit code 0 if a plain client works well with the server, 1 if not, 2 if there is no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let by_suite = args.suite;
     let options = match args.resolve() {
@@ -400,7 +400,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
     }
 }
 
-/// `milepost try`: 0 if every call is answered, 1 if not, 2 if nothing can be called.
+/// `milepost try`: exit code 0 if every call is answered, 1 if not, 2 if no call can be made.
 async fn try_out(args: TryArgs) -> ExitCode {
     let playground = match args.resolve() {
         Ok(playground) => playground,
@@ -414,8 +414,8 @@ async fn try_out(args: TryArgs) -> ExitCode {
     }
 }
 
-/// `milepost check-progress`: 0 if no scenario fails, 1 if one fails, 2 if there is no result, or a proxy does not
-/// start.
+/// `milepost check-progress`: exit code 0 if no scenario fails, 1 if a scenario fails, 2 if there is no result, or a
+/// proxy does not start.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
         Ok(CheckProgressTask::Judge(options)) => options,
@@ -450,7 +450,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     let Some(address) = listen else {
         return match reference::serve_stdio(terms).await {
             Ok(()) => ExitCode::SUCCESS,
-            // The client has left.
+            // The client has disconnected.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };
@@ -468,7 +468,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes `text` to standard output. A reader that closes early is no fault.
+/// Writes `text` to standard output. A closed pipe (`milepost presets | head`) is not an error.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error, 1),

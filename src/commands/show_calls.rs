@@ -13,12 +13,12 @@ use crate::transport::browser::{self, OpenedLink};
 /// Characters of a server's name.
 const NAME_MAX: usize = 60;
 
-/// Programs whose first argument says more than their own name.
+/// Programs whose first argument is more informative than their own name.
 const LAUNCHERS: [&str; 12] = [
     "npx", "bunx", "uvx", "pnpm", "yarn", "node", "bun", "deno", "uv", "python", "python3", "ruby",
 ];
 
-/// First arguments of these programs that say nothing.
+/// First arguments of these programs that are not informative.
 const VERBS: [&str; 6] = ["run", "exec", "dlx", "x", "tool", "start"];
 
 /// The views of a `wrap` process.
@@ -29,7 +29,7 @@ pub struct CallViews {
 }
 
 impl CallViews {
-    /// The views of the calls of `name`: a socket in `folder`, if there is one.
+    /// Returns the views of the calls of `name`: a socket in `folder`, if it is `Some`.
     pub fn new(calls: &Arc<Table>, name: &str, folder: Option<PathBuf>) -> Self {
         let about = || AboutProcess::this("wrap", name.to_owned());
         let socket = folder.map(|folder| (LocalApi::new(about(), Arc::clone(calls)), folder));
@@ -55,7 +55,7 @@ impl CallViews {
     pub async fn beside<T>(self, work: impl Future<Output = T>) -> T {
         let Self { calls, socket, page } = self;
         let socket = async {
-            // A process that is never used leaves nothing.
+            // A process that is never used leaves no file behind.
             poll_fn(|cx| calls.poll_use(cx)).await;
             match socket {
                 Some((api, folder)) => api.serve(&folder).await,
@@ -76,7 +76,7 @@ impl CallViews {
     }
 }
 
-/// A short name for the server of a command: the program, or what a launcher such as `npx` starts.
+/// Returns a short name for the server of a command: the program, or the program that a launcher such as `npx` starts.
 pub fn name_of_command(command: &[OsString]) -> String {
     let base = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
     let program = command.first().map(|program| base(&program.to_string_lossy()));

@@ -27,7 +27,7 @@ use crate::transport::mcp_http::target::TargetError;
 /// Processes that are looked at.
 pub(crate) const SITES_MAX: usize = local_socket::SOCKETS_MAX;
 
-/// The time that a process has to say what it is. A stopped process accepts connections and never answers.
+/// The time that a process has to answer `/about`. A stopped process accepts connections but never answers.
 const ABOUT_WAIT: Duration = Duration::from_secs(2);
 
 /// Bytes of an answer that is read whole.
@@ -42,7 +42,7 @@ pub(crate) const TEXT: &str = "text/plain";
 /// The type of JSON.
 pub(crate) const JSON: &str = "application/json";
 
-/// The type of JSON objects, one a line.
+/// The content type of JSON objects, one per line.
 pub(crate) const LINES: &str = "application/x-ndjson";
 
 /// The type of server-sent events.
@@ -85,7 +85,7 @@ pub enum SiteError {
     /// The connection is lost.
     #[error("the connection to {0} is lost")]
     Lost(String, #[source] io::Error),
-    /// Nothing runs.
+    /// No process runs.
     #[error(
         "nothing runs that shows its calls: no `milepost wrap` of this user, and no `milepost serve` with an \
          [admin] table"
@@ -93,7 +93,7 @@ pub enum SiteError {
     Nothing,
 }
 
-/// The folder where this process offers its socket: none where it keeps no state and the user has no folder
+/// Returns the directory where this process opens its socket; `None` if it keeps no state and the user has no directory
 /// for sockets.
 pub fn own_folder(keeps_state: bool) -> Option<PathBuf> {
     let state = state_dir(None, None).filter(|_| keeps_state);
@@ -164,7 +164,7 @@ pub(crate) async fn running() -> Vec<Site> {
     sites
 }
 
-/// Those of them whose keys are not among `known`.
+/// Returns the processes whose keys are not among `known`.
 pub async fn find_new(folder: &Path, known: &BTreeSet<String>) -> Vec<Site> {
     let is_new = |path: &PathBuf| !known.contains(&path.display().to_string());
     let sockets = local_socket::list(folder).into_iter().filter(is_new);
@@ -205,7 +205,7 @@ impl Site {
         }
     }
 
-    /// What a process that was found by its socket says of itself.
+    /// Returns the description that a process found by its socket gives of itself.
     pub fn about(&self) -> Option<&AboutProcess> {
         match &self.way {
             SiteWay::Socket(_, about) => Some(about),
@@ -244,7 +244,7 @@ impl Site {
         }
     }
 
-    /// Sends a change to `target`, with a text. Returns what the process says to it.
+    /// Sends a change to `target`, with a text. Returns the text of the response.
     ///
     /// # Errors
     /// If the process has ended, or refuses the change.
@@ -285,7 +285,7 @@ impl Site {
     }
 }
 
-/// Asks the listener at an address. A token that a proxy of this machine made is found by itself.
+/// Asks the listener at an address. The token of a proxy of this machine is found without an option.
 async fn ask_admin(
     address: &mut AdminAddress,
     name: &str,

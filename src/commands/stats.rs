@@ -41,12 +41,12 @@ pub enum StatsError {
     /// The file cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// There is no folder for durations.
+    /// No directory for durations is known.
     #[error(
         "no durations are kept, because there is no folder for them; name a folder with --state-dir"
     )]
     Nowhere,
-    /// There is no such route or tool.
+    /// The durations contain no such route or tool.
     #[error("{0}")]
     Unknown(String),
 }
@@ -111,12 +111,12 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
 /// The tools that are printed without `--all`.
 const NEWEST: usize = 20;
 
-/// Keeps the rows of the tools that were called last, in their order. Returns the number of the others.
+/// Keeps the rows of the tools that were called last, in their order. Returns the number of removed rows.
 fn keep_newest(rows: &mut Vec<&ToolRow>, max: usize) -> usize {
     let left_out = rows.len().saturating_sub(max);
     if left_out > 0 {
         let mut newest = rows.clone();
-        // A stable sort: of tools called in the same second the first ones stay.
+        // A stable sort keeps the order of tools that were called in the same second.
         newest.sort_by_key(|row| std::cmp::Reverse(row.seen));
         newest.truncate(max);
         rows.retain(|row| newest.iter().any(|kept| std::ptr::eq(*kept, *row)));

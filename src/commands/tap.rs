@@ -42,7 +42,7 @@ pub enum TapError {
     /// The proxy does not answer any more.
     #[error("the proxy at {0} has ended")]
     Ended(String),
-    /// Nothing can be written.
+    /// The output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
@@ -54,7 +54,7 @@ impl TapError {
     }
 }
 
-/// A piece of text of a process, or its end with its key and its name.
+/// Text of a process, or its end with its key and its name.
 enum TapEvent {
     Text(Vec<u8>),
     End(String, String, Result<(), SiteError>),
@@ -70,7 +70,7 @@ pub async fn run(args: &TapArgs) -> Result<(), TapError> {
         _ = ctrl_c() => Ok(()),
     };
     match shown {
-        // Who has seen enough is no fault.
+        // A closed pipe (`milepost tap | head`) is not an error.
         Err(TapError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         shown => shown,
     }
@@ -113,7 +113,7 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
             Some(TapEvent::End(key, name, ended)) => {
                 tapped.open -= 1;
                 if args.admin.is_of_fleet() {
-                    // Another process may take its place.
+                    // Another process may take the place of this process.
                     tapped.known.remove(&key);
                 }
                 if is_all && tapped.open > 0 {
@@ -147,7 +147,7 @@ impl Tapped<'_> {
         Ok(())
     }
 
-    /// Begins with all of these; the first refusal if none of them has these messages.
+    /// Begins with all of these processes; returns the first refusal if none of them has such messages.
     async fn begin_all(&mut self, sites: Vec<Site>) -> Result<(), SiteError> {
         let (mut names, mut refusal) = (Vec::new(), None);
         for mut site in sites {
@@ -161,7 +161,7 @@ impl Tapped<'_> {
                     if !self.args.admin.is_of_fleet() => {}
                 Err(error) => {
                     if self.args.admin.is_of_fleet() {
-                        // It is asked again.
+                        // Forgotten, so that the process is asked again.
                         self.known.remove(&site.key());
                     }
                     refusal.get_or_insert(error);
@@ -175,7 +175,7 @@ impl Tapped<'_> {
         Ok(())
     }
 
-    /// Begins with what has started since the last look.
+    /// Adds the processes that have started since the last search.
     async fn look_again(&mut self) {
         let is_fleet = self.args.admin.is_of_fleet();
         let found = match sites::folder() {
@@ -192,7 +192,7 @@ impl Tapped<'_> {
             }
             let reply = self.ask(&mut site).await;
             if is_fleet && reply.is_err() {
-                // It is asked again.
+                // Forgotten, so that the process is asked again.
                 self.known.remove(&site.key());
             }
             if let Ok(reply) = reply {
@@ -212,7 +212,7 @@ impl Tapped<'_> {
     }
 }
 
-/// Passes the messages of a process on, each in one piece.
+/// Passes on the messages of a process, each in one piece.
 async fn forward(
     reply: &mut SiteReply,
     events: &mpsc::Sender<TapEvent>,

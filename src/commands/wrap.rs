@@ -26,7 +26,7 @@ use crate::transport::stdio;
 /// The time that `wrap` waits for a client's first request, to answer that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs a server behind the filter until it ends, and answers with its exit code.
+/// Runs a server behind the filter until it ends. Returns its exit code.
 pub async fn run(
     policy: Arc<Policy>,
     program: Program,

@@ -1,15 +1,15 @@
-//! Whether the program of a command is there.
+//! Whether the program of a command exists.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// Whether a command of this name would be found: in a folder of `paths`, which is in the form of `PATH`,
-/// or at its own path, which may be relative to one of `folders`.
+/// Whether a command with this name would be found: in a directory of `paths`, which has the form of `PATH`, or at its
+/// own path, which may be relative to one of `folders`.
 pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bool {
     let is_in = |folder: &Path| files::program_at(folder.join(program)).is_some();
-    // A name with a slash is not looked for in PATH, as `execvp` does it.
+    // A name with a slash is not searched in PATH, as in `execvp`.
     if files::is_path(program) {
         return folders.iter().any(|folder| is_in(folder));
     }

@@ -1,8 +1,9 @@
 //! Limits for each client, so that one client cannot take what all may use.
 //!
-//! A client is the name in a verified certificate, else the name that a trusted front gives, else the address
-//! that its connection or a trusted front names. A request with an `Authorization` of its own counts for that
-//! too, because clients over loopback and behind a silent front have no address here.
+//! A client is the name in a verified certificate, else the name that a trusted front gives, else the address of its
+//! connection, or the address that a trusted front names. A request with an `Authorization` header also counts for the
+//! value of that header, because clients over loopback, and clients behind a front that names none, have no address
+//! here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,11 +28,11 @@ use crate::transport::http::forwarded;
 pub(crate) mod fair_share;
 mod start_rate;
 
-/// The time after which a client may try again what it has too much of.
+/// The time after which a client may repeat a request that exceeded its limit.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Bits of an address of IPv6 that belong to one client: a house or a machine has all addresses that begin
-/// with them.
+/// Number of leading bits of an IPv6 address that identify a client: a household or a machine has all addresses that
+/// begin with them.
 const IPV6_PREFIX: u32 = 64;
 
 /// A client whose permits are counted.
@@ -54,9 +55,9 @@ impl CountedClient {
         fronts: &[IpNet],
     ) -> Option<Self> {
         let is_front = is_front(remote, fronts);
-        // A name is verified, and so goes before an address.
+        // A name is verified, so it takes precedence over an address.
         match name {
-            // The certificate of a front names the front, which is no client.
+            // The certificate of a front identifies the front, which is not a client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
             _ if is_front => Self::of_address(forwarded::client_named(headers, fronts)?),
             _ => Self::of_address(remote),
@@ -139,7 +140,7 @@ impl ClientLimit {
         }
     }
 
-    /// The limited thing in words, and the key of the limit.
+    /// Returns the name of the limited thing as text, and the key of the limit.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Connections => ("connections", "max_client_connections of [server]"),
@@ -158,7 +159,7 @@ impl ClientLimit {
             Self::Sessions => maxima.sessions,
             Self::Children => maxima.children,
             Self::ChildStarts => maxima.child_starts,
-            // A key of the route, and never counted here.
+            // The limit is a key of the route, and is not counted here.
             Self::SharedCalls => 0,
         }
     }
@@ -227,7 +228,7 @@ impl ClientLimits {
         })
     }
 
-    /// Sets the limits. What is open stays.
+    /// Sets the limits. Open requests, streams and connections stay.
     pub(crate) fn set_maxima(&self, maxima: &ClientMaxima) {
         self.maxima.store(Arc::new(maxima.clone()));
     }
@@ -270,7 +271,7 @@ impl ClientLimits {
         client.map_or(Ok(None), take)
     }
 
-    /// Counts one more for each of these clients; `spare` more than the limit are allowed.
+    /// Counts one use more for each of these clients; `spare` uses more than the limit are allowed.
     fn take(
         self: &Arc<Self>,
         clients: Counted,
@@ -282,12 +283,12 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
-        // One lock for the look and the count: two requests at the same time cannot both take the last place.
+        // One lock for the check and the count, so that two concurrent requests cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
         };
-        // All are looked at before one is counted, so that a refusal counts for none of them.
+        // All counts are checked before one is raised, so that a refused request counts for none of them.
         if let Some(full) = clients.iter().flatten().find(|client| count(client) >= max) {
             return Err(self.refuse(full.clone(), limit));
         }
@@ -326,10 +327,10 @@ impl ClientLimits {
     }
 }
 
-/// Those for whom a thing counts: the client, and the credentials that it presents besides.
+/// The clients for whom a request or stream counts: the client itself, and the credentials that it presents.
 type Counted = [Option<CountedClient>; 2];
 
-/// One of the things that a client may have so many of, until the permit is dropped.
+/// A permit for one use of a client's limit, until it is dropped.
 pub(crate) struct ClientPermit {
     limits: Arc<ClientLimits>,
     clients: Counted,
@@ -350,7 +351,7 @@ impl Drop for ClientPermit {
     }
 }
 
-/// The client of a request, to whom limits apply. It is an extension of the request.
+/// The client of a request, to which limits apply. It is an extension of the request.
 #[derive(Clone)]
 pub(crate) struct LimitedClient {
     pub(crate) client: CountedClient,
@@ -360,12 +361,13 @@ pub(crate) struct LimitedClient {
 }
 
 impl LimitedClient {
-    /// A number that no other client has, but by a chance that nobody can bring about.
+    /// Returns a number of the client. Two clients have the same number only by chance, and no client can cause that:
+    /// the hash is keyed.
     pub(crate) fn number(&self) -> u64 {
         self.limits.hasher.hash_one(&self.client)
     }
 
-    /// Counts one more of what has this limit; `spare` more are allowed.
+    /// Counts one more use of this limit; `spare` uses more than the limit are allowed.
     fn take(&self, limit: ClientLimit, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.limits.take([Some(self.client.clone()), self.besides.clone()], limit, spare)
     }
@@ -373,15 +375,15 @@ impl LimitedClient {
     /// Counts one more stream.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn stream(&self) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Streams, 0)
     }
 
-    /// Counts a request whose body is read, as a stream; `spare` more than streams are allowed.
+    /// Counts a request whose body is being read as a stream; `spare` more than streams are allowed.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn reading(&self, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Streams, spare)
     }
@@ -389,7 +391,7 @@ impl LimitedClient {
     /// Counts one more session that Milepost keeps.
     ///
     /// # Errors
-    /// If the client has as many as it may.
+    /// If the client has reached its limit.
     pub(crate) fn session(&self) -> Result<Option<ClientPermit>, OverLimit> {
         self.take(ClientLimit::Sessions, 0)
     }
@@ -397,9 +399,9 @@ impl LimitedClient {
     /// Counts one more child, which starts now.
     ///
     /// # Errors
-    /// If the client has as many as it may, or starts them too often.
+    /// If the client has reached its limit, or starts children too often.
     pub(crate) fn child(&self) -> Result<Option<ClientPermit>, OverLimit> {
-        // The permit is dropped if the start is refused, which takes it back.
+        // If the start is refused, the permit is dropped, which subtracts it from the count.
         let child = self.take(ClientLimit::Children, 0)?;
         for client in [Some(&self.client), self.besides.as_ref()].into_iter().flatten() {
             self.limits.start(client, Instant::now())?;

@@ -102,7 +102,7 @@ impl Proxy {
         Ok(Arc::new(proxy))
     }
 
-    /// Sets the limits of what all routes share.
+    /// Sets the limits that all routes share.
     pub(crate) fn set_maxima(&self, server: &Server) {
         self.bodies.set_max(server.max_unread_bytes as u64);
         self.spilled.set_max(server.max_spilled_bytes as u64);
@@ -120,7 +120,7 @@ impl Proxy {
         self.metrics.text(log::lines_dropped(), || self.measure())
     }
 
-    /// Waits until no call is open. What is left then only listens.
+    /// Waits until no call is open. The connections that are then left only listen.
     pub async fn calls_done(&self) {
         self.calls.done().await;
     }
@@ -131,14 +131,14 @@ impl Proxy {
         self.servers.done().await;
     }
 
-    /// From now on new sessions should begin at other replicas: a client that begins one here gets 503, and sends
+    /// From now on new sessions should begin at other replicas: a client that begins a session here gets 503, and sends
     /// its request again.
     pub fn turn_newcomers_away(&self) {
         self.shutdown.turn_newcomers_away();
     }
 
-    /// From now on sessions that end with this process take no new calls: a client that makes one gets 404, and begins
-    /// a new session elsewhere. Calls that are open continue.
+    /// From now on sessions that end with this process accept no new calls: a client that makes a call gets 404, and
+    /// begins a new session at another replica. Open calls continue.
     pub fn turn_calls_away(&self) {
         self.shutdown.turn_calls_away();
     }
@@ -167,9 +167,9 @@ impl Proxy {
             && live.state.endpoint.is_some()
             && !(*removed || live.state.route.opaque || live.state.may_bridge())
             && live.previous.is_empty()
-            // Sessions of Milepost's own outlive a reload after which no new ones begin.
+            // Sessions that Milepost manages outlive a reload, but no new sessions begin after it.
             && live.bridge.sessions.is_empty();
-        // Nearly all requests take this way: what is rare must not make its future larger.
+        // Nearly all requests take this path, so that rare cases must not make its future larger.
         if is_call {
             let direct = Arc::clone(&live.direct);
             return Either::Left(direct.post(parts, body, proxy_auth, write_state));
@@ -198,7 +198,7 @@ impl Proxy {
             };
         }
         match part {
-            // Boxed: what is rare must not make the future of a call larger.
+            // Boxed: a rare case must not make the future of a call larger.
             EndpointKind::WellKnown(path) => {
                 Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
             }
@@ -285,7 +285,7 @@ impl Proxy {
                 }
                 live.bridge.post(parts, posted, proxy_auth, write_state).await
             }
-            // From 2026-07-28 on there is no stream to listen to and no session to end.
+            // From 2026-07-28 on, MCP has no GET stream to listen to and no session to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
             Method::GET => live.bridge.get(&parts, write_state),
             Method::DELETE => live.bridge.delete(&parts),

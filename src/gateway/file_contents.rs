@@ -1,5 +1,4 @@
-//! Numbers that stand for the contents of files: a reload compares them to find out whether a
-//! certificate has changed.
+//! Hashes of the contents of files, which a reload compares to find out whether a certificate has changed.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};

@@ -36,32 +36,32 @@ pub(crate) struct Launch<'a> {
     pub(crate) era: &'a Arc<Era>,
     /// The settings of the conversation.
     pub(crate) policy: &'a Arc<Policy>,
-    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no
-    /// token of a client.
+    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no client's
+    /// token.
     pub(crate) tokens: Option<SessionTokens>,
     /// Whether the client's `Authorization` was for Milepost.
     pub(crate) proxy_auth: bool,
-    /// The only principal whose clients speak to the server; `None` if that is not known.
+    /// The only principal whose clients use the server; `None` if it is not known.
     pub(crate) principal: Option<ClientName>,
     /// The part of the clients in the bytes that wait in memory.
     pub(crate) kept: ByteShare,
-    /// Is told the headers of requests that the server accepts.
+    /// Receives the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
 /// The reason why a server does not start.
 pub(crate) struct FailedLaunch {
     pub(crate) why: String,
-    /// Whether the machine has no descriptor or memory left, so that a later start may succeed.
+    /// Whether the machine has run out of descriptors or memory, so that a later start may succeed.
     pub(crate) is_local: bool,
 }
 
 impl Launch<'_> {
-    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of
-    /// `held` at its begin and drops it at its end.
+    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of `held` at
+    /// its begin and drops it at its end.
     ///
     /// # Errors
-    /// Why the server does not start.
+    /// The reason why the server does not start.
     pub(crate) fn start<C: ClientLeg + 'static, H: Send>(
         self,
         clients: C,
@@ -103,7 +103,7 @@ impl Launch<'_> {
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
                 let server = ServerSide::new(server, face);
-                // Nothing is started: there is neither a pid nor a standard error.
+                // No process is started: there is neither a pid nor a standard error.
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);
@@ -173,7 +173,7 @@ fn no_noise() -> DiagnosticsSink {
 
 /// Relays messages between clients and a server that is not a child, until either side ends.
 async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) {
-    // A client that ends its session does not wait for open calls.
+    // A client that ends its session need not wait for open calls.
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 

@@ -1,5 +1,5 @@
-//! Log lines about limits that are reached: which limit, whose, and what to change. At most one a minute for each limit,
-//! and the metrics count each case.
+//! Log lines about limits that are reached: which limit, whose limit, and what to change. At most one line a minute for
+//! each limit; the metrics count each case.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::observe::log::{LogBudget, may_log_refusal};
 use crate::observe::metrics::{RouteCounts, RouteLimit};
 use crate::transport::http::request_body::RequestBodyError;
 
-/// Counts a refusal because the route has as much as it may, and says so in the log.
+/// Counts a refusal because a limit of the route is reached, and logs it.
 pub(crate) fn tell_of_full_route(state: &RouteState, limit: RouteLimit) {
     static TOLD: [LogBudget; RouteLimit::ALL.len()] =
         [const { LogBudget::one_a_minute() }; RouteLimit::ALL.len()];
@@ -33,7 +33,7 @@ pub(crate) fn tell_of_full_route(state: &RouteState, limit: RouteLimit) {
     );
 }
 
-/// Counts a request whose body was not taken, and says in the log which limit is the reason.
+/// Counts a request whose body was refused, and logs which limit is the reason.
 pub(crate) fn tell_of_body(
     state: &RouteState,
     unread: &RequestBodyError,
@@ -60,8 +60,8 @@ pub(crate) fn tell_of_body(
     }
 }
 
-/// The place of the log lines about a body that was not taken, the key of the limit, and what happened and what to do;
-/// `None` where no limit of an operator is the reason.
+/// Returns the index of the log budget for a refused body, the key of the limit, and what happened and what to do;
+/// `None` if the reason is not an operator's limit.
 fn notice(unread: &RequestBodyError) -> Option<(usize, Option<&'static str>, &'static str)> {
     Some(match unread {
         RequestBodyError::TooLarge(_) => (
@@ -105,12 +105,12 @@ fn notice(unread: &RequestBodyError) -> Option<(usize, Option<&'static str>, &'s
             "the body of a request cannot be kept in a temporary file, and the client gets 507: make room in the \
              directory that TMPDIR names",
         ),
-        // The client left or was silent: no limit to change.
+        // The client disconnected or was silent, so no limit should be changed.
         RequestBodyError::Paused | RequestBodyError::Unreadable(_) => return None,
     })
 }
 
-/// Counts a message that was dropped because as much as `limit` waits for a client, and says so in the log.
+/// Counts a message that was dropped because `limit` is reached for a client, and logs it.
 pub(crate) fn tell_of_dropped_mail(counts: &RouteCounts, limit: &'static str) {
     static TOLD: LogBudget = LogBudget::one_a_minute();
     counts.count_dropped_mail();

@@ -32,7 +32,8 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
-/// Previous servers of a route that are remembered while they have open calls. Clients cannot answer older ones.
+/// Maximum number of previous servers of a route that are kept while they have open calls. Clients can no longer answer
+/// the questions of older servers.
 const PREVIOUS_MAX: usize = 8;
 
 /// Time between two looks at whether a retired route is still held.
@@ -43,7 +44,7 @@ pub(crate) struct LiveRoute {
     pub(crate) state: Arc<RouteState>,
     pub(crate) direct: Arc<Direct>,
     pub(crate) bridge: Arc<Bridge>,
-    /// The values of this route with other servers, as long as calls to these are open.
+    /// The earlier values of this route, with other servers, as long as calls to these servers are open.
     pub(crate) previous: Vec<Weak<Self>>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct LiveRoute {
 #[derive(Clone)]
 pub struct ServedRoute {
     pub(crate) live: Arc<LiveRoute>,
-    /// The file does not have the route any more: only its calls go on.
+    /// Whether the file no longer has the route: only its open calls continue.
     pub(crate) removed: bool,
 }
 
@@ -102,8 +103,8 @@ pub struct Prepared {
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
 impl Retired {
-    /// Retires the servers, which get no new requests. Sessions of the bridge end with their last
-    /// call, and streams on which clients only listen end with the route's last call.
+    /// Retires the servers, which get no new requests. A session of the bridge ends with its last call. A stream on
+    /// which a client only listens ends with the last call of its route.
     pub fn retire(self) {
         for live in self.0 {
             let shared = Arc::clone(&live.state.shared);
@@ -114,9 +115,9 @@ impl Retired {
                 shared.over.end();
                 let route = &live.state.route.path;
                 tracing::debug!(route, "the last call to the previous server has ended");
-                // The route's newer value must find this one for the answers and cancellations of calls
-                // that are open. A request whose body was still being read is counted late, so the task
-                // holds the route as long as a request, a response or a session does.
+                // The new value of the route must find this old value for the answers and cancellations of open calls.
+                // A request whose body is still being read is counted late, so the task holds the route as long as a
+                // request, a response or a session does.
                 while live.is_held() {
                     sleep(HELD_LOOK).await;
                 }
@@ -132,11 +133,11 @@ pub(crate) struct Retiring {
     counts: Arc<RouteCounts>,
 }
 
-/// The routes that are served, and those that were.
+/// The routes that are served, and earlier ones with open calls.
 #[derive(Default)]
 pub(crate) struct LiveRoutes {
     now: Vec<Arc<LiveRoute>>,
-    /// Routes that the file has no more, as long as calls to them are open.
+    /// Routes that the file no longer has, as long as calls to them are open.
     removed: Vec<Weak<LiveRoute>>,
     retiring: Vec<Retiring>,
     /// The file that is served.
@@ -157,11 +158,10 @@ impl Proxy {
         now.chain(removed.map(|live| ServedRoute { live, removed: true })).collect()
     }
 
-    /// Prepares these routes, without any effect yet and without connections. `memory` holds their
-    /// learned durations.
+    /// Prepares these routes, without any effect yet and without connections. `memory` holds their learned durations.
     ///
     /// # Errors
-    /// If a route's certificates cannot be used or its address is none.
+    /// If a route's certificates cannot be used or its address is not valid.
     pub fn prepare(
         &self,
         routes: &Routes,
@@ -218,8 +218,8 @@ impl Proxy {
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and returns the changes. Open calls keep their settings.
-    /// Previous servers are retired when they get no more requests: [`Retired::retire`].
+    /// Serves these routes from now on, and returns the changes. Open calls keep their settings. Previous servers are
+    /// retired when they get no more requests: [`Retired::retire`].
     pub fn apply(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
@@ -238,7 +238,7 @@ impl Proxy {
         (changes, Retired(retired))
     }
 
-    /// The route as it is now, for a request that has no session yet.
+    /// Returns the current value of the route, for a request that has no session yet.
     pub(crate) fn current_for(&self, live: &Arc<LiveRoute>) -> Option<Arc<LiveRoute>> {
         if !live.state.shared.is_retired() {
             return Some(Arc::clone(live));
@@ -320,11 +320,11 @@ impl Proxy {
         Ok(Arc::new(LiveRoute { state, direct, bridge, previous }))
     }
 
-    /// The direct path of a route. `same`: the route before a reload, if its server is the same.
+    /// Returns the direct path of a route. `same`: the route before a reload, if its server is the same.
     fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
         let observes =
             |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
-        // A session knows its requests in one mode: it observes them or it repairs them.
+        // A session either observes all its requests or repairs them all.
         let sessions = match same.filter(observes) {
             Some(old) => Arc::clone(&old.direct.sessions),
             None => {
@@ -351,7 +351,7 @@ impl Proxy {
         })
     }
 
-    /// The bridge of a route. `same`: the route before a reload, if its server is the same.
+    /// Returns the bridge of a route. `same`: the route before a reload, if its server is the same.
     fn bridge_of(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Bridge> {
         let (state, servers) = (Arc::clone(state), Arc::clone(&self.servers));
         Arc::new(match same.map(|old| &old.bridge) {
@@ -393,7 +393,7 @@ impl Proxy {
 }
 
 impl RouteState {
-    /// Whether `route` equals this route, and the contents of its files are the same.
+    /// Whether `route` equals this route, and the contents of its files are unchanged.
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
     }
@@ -427,9 +427,9 @@ impl LiveRoute {
         }
     }
 
-    /// Finds the route value for a request whose session may belong to a previous server of the route, and
-    /// returns the value with the request's body. Open calls of a previous server may need the request: an
-    /// answer of the client, or a stream that broke off. No new call begins on a previous server.
+    /// Finds the value of a route for a request whose session may belong to a previous server of the route, and returns
+    /// it with the request's body. Open calls of a previous server may need the request: an answer of the client, or a
+    /// stream that is resumed. No new call begins on a previous server.
     pub(crate) async fn find_session(
         self: &Arc<Self>,
         removed: bool,

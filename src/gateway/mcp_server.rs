@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::protocol::sse;
 
-/// Pieces that wait to be written on one stream of a server that Milepost plays itself. The server waits beyond the
-/// limit.
+/// Maximum number of pieces that wait to be written on one stream of a server inside Milepost. Beyond it the server
+/// waits.
 const PIECES_MAX: usize = 64;
 
 /// The body of a response.
@@ -37,20 +37,20 @@ pub(crate) enum ReplyPiece {
     HangUp,
 }
 
-/// The way of a server's messages to its client: the answer to one request, or all messages.
+/// The channel for a server's messages to its client: for the answer to one request, or for all messages.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyStream {
     to: mpsc::Sender<ReplyPiece>,
 }
 
 impl ReplyStream {
-    /// A stream, and the pieces that are said on it.
+    /// Returns a stream, and the receiver of its pieces.
     pub(crate) fn new() -> (Self, mpsc::Receiver<ReplyPiece>) {
         let (to, from) = mpsc::channel(PIECES_MAX);
         (Self { to }, from)
     }
 
-    /// Sends messages, which are written in one piece. Does nothing if the client has left.
+    /// Sends messages, which are written in one piece. Does nothing if the client has disconnected.
     pub(crate) async fn say<T: Into<Bytes>>(&self, messages: impl IntoIterator<Item = T>) {
         let messages = messages.into_iter().map(Into::into).collect();
         let _ = self.to.send(ReplyPiece::Messages(messages)).await;
@@ -61,12 +61,12 @@ impl ReplyStream {
         let _ = self.to.send(ReplyPiece::HangUp).await;
     }
 
-    /// Waits until the client has left.
+    /// Waits until the client has disconnected.
     pub(crate) async fn left(&self) {
         self.to.closed().await;
     }
 
-    /// Whether the client has left.
+    /// Whether the client has disconnected.
     pub(crate) fn has_left(&self) -> bool {
         self.to.is_closed()
     }
@@ -113,7 +113,7 @@ async fn write_lines(output: &mut (impl AsyncWrite + Unpin), piece: ReplyPiece) 
     output.flush().await
 }
 
-/// The lines that come out of a stream.
+/// Reads the lines of a stream.
 pub(crate) struct LineReader<R> {
     from: R,
     buffer: BytesMut,
@@ -125,8 +125,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { from, buffer: BytesMut::new(), lines: Lines::new(INSPECT_MAX) }
     }
 
-    /// The next line with its ending, or `None` at the end. What is too long to be held is skipped.
-    /// Cancel-safe.
+    /// Returns the next line with its ending, or `None` at the end. A line that is too long to keep in memory is
+    /// skipped. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             while let Some(frame) = self.lines.decode(&mut self.buffer) {

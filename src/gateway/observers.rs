@@ -34,7 +34,7 @@ impl Observers {
         Connection::of(&self.counts)
     }
 
-    /// Whether somebody sees the calls of the route.
+    /// Whether any observer sees the calls of the route.
     pub(crate) fn has_any(&self) -> bool {
         !self.observers.is_empty()
     }

@@ -1,5 +1,4 @@
-//! Responses that the gateway itself makes on a route: no such route, too busy, server out of
-//! reach.
+//! Responses of the gateway itself on a route: no such route, limit reached, server unreachable.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -18,10 +17,10 @@ use crate::transport::http::forwarder::X_ACCEL_BUFFERING;
 use crate::transport::http::request_body::{BodyLimits, RequestBodyError};
 use crate::transport::mcp_http::request_body::{self, PostedBody, ReadBody};
 
-/// The seconds after which a client may try again what there is no room for now.
+/// The number of seconds after which a client may repeat a request that exceeded a limit.
 const RETRY_AFTER: &str = "1";
 
-/// The response where there is no route.
+/// Returns the response to a request whose path has no route.
 pub(crate) fn no_route() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "there is no such route")
 }
@@ -30,7 +29,7 @@ pub(crate) fn no_route() -> Response<Body> {
 pub(crate) fn events_head() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // A stream must reach its client as it comes, and never from a cache.
+    // A stream must reach its client without delay, and never from a cache.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     headers
@@ -45,7 +44,8 @@ pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     response
 }
 
-/// The response to a stream for which there is no room: an error for the request `id`, if there is one.
+/// Returns the response to a request whose stream would exceed a limit: an error for the request `id`, if the request
+/// has an id.
 pub(crate) fn no_room(state: &RouteState, no_room: &NoRoom, id: Option<&[u8]>) -> Response<Body> {
     let why = no_room.to_string();
     let answer = |status| error_or_text(status, &why, id);
@@ -80,7 +80,7 @@ pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
     retry_later(error_or_text(StatusCode::SERVICE_UNAVAILABLE, why, id))
 }
 
-/// The response to a client that has as much as it may: `answer` makes it from the status.
+/// Returns the response to a client that has reached a limit: `answer` makes it from the status.
 pub(crate) fn over_limit(
     over: &OverLimit,
     answer: impl FnOnce(StatusCode) -> Response<Body>,
@@ -92,7 +92,7 @@ pub(crate) fn over_limit(
     response
 }
 
-/// The response to a request whose body is not taken.
+/// Returns the response to a request whose body is refused.
 pub(crate) fn refuse(
     state: &RouteState,
     unread: &RequestBodyError,
@@ -114,14 +114,14 @@ fn not_taken(
 ) -> Response<Body> {
     tell_of_body(state, unread, client);
     let response = error_or_text(unread.status(), &unread.to_string(), id);
-    // Only these two pass by themselves: room becomes free.
+    // Only these two statuses are temporary: they end when other requests end.
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
     }
 }
 
-/// The response to a request whose body nobody needs.
+/// Returns a response without reading the rest of the request's body.
 pub(crate) fn refuse_unread(
     state: &RouteState,
     parts: &Parts,
@@ -136,7 +136,7 @@ pub(crate) fn refuse_unread(
     response
 }
 
-/// Reads the body of a request, up to the route's limit; the refusal if that cannot be done.
+/// Reads the body of a request, up to the route's limit; the error is the response.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` has room for its arguments twice"
@@ -166,7 +166,8 @@ pub(crate) fn read_or_refuse(
 /// Counts a body that may wait in memory for its server, until it is dropped.
 ///
 /// # Errors
-/// The refusal, if there is no room for the body. The body has come whole, so that the error names its request.
+/// The refusal, if the body would exceed the limit. The whole body has arrived, so that the error can name the id of
+/// the request.
 pub(crate) fn keep_or_refuse(
     state: &RouteState,
     parts: &Parts,
@@ -188,7 +189,8 @@ pub(crate) fn keep_or_refuse(
     Err(Box::new(not_taken(state, &unread, client, id.as_deref())))
 }
 
-/// The response when the server cannot be reached: an error for the request's id, if there is one.
+/// Returns the response when the server cannot be reached: an error for the id of the request, if the request has an
+/// id.
 pub(crate) fn unreachable(
     state: &RouteState,
     error: &UpstreamError,
@@ -215,7 +217,7 @@ pub(crate) fn unreachable(
     if may_try_again(error) { retry_later(response) } else { response }
 }
 
-/// Whether the same request may succeed soon, because the server has not seen it and has not failed.
+/// Whether the same request may succeed soon: the server has not received the request, and has not failed.
 fn may_try_again(error: &UpstreamError) -> bool {
     matches!(error, UpstreamError::StreamsFull(_) | UpstreamError::Moved) || error.is_local()
 }

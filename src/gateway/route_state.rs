@@ -23,8 +23,8 @@ use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::shutdown::Shutdown;
 use crate::transport::mcp_http::target::Target;
 
-/// The settings and the server of a route, for calls that begin now. A call keeps the state that it began
-/// with; after a reload, later calls have another.
+/// The settings and the server of a route, for calls that begin now. A call keeps the state with which it began; after
+/// a reload, later calls get a new state.
 pub(crate) struct RouteState {
     pub(crate) route: Arc<Route>,
     /// The policy of the route where clients and server speak the same transport.
@@ -39,8 +39,8 @@ pub(crate) struct RouteState {
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
-    /// Whether clients of the server's own transport get sessions of Milepost's own, because their work goes on
-    /// without them.
+    /// Whether clients of the server's own transport get sessions of Milepost, because their work may continue without
+    /// them.
     pub(crate) bridges: bool,
     /// Whether clients of 2026-07-28 reach an older server.
     pub(crate) translates_eras: bool,
@@ -51,7 +51,7 @@ pub(crate) struct RouteState {
     pub(crate) shared: Arc<RouteShared>,
 }
 
-/// The part of a route's state that lives across a reload, as long as the server is the same.
+/// The part of a route's state that survives a reload, as long as the server stays the same.
 pub(crate) struct RouteShared {
     pub(crate) counts: Arc<RouteCounts>,
     pub(crate) observers: Arc<Observers>,
@@ -63,8 +63,8 @@ pub(crate) struct RouteShared {
     pub(crate) calls: Arc<InFlight>,
     /// The end of the whole proxy.
     pub(crate) shutdown: Arc<Shutdown>,
-    /// The end of the last call to a server that the route has no more: streams on which clients only
-    /// listen end then.
+    /// Signals the end of the last call to a server that the route no longer has. Streams on which clients only listen
+    /// end then.
     pub(crate) over: Shutdown,
     hasher: RandomState,
     streams: AtomicUsize,
@@ -113,7 +113,7 @@ impl RouteShared {
         }
     }
 
-    /// Whether the route has another server now, so that this server gets no new requests.
+    /// Whether the route now has another server, so that this server gets no new requests.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
@@ -140,7 +140,7 @@ pub(crate) enum NoRoom {
     /// The route has `max_streams`.
     #[error("too many streams are open on this route")]
     Route,
-    /// The client has as much as one client may.
+    /// The client has reached its limit.
     #[error(transparent)]
     Client(#[from] OverLimit),
 }
@@ -171,7 +171,8 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Requests whose bodies are read at a time, besides as many as there may be more streams.
+/// Number of requests whose bodies may be read at a time, in addition to the number of further streams that may be
+/// opened.
 pub(crate) const READING_SPARE: usize = 64;
 
 /// Counts a request until its body has been read.
@@ -215,7 +216,7 @@ impl RouteState {
     pub(crate) fn publish(self: &Arc<Self>) {
         let shared = &self.shared;
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
-        // After the state: whoever sees the new generation finds the state.
+        // Written after the state (release order): a reader of the new generation must find the new state.
         shared.generation.store(self.generation, Ordering::Release);
     }
 
@@ -227,8 +228,8 @@ impl RouteState {
         self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// The policy of the route without heartbeats: two replicas that serve a session would not know the
-    /// heartbeats of each other, and their values would cross.
+    /// Returns the policy of the route without heartbeats: if two replicas serve a session, neither knows the
+    /// heartbeats of the other, and their values would conflict.
     pub(crate) fn quiet_policy(&self) -> &Arc<Policy> {
         self.quiet.get_or_init(|| Arc::new(self.policy.without_heartbeats()))
     }
@@ -236,20 +237,20 @@ impl RouteState {
     /// Counts one more stream of a client.
     ///
     /// # Errors
-    /// If the route or the client has too many.
+    /// If the route or the client has reached its limit.
     pub(crate) fn permit(
         self: &Arc<Self>,
         client: Option<&LimitedClient>,
     ) -> Result<StreamPermit, NoRoom> {
         let client = client.map_or(Ok(None), LimitedClient::stream)?;
-        // Counted before the comparison: of two streams at the same time only one gets the last place.
+        // Counted before the comparison, so that only one of two concurrent streams gets the last place.
         let open = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit { state: Arc::clone(self), _client: client, share: None };
         if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }
     }
 
-    /// Counts a request of a client whose body is read. Some more of these than streams are read, because most
-    /// end at once: a client says on a request of its own that it cancels.
+    /// Counts a request of a client whose body is read. More of these than streams are allowed, because most end at
+    /// once: a cancellation, for example, is a request of its own.
     ///
     /// # Errors
     /// If streams and such requests of the route or of the client are too many.
@@ -279,7 +280,8 @@ impl RouteState {
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
-        // Hashed with a random key: the number says nothing about the credentials, and lasts as long as the process.
+        // Hashed with a random key: the number reveals nothing about the credentials, and is valid as long as the
+        // process runs.
         self.shared.hasher.hash_one(values)
     }
 }
@@ -293,7 +295,7 @@ pub(crate) fn policy_of(
 ) -> Policy {
     let mut policy = routes.policy(route);
     policy.learned = match old {
-        // Another server may be slower or faster: nothing of the old one's durations is used.
+        // Another server may be slower or faster, so the durations of the old server are not used.
         Some(old) if label_of_route(&old.route) == label_of_route(route) => {
             let learned = Arc::clone(&old.policy.learned);
             if policy.needs_durations() && !old.policy.needs_durations() {

@@ -44,27 +44,27 @@ impl Palette {
         self.paint(Style::new().bold(), text)
     }
 
-    /// Something that is wrong.
+    /// Formats a text about a fault.
     pub fn bad(self, text: &str) -> String {
         self.paint(Style::new().red().bold(), text)
     }
 
-    /// Something that may go wrong.
+    /// Formats a text about a possible fault.
     pub fn doubtful(self, text: &str) -> String {
         self.paint(Style::new().yellow(), text)
     }
 
-    /// Something that is right.
+    /// Formats a text about a success.
     pub fn good(self, text: &str) -> String {
         self.paint(Style::new().green(), text)
     }
 
-    /// Something of less weight.
+    /// Formats a text of less importance.
     pub fn dim(self, text: &str) -> String {
         self.paint(Style::new().dim(), text)
     }
 
-    /// Something to type.
+    /// Formats a text that the user can type.
     pub fn command(self, text: &str) -> String {
         self.paint(Style::new().cyan(), text)
     }

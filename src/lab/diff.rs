@@ -15,10 +15,10 @@ use crate::lab::recordings::differences::{
 };
 use crate::protocol::jsonrpc::Message;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
 
-/// Differences of one answer that are shown as text.
+/// Maximum number of differences of one answer that are shown as text.
 const SHOWN_MAX: usize = 5;
 
 /// `milepost diff`.
@@ -54,7 +54,7 @@ fn tolerance(text: &str) -> Result<TimeTolerance, String> {
 pub struct RecordingDiff {
     /// The report.
     pub text: String,
-    /// Whether there is no difference.
+    /// Whether the recordings are equal.
     pub is_equal: bool,
 }
 
@@ -79,7 +79,7 @@ struct CallPair<'a> {
 /// Compares two recordings.
 ///
 /// # Errors
-/// If one of them cannot be read, or is no whole recording.
+/// If one of them cannot be read, or is not a complete recording.
 pub fn run(args: &DiffArgs) -> Result<RecordingDiff, RecordingError> {
     let (a, b) = (RecordedCalls::load(&args.a)?, RecordedCalls::load(&args.b)?);
     let (pairs, only_b) = pairs(&a, &b);
@@ -100,12 +100,12 @@ pub fn run(args: &DiffArgs) -> Result<RecordingDiff, RecordingError> {
     Ok(RecordingDiff { text, is_equal: report.is_equal() })
 }
 
-/// The name of a call: method, tool and arguments in one spelling.
+/// Returns the name of a call: method, tool and arguments in a normal form.
 fn key(call: &RecordedCall) -> (String, String) {
     (call.name(), canonical(&parameters(&call.request)))
 }
 
-/// Each call of `a` with the call of `b` that asks for the same, in their order; and the other calls of `b`.
+/// Pairs each call of `a` with the equal call of `b`, in their order; also returns the other calls of `b`.
 fn pairs<'a>(
     a: &'a RecordedCalls,
     b: &'a RecordedCalls,
@@ -123,7 +123,7 @@ fn pairs<'a>(
 
 /// Which of these numbers do not belong to the longest rising run: the calls that have another place.
 fn moved(numbers: &[usize]) -> Vec<bool> {
-    // The ends of the best runs of each length, and the place before each place.
+    // The ends of the best runs of each length, and the predecessor of each place.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(numbers.len());
     for (at, number) in numbers.iter().enumerate() {
@@ -144,12 +144,12 @@ fn moved(numbers: &[usize]) -> Vec<bool> {
     is_moved
 }
 
-/// The time from a request to its answer on one side.
+/// Returns the time from a request to its answer on one side.
 fn took(all: &RecordedCalls, call: &RecordedCall, side: RecordedSide) -> Option<Duration> {
     all.answer(call, side).map(|answer| answer.at.saturating_sub(call.at))
 }
 
-/// The answer on one side as a value, without its id.
+/// Returns the answer on one side as a value, without its id.
 fn answer(all: &RecordedCalls, call: &RecordedCall, side: RecordedSide) -> Option<Value> {
     let message = Message::parse(all.answer(call, side)?.text.clone());
     let (name, part) = match (message.result(), message.error()) {
@@ -159,7 +159,7 @@ fn answer(all: &RecordedCalls, call: &RecordedCall, side: RecordedSide) -> Optio
     Some(json!({ name: value_of(&part) }))
 }
 
-/// The notifications of a call on one side, without heartbeats, which depend on time alone.
+/// Returns the notifications of a call on one side, without heartbeats, which depend only on time.
 fn reports(
     all: &RecordedCalls,
     call: &RecordedCall,
@@ -230,7 +230,7 @@ fn compare(
     found
 }
 
-/// Everything that was found.
+/// The results of the comparison.
 struct DiffReport<'a> {
     a: &'a RecordedCalls,
     b: &'a RecordedCalls,
@@ -243,7 +243,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A call in one line, with its arguments.
+/// Returns a call on one line, with its arguments.
 fn described(call: &RecordedCall) -> String {
     let mut params = parameters(&call.request);
     if call.tool.is_some() {

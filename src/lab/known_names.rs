@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 
-/// Takes any text, and names the known ones for completions.
+/// A parser that accepts any text, and suggests the known names for completions.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownNames {
     names: Vec<&'static str>,

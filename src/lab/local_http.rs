@@ -28,7 +28,7 @@ use crate::gateway::mcp_server::{self, ServedBody, plain};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::via::Via;
 
-/// Connections to a command at one time. Further connections wait.
+/// Maximum number of concurrent connections to a command. Further connections wait.
 const CONNECTIONS_MAX: usize = 1000;
 
 /// The names of this machine.
@@ -54,7 +54,7 @@ pub(super) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Listens at an address.
+    /// Listens on an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
@@ -64,7 +64,7 @@ impl LocalServer {
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        // A proxy on this machine may pass the Host of its client on, with another port.
+        // A proxy on this machine may forward its client's `Host` header, with another port.
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
@@ -100,7 +100,7 @@ async fn serve(
             sleep(ACCEPT_WAIT).await;
             continue;
         };
-        // Each piece goes out when it is said.
+        // Each piece is sent at once.
         let _ = stream.set_nodelay(true);
         let address = stream.local_addr().unwrap_or(address);
         connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
@@ -119,7 +119,7 @@ async fn converse(
     };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    // A client that breaks off is no event here.
+    // Ignore the error: a client that disconnects early is not an event here.
     let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
@@ -143,7 +143,7 @@ async fn respond(
     }
 }
 
-/// A response of events, which nobody may cache.
+/// Returns a response of events, which must not be cached.
 pub(super) fn event_stream(
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Response<ServedBody> {
@@ -152,7 +152,7 @@ pub(super) fn event_stream(
     response
 }
 
-/// Locks what connections share. No code panics while it holds the lock.
+/// Locks state that connections share. No code panics while it holds the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -168,7 +168,7 @@ impl<K, V: Clone> NewestValues<K, V> {
         Self { max, all: Mutex::default() }
     }
 
-    /// Adds a value. Returns the oldest one if there are too many now.
+    /// Adds a value. Returns the oldest value if the limit is exceeded.
     pub(super) fn insert(&self, name: K, value: V) -> Option<V> {
         let mut all = lock(&self.all);
         all.push_back((name, value));

@@ -1,5 +1,5 @@
-//! The tools beside the proxy: they examine servers, judge them, and record and play conversations. Nothing below
-//! knows of them.
+//! The tools beside the proxy: they examine and judge servers, and record and replay conversations. No lower layer uses
+//! them.
 pub mod check_progress;
 pub mod color;
 pub mod demo;

@@ -1,4 +1,4 @@
-//! The two sides of a conversation, what the server sends and what the client gets: the lines of `milepost try` and
+//! The two sides of a conversation, what the server sends and what the client gets, as the lines of `milepost try` and
 //! of `milepost replay --watch`.
 
 use std::time::Duration;

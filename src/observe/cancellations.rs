@@ -1,8 +1,8 @@
 //! Operators' cancellations on their way to the filter that serves the call.
 //!
-//! A filter belongs to one task, or to a lock, so nobody else may change its calls. An operator's request
-//! waits in the inbox of the filter until its task takes it. An inbox that nobody fills costs its filter
-//! one registration each time that its task has nothing to do.
+//! A filter belongs to one task, or to a lock, so other tasks must not change its calls. An operator's request waits in
+//! the inbox of the filter until its task takes it. An empty inbox costs its filter one registration each time that its
+//! task has nothing to do.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::progress::{CancelResult, OperatorCancel};
 
-/// Cancellations that wait for one filter. A further one is refused.
+/// Maximum number of cancellations that wait for one filter. A further one is refused.
 const WAITING_MAX: usize = 64;
 
 /// A call to cancel, and the operator that waits for the result.
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 pub struct CancelRequest {
     /// The call, its reason and its operator.
     pub asked: Arc<OperatorCancel>,
-    /// The result. Dropped without one if the filter ends first.
+    /// The channel for the result. It is dropped without a result if the filter ends first.
     pub answer: oneshot::Sender<CancelResult>,
 }
 
@@ -48,7 +48,7 @@ impl CancelInbox {
         }
         waiting.push(request);
         drop(waiting);
-        // Set behind the request: whoever sees the mark finds the request.
+        // The flag is set after the request: a reader that sees the flag must find the request.
         self.is_filled.store(true, Ordering::Release);
         match self.take_now.get() {
             Some(take) => take(),
@@ -59,7 +59,7 @@ impl CancelInbox {
 
     /// Has the cancellations taken by `take` at once, because no task polls the filter.
     pub fn set_taker(&self, take: impl Fn() + Send + Sync + 'static) {
-        // Set once, when the filter begins.
+        // Ignore the result: the value is set only once, when the filter begins.
         let _ = self.take_now.set(Box::new(take));
     }
 
@@ -75,7 +75,7 @@ impl CancelInbox {
 
     /// Completes when a cancellation waits.
     pub fn poll_filled(&self, cx: &Context<'_>) -> Poll<()> {
-        // Registered before the look: a cancellation between both would otherwise wake nobody.
+        // Register before the check: a cancellation between the two would otherwise wake no task.
         self.register(cx);
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -83,7 +83,7 @@ impl CancelInbox {
     /// Takes all that wait.
     pub fn take(&self) -> Vec<CancelRequest> {
         let Ok(mut waiting) = self.waiting.lock() else { return Vec::new() };
-        // Under the lock: a request that is put in at this moment sets the mark again.
+        // Under the lock, because a request that is added at this moment sets the flag again.
         self.is_filled.store(false, Ordering::Release);
         std::mem::take(&mut *waiting)
     }

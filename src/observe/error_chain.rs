@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// Writes an error and its causes on one line, divided by colons.
+/// Writes an error and its causes on one line, separated by colons.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

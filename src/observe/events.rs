@@ -16,12 +16,12 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, SseFrame};
 
-/// Times that lie closer together count as one. Messages are sent in the order in which they are due, so a
-/// replay stays exact.
+/// Maximum distance of times that count as equal. Messages are sent in the order in which they are due, so a replay
+/// stays exact.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// Large messages that are remembered until their client has received them whole. Only a few are in
-/// transit at one time.
+/// Maximum number of large messages that are remembered until their client has received them completely. Only a few are
+/// in transit at one time.
 const PASSED_MAX: usize = 64;
 
 /// One thing that has happened at a filter.
@@ -33,7 +33,7 @@ pub struct ObserverEvent {
     pub kind: EventKind,
 }
 
-/// The kinds of events. Messages that came in pieces are small ones here.
+/// The kinds of events. A message that came in pieces appears here without its text.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "events are shown one by one and not kept")]
 pub enum EventKind {
@@ -43,17 +43,17 @@ pub enum EventKind {
     ToServer(Bytes),
     /// A client is sent something. The decisions about it follow.
     ToClient(StreamId, Bytes),
-    /// A line that is no message goes to standard error.
+    /// A line that is not a message, and goes to standard error.
     Noise(Bytes),
     /// The filter has decided something.
     Decided(FilterEvent),
 }
 
 impl EventKind {
-    /// The bytes of the messages and words in an event, which count against limits.
+    /// Returns the number of bytes of the messages and texts in an event, which count against limits.
     pub fn bytes(&self) -> usize {
         match self {
-            // Before the general arm, which copies the line.
+            // Before the general arm, which would copy the line.
             Self::Input(Input::Stderr(line), _) => line.len(),
             Self::Input(Input::Settings(words, _), _) => words.len(),
             Self::Input(input, _) => match input.message_line() {
@@ -66,7 +66,7 @@ impl EventKind {
     }
 }
 
-/// An observer sees the events of one filter.
+/// An observer of the events of one filter.
 pub trait Observer: Debug + Send {
     /// Takes an event.
     fn on_event(&mut self, event: &ObserverEvent);
@@ -83,10 +83,10 @@ pub trait Observer: Debug + Send {
     }
 }
 
-/// The part of a conversation that one filter sees.
+/// The part of a conversation that a filter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// A whole connection: one client, or several clients with a wire each.
+    /// A whole connection: one client, or several clients with a connection each.
     Whole,
     /// The requests of one HTTP POST, and the messages to their client.
     Exchange,
@@ -120,7 +120,7 @@ pub trait ObserverFactory: Debug + Send + Sync {
 struct Large {
     scan: Scan,
     len: u64,
-    /// The text is no message.
+    /// Whether the text is not a message.
     is_noise: bool,
 }
 
@@ -136,12 +136,12 @@ impl Large {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
         let text = self.scan.stand_in(self.len);
-        // A message that broke off lacks its end here too.
+        // An incomplete message has no end here either.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
 
-/// The event emitter of one filter shows its events to the observers.
+/// The event emitter of one filter passes its events to the observers.
 #[derive(Debug)]
 pub struct EventEmitter {
     id: FilterId,
@@ -155,13 +155,13 @@ pub struct EventEmitter {
     passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
     large_to_clients: BTreeMap<StreamId, (Large, bool)>,
-    /// Streams whose client has not read all of its messages yet.
+    /// Streams whose client has not read all of its messages.
     unwritten: BTreeSet<StreamId>,
     /// The streams for which observers have got [`Input::MarkUnread`].
     waits: BTreeSet<StreamId>,
 }
 
-/// The message in an SSE event: its client reads no more of the event.
+/// Returns the message in an SSE event: the client reads no other part of the event.
 fn unframed(text: Bytes) -> Bytes {
     let mut events = Events::new(usize::MAX);
     events.push(text.clone());
@@ -201,7 +201,7 @@ impl EventEmitter {
     }
 
     fn put(&mut self, at: Instant, kind: EventKind) {
-        // Times never fall: a replay adds the differences up.
+        // Times never fall, because a replay adds up the differences.
         self.last = self.last.max(at);
         let event = ObserverEvent { at: self.last, kind };
         self.observers.iter_mut().for_each(|observer| observer.on_event(&event));
@@ -212,7 +212,7 @@ impl EventEmitter {
         let at = if input.is_sequel() { self.last } else { now };
         match &input {
             Input::MarkWritten(stream) => {
-                // Most messages are written at once, as a replay supposes: this is shown only where it was otherwise.
+                // A replay assumes that messages are written at once, so only other cases are recorded.
                 let late = at.saturating_duration_since(self.last) >= APART;
                 let waits = self.waits.remove(stream);
                 if self.unwritten.remove(stream) && (waits || late) {
@@ -230,7 +230,7 @@ impl EventEmitter {
             Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
         }
-        // A replay supposes that clients read at once, unless an input says otherwise.
+        // A replay assumes that clients read at once, unless an input says otherwise.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
@@ -245,7 +245,7 @@ impl EventEmitter {
         }
     }
 
-    /// The filter takes an input at the time of the one before.
+    /// Records an input that the filter takes at the time of the previous input.
     pub fn sequel(&mut self, input: Input, number: u64) {
         self.input(self.last, input, number);
     }
@@ -288,7 +288,7 @@ impl EventEmitter {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let text = large.stand_in();
-        // Clients that have left never read their large message to its end: its stand-in would stay for ever.
+        // A client that has disconnected never reads its large message to the end, so the entry would stay for ever.
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
@@ -296,7 +296,7 @@ impl EventEmitter {
         self.input(at, Input::ServerLarge(origin, text, broken.map(Into::into)), number);
     }
 
-    /// The server has written something that is no message.
+    /// Records text of the server that is not a message.
     pub fn noise(&mut self, text: &Bytes) {
         self.put(self.last, EventKind::Noise(text.clone()));
     }
@@ -322,7 +322,7 @@ impl EventEmitter {
                 let (mut large, framed) = self.large_to_clients.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
-                // The bytes left out are counted once: a repair may have made the message longer.
+                // The bytes left out are counted here, because a repair may have made the message longer.
                 let is_answer = large.scan.is_whole() && large.scan.kind() == Kind::Response;
                 let text = match own {
                     Some((_, len)) if is_answer => large.scan.stand_in(len),
@@ -340,7 +340,7 @@ impl EventEmitter {
         if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
             && let Some(call) = filter.calls().opened(*call)
         {
-            // Before the decision, so that an observer knows the call that it is about.
+            // Before the decision, so that an observer knows the call that the decision is about.
             self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));

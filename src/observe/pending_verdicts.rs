@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::progress::input::Input;
 use crate::protocol::json;
 
-/// Server messages of one connection that wait for their verdict at an observer. Beyond the limit the
+/// Maximum number of server messages of one connection that wait for their verdict at an observer. Beyond the limit the
 /// oldest are dropped.
 const WAITING_MAX: usize = 1024;
 
@@ -32,8 +32,8 @@ pub(super) struct PendingVerdicts {
 }
 
 impl PendingVerdicts {
-    /// Takes the message of an input of the server, if it is one. The next message of the server has
-    /// this number.
+    /// Takes the message of a server's input, if the input is a message. The next message of the server has this
+    /// number.
     pub(super) fn receive(&mut self, at: Instant, input: &Input, number: u64) {
         let text = match input {
             Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => message.raw(),
@@ -47,7 +47,7 @@ impl PendingVerdicts {
         if self.messages.len() >= WAITING_MAX {
             self.messages.pop_front();
         }
-        // The elements of an array have numbers of their own, and their verdicts come one by one.
+        // The elements of an array have their own numbers, and their verdicts come one by one.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();

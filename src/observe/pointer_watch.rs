@@ -1,5 +1,5 @@
-//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is
-//! most often misspelt, and its author is told.
+//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is usually
+//! misspelt, so a warning is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct PointerMiss {
     pub pointer: String,
     /// The messages of the dialect in which the pointer was tried.
     pub messages: u64,
-    /// The pointer that finds a value, where a string of JSON stands in the way.
+    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
     pub meant: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl PointerFate {
 /// Pointers, by key and text.
 type FoundPointers = BTreeMap<(&'static str, String), PointerFate>;
 
-/// What the pointers of dialects have found.
+/// The values that the pointers of dialects have found.
 #[derive(Debug, Clone, Default)]
 pub struct PointerFinds {
     /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
@@ -84,7 +84,7 @@ impl PointerFinds {
         }
     }
 
-    /// Adds what others have found.
+    /// Adds the finds of other filters.
     fn add(&mut self, other: &Self) {
         for (name, (count, finds)) in &other.dialects {
             let (all, known) = self.dialects.entry(name.clone()).or_default();
@@ -157,7 +157,7 @@ impl ObserverFactory for PointerWatch {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // Most routes have no dialect of their own: their filters are not observed at all.
+        // Most routes have no dialect of their own, so their filters are not observed at all.
         own_dialects(policy).next()?;
         Some(Box::new(PointerObserver {
             watch: self.clone(),
@@ -203,7 +203,7 @@ impl Drop for PointerObserver {
         all.add(&self.finds);
         for miss in all.missed() {
             let is_new = watched.told.insert((self.route.clone(), miss.dialect.clone(), miss.key));
-            // A connection tells only of dialects that it has used itself; the others are told of by another one.
+            // A connection only reports dialects that it has used itself; other connections report the others.
             let was_tried = self.finds.dialects.contains_key(&miss.dialect);
             if is_new && was_tried {
                 let route = Some(&*self.route).filter(|route| !route.is_empty());

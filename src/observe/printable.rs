@@ -1,4 +1,4 @@
-//! Text of others on a terminal, and JSON that may end there: `curl` shows an answer as it comes.
+//! Text from other programs, made safe for a terminal, and JSON that may end there: `curl` shows an answer unchanged.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::progress::clients::is_unprintable;
 
-/// A value as JSON on one line. A name of a tool may hold C1 control characters, which JSON allows as they are: here they
-/// are escapes, as all characters that move or hide other text.
+/// Returns a value as JSON on one line. The name of a tool may contain C1 control characters, which JSON allows
+/// unescaped: here they are escaped, like all characters that move the cursor or hide other text.
 pub fn printable_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     if text.chars().any(is_unprintable) { printable(&text, TextForm::Json) } else { text }

@@ -11,14 +11,14 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, secret};
 
-/// Secrets with a mask of their own, and ids that are known to be no secrets. Further secrets share
-/// one mask; a conversation has a handful.
+/// Maximum number of secrets with a mask of their own, and of ids that are known not to be secrets. Further secrets
+/// share one mask; a conversation has a handful.
 const KNOWN_MAX: usize = 10_000;
 
 /// Levels of nested values that are searched for secrets. A deeper value is masked whole.
 const DEPTH_MAX: usize = 64;
 
-/// The member whose value names a request. The value is never a secret.
+/// The member whose value names a request. Its value is never treated as a secret.
 const TOKEN: &str = "progressToken";
 
 /// The masks of one conversation.
@@ -48,7 +48,7 @@ impl Masking {
         [message.id(), token].into_iter().flatten().for_each(|name| self.spare(&name));
     }
 
-    /// Notes that this id or token, as written in JSON, is no secret.
+    /// Notes that this id or token, as written in JSON, is not a secret.
     pub fn spare(&mut self, name: &[u8]) {
         let words = json::decode_str(name).unwrap_or_else(|| String::from_utf8_lossy(name));
         if self.names.len() < KNOWN_MAX {
@@ -60,7 +60,7 @@ impl Masking {
     pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
         let begin = json::skip_space(text, 0);
         let is_json = matches!(text.get(begin), Some(b'{' | b'['));
-        // JSON is searched as JSON, since the names of its members mark secrets; the rest of the line is words.
+        // JSON is searched as JSON, because the names of its members mark secrets; the rest of the line is text.
         if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
             let mut out = text.get(..begin).unwrap_or_default().to_vec();
             self.value(text, begin..end, false, 0, &mut out);
@@ -89,7 +89,7 @@ impl Masking {
         if self.names.contains(secret) {
             return secret.to_owned();
         }
-        // Counted before the look-up: the number that a new secret would get.
+        // Computed before the look-up: the number that a new secret would get.
         let next = self.known.len() + 1;
         if let Some(number) = self.known.get(secret) {
             return format!("{MASK}{number}");
@@ -105,7 +105,7 @@ impl Masking {
     fn code(&mut self, value: &[u8], out: &mut Vec<u8>) {
         let words = json::decode_str(value).unwrap_or_else(|| String::from_utf8_lossy(value));
         let masked = self.mask_of(&words);
-        // The id of a request may be the same word.
+        // A request may have the same word as id, which is not masked.
         if masked == words {
             out.extend_from_slice(value);
         } else {
@@ -113,7 +113,7 @@ impl Masking {
         }
     }
 
-    /// Writes a value; `secret`: it goes by the name of one.
+    /// Writes a value. `secret`: whether its name marks it as a secret.
     fn value(
         &mut self,
         text: &[u8],
@@ -134,7 +134,7 @@ impl Masking {
                         value.get(written..member.value.start).unwrap_or_default(),
                     );
                     written = member.value.end;
-                    // The token of a progress must stay: a replay finds the call by it.
+                    // The token of progress must stay, because a replay finds the call by it.
                     if name == TOKEN {
                         out.extend_from_slice(value.get(member.value).unwrap_or_default());
                     } else {
@@ -165,7 +165,7 @@ impl Masking {
             }
             Some(b'"') => {
                 let Some(words) = json::decode_str(value) else {
-                    // The text cannot be read as a string.
+                    // The value cannot be read as a string.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());
                 };

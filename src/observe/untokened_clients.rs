@@ -63,8 +63,8 @@ impl UntokenedClients {
         }
     }
 
-    /// The numbers of `tools/call` without a token, by client: `unknown` has not given its name, and
-    /// `other` are those beyond [`CLIENTS_MAX`].
+    /// Returns the numbers of `tools/call` without a token, by client: `unknown` are clients that have not sent their
+    /// name, and `other` are clients beyond [`CLIENTS_MAX`].
     pub fn without_token(&self) -> Vec<(String, u64)> {
         let seen = self.lock();
         let name = |client: &Option<Arc<Client>>| match client {

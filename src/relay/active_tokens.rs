@@ -1,5 +1,5 @@
-//! The tokens of open calls on one route, by session. Some servers send progress on the stream of
-//! the wrong session: a token that is active in another session means no call of this session.
+//! The tokens of open calls on one route, by session. Some servers send progress on the stream of the wrong session: a
+//! token that is active only in another session means no call of this session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::relay::filter_guard::FilterGuard;
 
-/// The sessions that use each token, one entry for each call. Each entry belongs to a response or a session
-/// that is open, and goes with it; both are limited.
+/// The sessions that use each token, one entry for each call. Each entry belongs to an open response or session, and is
+/// removed with it; the number of both is limited.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTokens {
     users: Mutex<BTreeMap<Key, SmallVec<[u64; 2]>>>,
@@ -64,8 +64,8 @@ impl TokenScope {
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
-    /// Tells the filter which tokens of its next message mean calls of other sessions, if there are more tokens
-    /// than those of `own`.
+    /// Tells the filter which tokens of its next message mean calls of other sessions, if more tokens than those of
+    /// `own` are active.
     pub(crate) fn mark_beside(
         &self,
         own: Option<&TokenLease>,
@@ -75,14 +75,13 @@ impl TokenScope {
         message: &Message,
     ) {
         let own = own.map_or(0, |lease| lease.tokens.len());
-        // Most often only this call has tokens: then the lock of the route is not taken.
+        // Usually only this call has tokens. Then the lock of the route is not taken.
         if self.tokens.entries.load(Ordering::Relaxed) > own {
             self.mark(now, filter, origin, message);
         }
     }
 
-    /// Whether a token is active in other sessions and not in this one, if there are more tokens than those of
-    /// `own`.
+    /// Whether a token is active in other sessions but not in this one, if more tokens than those of `own` are active.
     pub(crate) fn is_beside(&self, own: Option<&TokenLease>, token: &Key) -> bool {
         let own = own.map_or(0, |lease| lease.tokens.len());
         self.tokens.entries.load(Ordering::Relaxed) > own && self.is_elsewhere(token)
@@ -120,7 +119,7 @@ impl TokenScope {
     }
 }
 
-/// Tokens that are active while this is there.
+/// Tokens that are active until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct TokenLease {
     scope: TokenScope,
@@ -140,7 +139,7 @@ impl SessionTokens {
         Self { scope: TokenScope::of_request(tokens), lease: None }
     }
 
-    /// The calls of the filter are other ones now.
+    /// Updates the lease, because the filter now has other calls.
     pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
         let tokens = filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default();
         self.lease = self.scope.enter(tokens);

@@ -49,12 +49,12 @@ impl ChildLeg {
         self.probe.as_mut().is_some_and(|probe| probe.has_failed())
     }
 
-    /// The number of bytes that the server has written so far, as far as they are read.
+    /// Returns the number of bytes of the server that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.pipe.bytes_read()
     }
 
-    /// A fresh server takes the place of the one that has ended.
+    /// Replaces the server that has ended by a new server.
     pub fn replace(&mut self, pipe: Pipe) {
         self.pipe = pipe;
         self.spool = self.spool.take().map(SpoolLarge::afresh);
@@ -65,7 +65,7 @@ impl ChildLeg {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // `spool` comes first: the other parts look at whole messages only.
+        // `spool` comes first, because the other parts handle whole messages only.
         let kept = match &mut self.spool {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
@@ -84,7 +84,7 @@ impl ChildLeg {
         kept
     }
 
-    /// Sends what has waited for the server's start.
+    /// Sends the messages that waited for the server's start.
     fn send_released(&mut self) {
         while let Some(held) = self.start.as_mut().and_then(CachedStart::release) {
             match held {
@@ -107,7 +107,7 @@ impl ChildLeg {
         goes
     }
 
-    /// Nothing is sent again to a server that ends.
+    /// Forgets the messages kept for a second server: the running server needs no replacement any more.
     fn settle(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.settle();
@@ -119,7 +119,7 @@ impl ChildLeg {
         self.probe.as_mut().is_some_and(|probe| probe.poll_deadline(cx))
     }
 
-    /// Drops the probe of a client and a server that know each other: later messages do not concern it.
+    /// Drops the probe after client and server have agreed: later messages do not concern it.
     fn drop_settled(&mut self) {
         self.probe.take_if(|probe| probe.is_settled());
     }
@@ -144,7 +144,7 @@ impl ChildLeg {
                 return Poll::Ready(own);
             }
             if self.pipe.backlog().is_writing() {
-                // A part may have sent the server something. Polled again, so that it is written.
+                // A part may have sent a message to the server. The task is woken, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -196,7 +196,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn send_part(&mut self, part: MessagePart, _: &ClientHeaders) {
-        // Parts wait for the server's start.
+        // Parts of messages wait for the server's start.
         let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
         if goes {
             self.pass_part(part);
@@ -204,7 +204,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // What waits is written once the server has answered.
+        // The waiting bytes are written after the server has answered.
         if self.pipe.backlog().is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
     }
 
@@ -217,7 +217,7 @@ impl ServerLeg for ChildLeg {
     fn enter_raw_mode(&mut self) -> bool {
         let is_raw = self.spool.is_none() && self.start.is_none() && self.pipe.enter_raw_mode();
         if is_raw {
-            // In raw mode nothing can be answered in the server's place.
+            // In raw mode Milepost cannot answer in the server's place.
             self.settle();
         }
         is_raw

@@ -29,12 +29,12 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
-/// The time that open calls may continue after the client has closed its input: a shell pipeline sends
-/// its requests, closes, and still reads. A client that does not want to wait sends SIGTERM.
+/// The time that open calls may continue after the client has closed its input: a shell pipeline sends its requests,
+/// closes, and still reads. A client that does not want to wait sends SIGTERM.
 pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
-/// The time that a client has to read the last messages after its server has ended. No longer is the pipe
-/// of the server read, whoever still writes to it.
+/// The time that a client has to read the last messages after its server has ended. After it the server's pipe is no
+/// longer read, even if another process still writes to it.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The next step of stopping a server that does not end by itself.
@@ -124,7 +124,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     }
                 },
                 exit = self.child.wait() => {
-                    // The pipe may still hold the last output. Where its end has been seen, nothing is left in it.
+                    // The pipe may still contain the last output, unless its end was already read.
                     if !std::mem::take(&mut server_done) {
                         self.drain().await;
                     }
@@ -134,7 +134,7 @@ impl<C: ClientLeg> ChildSession<C> {
                 }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    // Other signals may mean something else to the server than its end: no kill follows them.
+                    // Other signals may not mean the server's end, so no kill follows them.
                     if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
                         let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
@@ -160,7 +160,7 @@ impl<C: ClientLeg> ChildSession<C> {
         if self.client_done || !self.relay.server().inner().has_failed() {
             return false;
         }
-        // The server may have closed its output only, and would run on beside the new one.
+        // The server may have closed only its output, and would keep running beside the new server.
         self.child.signal(child::Signal::SIGKILL);
         self.child.sweep().await;
         match child::spawn(&self.program, Stderr::Piped) {
@@ -193,7 +193,7 @@ impl<C: ClientLeg> ChildSession<C> {
         self.relay.close_server_input().await;
         self.client_done = true;
         let patient = client_reads && self.relay.open_calls() > 0;
-        // A client that stops reading shortens the time; nothing makes it longer.
+        // A client that stops reading shortens the time. The time is never extended.
         if self.stop.is_none() || (self.patient && !patient) {
             let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
             self.stop = Some(Stop::Term(Instant::now() + grace));
@@ -228,7 +228,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
     /// its descendants.
     async fn end(&mut self, exit: Exit) {
-        // Heartbeats stop first: they would say that the calls go on.
+        // Heartbeats stop first, because they would claim that the calls continue.
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
@@ -241,21 +241,21 @@ impl<C: ClientLeg> ChildSession<C> {
         self.child.sweep().await;
     }
 
-    /// Forwards the remaining output in the server's pipe, as long as the client reads. A
-    /// grandchild may hold the pipe open: then forwarding ends when no more output comes.
+    /// Forwards the remaining output in the server's pipe, as long as the client reads. A grandchild may keep the pipe
+    /// open: then forwarding ends when no more output arrives.
     async fn drain(&mut self) {
         let end = Instant::now() + LAST_WORDS;
         let mut quiet = Instant::now() + DRAIN;
         let mut read = self.relay.server().inner().bytes_read();
         while Instant::now() < end {
-            // While the client is behind, the pipe is not read, so that its silence says nothing.
+            // While the client is behind, the pipe is not read, so its silence means nothing.
             let until = if self.relay.is_held_up() { end } else { quiet.min(end) };
             match timeout_at(until, self.relay.step()).await {
                 Ok(RelayStep::ServerDone | RelayStep::ClientGone) | Err(_) => return,
                 Ok(_) => {}
             }
             self.note();
-            // Only bytes of the server count: heartbeats and messages of clients go on without it.
+            // Only bytes of the server count: heartbeats and messages of clients continue without the server.
             let now_read = self.relay.server().inner().bytes_read();
             if now_read != read {
                 (read, quiet) = (now_read, Instant::now() + DRAIN);
@@ -280,7 +280,7 @@ fn pipe_of(
     (Pipe::holding(from, to, limit), errors)
 }
 
-/// The leg towards a server that is not a child process but speaks like one.
+/// Returns the leg towards a server that is not a child process but speaks like one.
 pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
     ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.spill))
 }

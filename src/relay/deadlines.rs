@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::progress::StreamId;
 
-/// One time for each stream that has one, in their order.
+/// The times of streams, in order; at most one time for each stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamDeadlines {
     times: BTreeMap<StreamId, Instant>,
@@ -13,7 +13,7 @@ pub(crate) struct StreamDeadlines {
 }
 
 impl StreamDeadlines {
-    /// Sets the time of a stream, in the place of an earlier one.
+    /// Sets the time of a stream, and replaces an earlier time.
     pub(crate) fn set(&mut self, stream: StreamId, due: Option<Instant>) {
         let before = match due {
             Some(due) => self.times.insert(stream, due),
@@ -33,7 +33,7 @@ impl StreamDeadlines {
         self.order.first().map(|(due, _)| *due)
     }
 
-    /// Takes a stream whose time has come.
+    /// Removes and returns a stream whose time has come.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<StreamId> {
         let (due, stream) = *self.order.first()?;
         if due > now {

@@ -21,10 +21,10 @@ use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answe
 use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
 
-/// The time that the probe waits for an answer, from the request or from the server's first byte if that
-/// byte comes later: a server that is installed at its first start is silent for long. Servers that know the
-/// question answer in milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript),
-/// and an answer that crosses their next request is an error to the Rust SDK.
+/// The time that the probe waits for an answer, from the request or from the server's first byte if that comes later: a
+/// server that is installed at its first start is silent for long. Servers that know the question answer in
+/// milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript), and the Rust SDK treats an answer
+/// that crosses its next request as an error.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Client messages after `server/discover` that are sent again to a server that was started anew. A
@@ -73,7 +73,7 @@ enum ProbeState {
     Late(Key),
     /// The client gets the error for its request after the next answer.
     Owed(Message),
-    /// Client and server know each other.
+    /// Client and server have agreed on a revision.
     Agreed,
 }
 
@@ -94,7 +94,7 @@ struct OpenQuestion {
     is_abandoned: bool,
 }
 
-/// The probe of one server: its answer to `server/discover` is not waited for for ever.
+/// The probe of one server: limits the wait for its answer to `server/discover`.
 pub(crate) struct DiscoverProbe {
     era: Arc<Era>,
     state: ProbeState,
@@ -102,7 +102,7 @@ pub(crate) struct DiscoverProbe {
     pub(crate) awake: bool,
     /// The message in its place.
     pub(crate) own: Option<Message>,
-    /// The messages for the new server in place of one that has ended.
+    /// The messages for the new server that replaces the server which has ended.
     again: Option<VecDeque<Payload>>,
 }
 
@@ -120,7 +120,7 @@ impl DiscoverProbe {
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
-            // The new server gets what the client has sent since, and not the question again.
+            // The new server gets the messages that the client has sent since, but not the question again.
             self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {
@@ -242,7 +242,7 @@ impl DiscoverProbe {
                 (!probe.refused, ProbeState::Agreed)
             }
             ProbeState::Probing(probe) if probe.refused || probe.is_abandoned => {
-                // The server is alive, and has answered something else first.
+                // The server is alive, and has answered another request first.
                 if !probe.refused {
                     self.era.set(OLD);
                     self.own = Some(unknown(&probe.id));

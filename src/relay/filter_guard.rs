@@ -29,8 +29,8 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// The most that a filter is told that it may keep, in bytes: no settings of a filter need more, and recordings do not
-/// show what others keep as long as there is enough.
+/// Maximum number of bytes that a filter is told it may keep: no settings of a filter need more, and below it
+/// recordings would show how much others keep.
 const KEPT_ROOM_MAX: usize = 64 << 20;
 
 /// A [`Filter`] whose panics do not leave the guard.
@@ -38,21 +38,21 @@ const KEPT_ROOM_MAX: usize = 64 << 20;
 pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
-    /// The stream for messages of no request.
+    /// The stream for messages that belong to no request.
     rest: StreamId,
     failed: Option<Box<FailedFilter>>,
     emitter: Option<Box<EventEmitter>>,
-    /// For what the filter keeps in memory, where that is counted.
+    /// Counts the memory of the filter, if it is limited.
     kept: Option<Box<KeptCount>>,
     /// Events that the emitter has seen and no caller has taken.
     recorded: VecDeque<FilterEvent>,
 }
 
-/// The room for what a filter keeps in memory.
+/// The account for the memory of a filter.
 #[derive(Debug)]
 struct KeptCount {
     room: ByteRoom,
-    /// The room that the filter was told of last, in bytes.
+    /// The number of bytes that the filter was last told it may keep.
     told: usize,
 }
 
@@ -75,7 +75,7 @@ impl FilterGuard {
         self.emitter = emitter.map(Box::new);
     }
 
-    /// Counts what the filter keeps in memory.
+    /// Counts the memory of the filter in `room`.
     pub(crate) fn set_kept(&mut self, room: ByteRoom) {
         self.kept = Some(Box::new(KeptCount { room, told: usize::MAX }));
     }
@@ -90,7 +90,7 @@ impl FilterGuard {
         }
     }
 
-    /// Counts what the filter keeps now.
+    /// Updates the count of the filter's memory.
     fn count_kept(&mut self) {
         if let Some(kept) = &mut self.kept {
             let before = kept.room.held();
@@ -111,7 +111,7 @@ impl FilterGuard {
         self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }
 
-    /// Applies an input. A failed filter has no output but the place where a message of the server goes.
+    /// Applies an input. A failed filter returns nothing but the stream for a message of the server.
     pub fn apply(&mut self, now: Instant, input: Input) -> InputResult {
         let failed_before = self.failed.is_some();
         self.show(now, || input.clone());
@@ -125,8 +125,8 @@ impl FilterGuard {
         })
     }
 
-    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to
-    /// close. `on`: the stream in this filter.
+    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to close. `on`: the
+    /// stream in this filter.
     pub fn take_over(&mut self, now: Instant, own: &mut Self, on: StreamId) {
         if let Some(from) = own.filter_id() {
             self.show(now, || Input::TakeOver(from.filter, Some(on)));
@@ -159,7 +159,7 @@ impl FilterGuard {
             return;
         };
         self.policy = current;
-        // The wanted settings: which of them hold already follows from the conversation.
+        // The new settings are recorded. Which of them are in effect already follows from the conversation.
         if let Some(emitter) = &mut self.emitter {
             let words = settings::write(policy).words;
             emitter
@@ -196,13 +196,12 @@ impl FilterGuard {
         }
     }
 
-    /// Whether the filter has failed and nothing can pass without it, so that the connection must
-    /// end.
+    /// Whether the filter has failed and messages cannot be forwarded without it, so that the connection must end.
     pub fn is_lost(&self) -> bool {
         self.failed.is_some() && self.policy.id_mapping
     }
 
-    /// [`Filter::client_message`]. The message is borrowed: nothing is copied unless somebody observes.
+    /// [`Filter::client_message`]. The message is borrowed, and is only copied for observers.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.client_message_of(now, stream, message, None)
     }
@@ -277,7 +276,9 @@ impl FilterGuard {
         self.try_with(|filter| filter.calls().repairs_event_name(origin)).unwrap_or(true)
     }
 
-    /// Withholds an event whose data is no message ([`Correlator::withholds_noise`](crate::progress::Correlator::withholds_noise)). False if the event is to pass.
+    /// Withholds an event whose data is not a message
+    /// ([`Correlator::withholds_noise`](crate::progress::Correlator::withholds_noise)). False if the event is to be
+    /// forwarded.
     pub fn withhold_noise(&mut self, now: Instant, origin: Origin) -> bool {
         let is_withheld =
             self.try_with(|filter| filter.calls().withholds_noise(origin)) == Some(true);
@@ -294,7 +295,8 @@ impl FilterGuard {
         }
     }
 
-    /// [`Intake::note_delivery`](crate::progress::Intake::note_delivery). The message is borrowed: nothing is copied unless somebody observes.
+    /// [`Intake::note_delivery`](crate::progress::Intake::note_delivery). The message is borrowed, and is only copied
+    /// for observers.
     pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
         self.show(now, || Input::NoteDelivery(on, message.clone()));
         self.try_with(|filter| filter.intake_mut().note_delivery(now, on, message));
@@ -441,8 +443,8 @@ impl FilterGuard {
         self.failed.as_mut()?.pop(stream)
     }
 
-    /// Whether no poll would do anything now but that for events ([`Intake::has_nothing_due`](crate::progress::Intake::has_nothing_due)), and nobody observes the
-    /// polls.
+    /// Whether all polls but that for events would do nothing now
+    /// ([`Intake::has_nothing_due`](crate::progress::Intake::has_nothing_due)), and no observer sees the polls.
     pub fn is_idle(&self, now: Instant, stream: StreamId) -> bool {
         self.is_unobserved() && self.filter.intake().has_nothing_due(now, stream)
     }
@@ -457,7 +459,7 @@ impl FilterGuard {
         !self.is_unobserved() || !self.filter.calls().events().is_empty()
     }
 
-    /// Whether the filter works, and its events are its caller's alone.
+    /// Whether the filter works, and no observer needs its events.
     fn is_unobserved(&self) -> bool {
         self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty()
     }
@@ -487,7 +489,8 @@ impl FilterGuard {
         record
     }
 
-    /// [`EventQueue::take_run`](crate::progress::EventQueue::take_run). Where somebody observes there are none at once.
+    /// [`EventQueue::take_run`](crate::progress::EventQueue::take_run). `None` while the filter is observed, because
+    /// observers need each event.
     pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
         if self.is_unobserved() { self.filter.calls_mut().events_mut().take_run() } else { None }
     }

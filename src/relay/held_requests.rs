@@ -29,7 +29,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Sends the requests that the filter holds no longer, and forgets those that joined other work.
+    /// Sends the requests that the filter no longer holds, and forgets those that joined other work.
     pub(super) fn send_released(&mut self, now: Instant) {
         while let Some(ReleasedRequest { stream, message, payload }) = self.filter.poll_released() {
             let id = message.id();
@@ -44,8 +44,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             match self.is_held(held.stream, &held.message) {
                 Some(true) => self.held.push(held),
                 Some(false) => {}
-                // The filter has failed. Where clients share the server, nothing is forwarded any more; else the
-                // request goes on as it came.
+                // The filter has failed. If clients share the server, nothing is forwarded any more; otherwise the
+                // request is forwarded unchanged.
                 None if self.filter.policy().id_mapping => {}
                 None => {
                     let payload = Payload::of(&held.message);

@@ -40,7 +40,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
-                    // An answer that comes from a file is given up with its client.
+                    // An answer that is read from a file is dropped with its client.
                     self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
@@ -65,7 +65,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
                 FromClient::End => {
-                    // The server gets the end first: messages that the filter sends now follow the whole message.
+                    // The server gets the end first, so that the filter's messages follow the complete message.
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));
@@ -79,7 +79,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // What the server has written on standard error until now cannot be about this request.
+            // Text that the server wrote on standard error before this request arrived cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -127,7 +127,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
-                    // Only if an answer waits for this end: nothing else depends on it.
+                    // Only if an answer waits for the end of the response: nothing else depends on it.
                     let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
@@ -157,12 +157,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
-        // An answer that nobody waits for is dropped, and its file with it.
+        // An answer that no client waits for is dropped, with its file.
         let answered = response
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
         if let Some(answered) = answered {
-            // Progress that waits for the client goes out before the first piece.
+            // Progress that waits for the client is written before the first piece.
             self.spooled.push(response.into_reader_for(answered));
         }
         Disposition::Consumed
@@ -181,7 +181,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let reader = reader.map(|place| self.spooled.remove(place));
         match (piece, reader) {
             (Err(_), Some(reader)) => {
-                // Half of the answer is written: the client must not take it for the whole.
+                // A part of the answer is written, and the client must not take it for the whole answer.
                 if reader.begun {
                     self.clients.send(stream, Transmit::broken());
                 }

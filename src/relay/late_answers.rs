@@ -1,7 +1,7 @@
-//! Answers that are too large to be held, to calls whose clients have given them up: each is collected within
-//! `late.bytes`, and goes to the filter as one message.
+//! Large answers to calls whose clients have given them up: each is collected, up to `late.bytes`, and passed to the
+//! filter as one message.
 //!
-//! The id of an answer may come behind its result. Until then the answer to any call is collected, and goes on as
+//! The id of an answer may come after its result. Until then the answer to any call is collected, and is forwarded in
 //! pieces if it belongs to an open call.
 
 use std::task::{Context, Poll};
@@ -73,13 +73,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Disposition::Consumed
     }
 
-    /// A message is no answer that waits for its client, or is too long for that.
+    /// Handles a message that is not an answer for a waiting client, or is too long to be one.
     fn pass_collected(&mut self, now: Instant, answer: LateAnswer) -> Disposition {
         let text = 0..answer.text.len();
         self.filter.begin_large(now, answer.origin, Bytes::from(answer.text), text)
     }
 
-    /// Reads an answer in a file, if its call goes on without its client. Else the answer is returned.
+    /// Reads an answer from a file, if its call continues without its client. Otherwise the answer is returned.
     pub(super) fn read_late(&mut self, response: SpooledResponse) -> Option<SpooledResponse> {
         let id = response.id();
         let room = id.is_some().then(|| self.filter.late_room(id.as_ref())).flatten();

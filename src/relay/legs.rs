@@ -21,7 +21,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::trace_context::TraceContext;
 use crate::relay::spooled_response::SpooledResponse;
 
-/// The head of the HTTP request that a message came in, if it came in one.
+/// The head of the HTTP request in which a message came, if it came in one.
 pub type ClientHeaders = Option<Arc<ClientHead>>;
 
 /// The head of a client's HTTP request, as far as a relay uses it. The headers are its members.
@@ -54,7 +54,7 @@ pub fn origin_of(parts: &Parts) -> RequestOrigin {
     RequestOrigin { trace: trace_of(&parts.headers).map(Arc::new), hop }
 }
 
-/// The headers that say which trace a request belongs to (W3C Trace Context).
+/// The headers with the trace of a request (W3C Trace Context).
 pub const TRACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
@@ -63,7 +63,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let [parent, state] = &TRACE_HEADERS;
     let mut parents = headers.get_all(parent).iter();
     match (parents.next(), parents.next()) {
-        // A header that is there twice names no trace.
+        // A header that occurs twice names no trace.
         (Some(only), None) => {
             let state = headers.get_all(state).iter().map(HeaderValue::as_bytes);
             TraceContext::read(only.as_bytes(), state)
@@ -72,7 +72,7 @@ pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     }
 }
 
-/// The only client stream of a connection that has one, such as stdio.
+/// The only client stream of a connection such as stdio.
 pub const SOLE_STREAM: StreamId = StreamId(0);
 
 /// An event from the clients' side.
@@ -82,8 +82,8 @@ pub enum FromClient {
     Opened(StreamId, StreamKind, StreamPacing),
     /// The stream belongs to the principal of this number.
     Principal(StreamId, u64),
-    /// The client has left the stream and will not return. `true`: this cancels the requests of the
-    /// stream (2026-07-28).
+    /// The client has left the stream and will not return. `true`: this cancels the requests of the stream
+    /// (2026-07-28).
     Closed(StreamId, bool),
     /// A message for the server.
     Message(StreamId, Message, ClientHeaders),
@@ -95,13 +95,13 @@ pub enum FromClient {
     End,
     /// The policy of the following requests.
     Settings(Arc<Policy>),
-    /// Bytes as they came, where both legs pass them on unread.
+    /// Unchanged bytes, if both legs forward them unread.
     Raw(Bytes),
-    /// Clients say nothing more.
+    /// Clients send nothing more.
     Done,
     /// The clients have left: nothing is to be written to them any more.
     Gone,
-    /// No more messages are written to clients, although none has left.
+    /// No more messages are written to clients, although none has disconnected.
     Over,
 }
 
@@ -119,17 +119,18 @@ pub enum FromServer {
     ResponseEnds(StreamId),
     /// A whole answer that is too large to be held.
     Spooled(Box<SpooledResponse>),
-    /// Text that is no message.
+    /// Text that is not a message.
     Noise(Bytes),
-    /// Bytes as they came, where both legs pass them on unread.
+    /// Unchanged bytes, if both legs forward them unread.
     Raw(Bytes),
     /// The server's messages have ended.
     Done,
-    /// The server takes nothing more; it may still say something.
+    /// The server no longer reads, but may still write.
     Deaf,
-    /// From now on so many things wait for clients in the leg: the server is in use.
+    /// The number of tasks and questions in the leg that wait for clients, from now on. While it is not 0, the server
+    /// is in use.
     InUse(usize),
-    /// Something that has happened to a task that the leg keeps.
+    /// An event of a task that the leg keeps.
     Task(Box<TaskNews>),
 }
 
@@ -155,7 +156,7 @@ pub enum Backlog {
     Empty,
     /// Some.
     Some,
-    /// So many that clients should not be read.
+    /// Too many bytes wait, so that clients should not be read.
     Full,
 }
 
@@ -180,10 +181,10 @@ impl Backlog {
     }
 }
 
-/// Something that has changed beside the messages of a leg.
+/// A change that a leg must know, other than a message.
 #[derive(Debug, Clone)]
 pub enum LegFact {
-    /// Later requests use this policy; open ones keep theirs.
+    /// Later requests use this policy; open requests keep theirs.
     Policy(Arc<Policy>),
     /// The server has written to its standard error.
     StderrActivity,
@@ -201,11 +202,11 @@ pub trait ClientLeg: Send {
         None
     }
 
-    /// Whether a stream has written everything: its next messages are decided now. Where that was not so,
-    /// [`ClientLeg::poll_flush`] says when it is.
+    /// Whether a stream has written everything, so that its next messages are decided now. If not,
+    /// [`ClientLeg::poll_flush`] returns when it is.
     fn is_ready(&self, stream: StreamId) -> bool;
 
-    /// Whether a stream has got enough bytes for one write.
+    /// Whether a stream has enough bytes for one write.
     fn is_full(&self, stream: StreamId) -> bool;
 
     /// Gives something to a stream.
@@ -214,12 +215,12 @@ pub trait ClientLeg: Send {
     /// Sends bytes unchanged from the server; only for a leg in raw mode.
     fn send_raw(&mut self, bytes: Bytes);
 
-    /// The requests of a stream that is one HTTP exchange have all been answered, or given up, and the
-    /// stream has been given everything: it ends.
+    /// Ends a stream that is one HTTP exchange: its requests have all been answered or given up, and it has been given
+    /// all messages.
     fn finish(&mut self, stream: StreamId);
 
-    /// Writes the given bytes. Ready with a stream that has taken all of its bytes, or that takes
-    /// no more bytes (`false`).
+    /// Writes the given bytes. Ready with a stream that has written all of its bytes, or that accepts no more bytes
+    /// (`false`).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)>;
 
     /// Whether given bytes are not written yet.
@@ -228,9 +229,8 @@ pub trait ClientLeg: Send {
     /// Whether so many bytes wait to be written that the server should not be read.
     fn is_behind(&self) -> bool;
 
-    /// Whether the streams belong to different clients, so that none may wait for another that does
-    /// not read. Such a leg always gets the waiting bytes, and disconnects a client before its
-    /// bytes are too many.
+    /// Whether the streams belong to different clients, so that no client may wait for another that does not read. Such
+    /// a leg always gets the waiting bytes, and disconnects a client before too many bytes wait for it.
     fn are_strangers(&self) -> bool {
         false
     }
@@ -269,10 +269,9 @@ pub trait ServerLeg: Send {
     /// An event that has arrived already, without waiting.
     fn try_receive(&mut self) -> Option<FromServer>;
 
-    /// Sends a message to the server: `payload` is the text for the server, `message` the client's
-    /// own text (`None`: a message of the proxy). Returns the upstream stream for the server's
-    /// messages about this message, numbered from [`crate::progress::input::UPSTREAM_STREAMS`], if
-    /// there is one.
+    /// Sends a message to the server: `payload` is the text for the server, `message` the client's own text (`None`: a
+    /// message of Milepost). Returns the upstream stream on which the server answers this message, numbered from
+    /// [`crate::progress::input::UPSTREAM_STREAMS`]; `None` if it has no stream of its own.
     fn send(
         &mut self,
         message: Option<&Message>,
@@ -280,7 +279,7 @@ pub trait ServerLeg: Send {
         headers: &ClientHeaders,
     ) -> Option<StreamId>;
 
-    /// Sends a part of a message that is too large to be held. The headers are those of the message.
+    /// Sends a part of a message that is too large for memory. The headers are those of the message.
     fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders);
 
     /// Writes the messages for the server. Ready when everything has been written (`true`), or
@@ -293,7 +292,7 @@ pub trait ServerLeg: Send {
     /// Bytes are to be passed on as they come, if this leg can; whether it can.
     fn enter_raw_mode(&mut self) -> bool;
 
-    /// Tells the leg, and each leg inside it, what has changed. A leg that the fact means nothing to ignores it.
+    /// Passes a change to the leg and to each leg inside it. A leg that does not need the change ignores it.
     fn note(&mut self, fact: &LegFact);
 
     /// Closes the server's input. Poll until ready.

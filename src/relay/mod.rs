@@ -1,9 +1,9 @@
 //! The relay of one connection: a filter, a clock and two legs.
 //!
-//! The relay reads both sides and writes to both sides, all at once. None of the four waits for
-//! another: a client that stops reading does not stop its own messages to the server, and the
-//! reverse. The bytes for a slow reader are bounded: beyond
-//! [`QUEUE_MAX`](crate::progress::QUEUE_MAX) the other side is no longer read.
+//! The relay reads both sides and writes to both sides at the same time. None of these four waits for another: a client
+//! that stops reading does not stop its own messages to the server, and a server that stops reading does not stop its
+//! messages to the client. The bytes for a slow reader are bounded: beyond [`QUEUE_MAX`](crate::progress::QUEUE_MAX)
+//! the other side is no longer read.
 
 pub(crate) mod active_tokens;
 mod cached_start;
@@ -76,13 +76,13 @@ pub use server_side::ServerSide;
 /// The result of one [`Relay::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayStep {
-    /// Something moved.
+    /// Bytes were read or written.
     Moved,
-    /// Clients send nothing more. This step comes again after the server has got all messages.
+    /// Clients send no more messages. This step is repeated after the server has received all messages.
     ClientDone,
-    /// Clients read no more.
+    /// Clients no longer read.
     ClientGone,
-    /// The server will say nothing more.
+    /// The server will send nothing more.
     ServerDone,
 }
 
@@ -94,7 +94,7 @@ enum RelayEvent {
     ServerWritten(bool),
     /// Another piece of a message in pieces; `None`: the end. An error: the rest does not come.
     Piece(StreamId, io::Result<Option<Bytes>>),
-    /// An answer from a file, to a call that goes on without its client.
+    /// An answer from a file, to a call that continues without its client.
     LateAnswer(Message),
     Stderr(Activity),
     Due,
@@ -115,11 +115,11 @@ pub struct Relay<C, S> {
     held: Vec<HeldRequest>,
     /// The tokens of its calls among those of other sessions.
     tokens: Option<SessionTokens>,
-    /// Answers that come from files, those of one stream one after the other.
+    /// Answers that are read from files, in order for each stream.
     spooled: Vec<SpoolReader>,
-    /// A large message that may be the answer to a call that goes on without its client.
+    /// A large message that may be the answer to a call that continues without its client.
     late_answer: Option<LateAnswer>,
-    /// Such answers that come from files.
+    /// Readers of such answers in files.
     late_readers: Vec<LateReader>,
     client_side: ClientSide,
     client_pace: ClientPace,
@@ -128,22 +128,22 @@ pub struct Relay<C, S> {
     turn: RelayTurn,
     timer: Pin<Box<Sleep>>,
     deadlines: StreamDeadlines,
-    /// Streams that have got enough for one write, and may have more.
+    /// Streams that have enough bytes for one write, and may have more.
     again: Vec<StreamId>,
     leg_tasks: LegTasks,
 }
 
-/// What the server's leg has told of tasks and questions that it keeps itself.
+/// The events of tasks and questions that the server's leg keeps itself.
 #[derive(Debug, Default)]
 struct LegTasks {
-    /// The number of those that wait for clients.
+    /// The number of tasks and questions that wait for clients.
     open: usize,
-    /// Events that nobody has taken yet. They are taken after each step.
+    /// Events that the caller has not taken. They are taken after each step.
     news: VecDeque<Box<TaskNews>>,
 }
 
 impl<S: ServerLeg> Relay<Pipe, S> {
-    /// One client on byte streams. Nothing moves before the first [`Relay::step`].
+    /// Returns a relay for a single client on byte streams. Nothing is read before the first [`Relay::step`].
     pub fn with_sole_stream(
         policy: impl Into<Arc<Policy>>,
         client: Pipe,
@@ -158,8 +158,7 @@ impl<S: ServerLeg> Relay<Pipe, S> {
 }
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// A relay whose clients open their streams themselves. Nothing moves before the first
-    /// [`Relay::step`].
+    /// Returns a relay whose clients open their streams themselves. Nothing is read before the first [`Relay::step`].
     pub fn new(
         policy: impl Into<Arc<Policy>>,
         mut clients: C,
@@ -171,8 +170,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics.listen();
         }
         let observes = policy.observes();
-        // The server's leg is asked first: clients must not be in raw mode in front of a leg that takes no
-        // raw bytes.
+        // The server's leg comes first: clients must not be in raw mode if the server's leg does not accept raw bytes.
         let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
         filter.calls_mut().streams_mut().note_changes();
@@ -216,14 +214,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.enable_tasks();
     }
 
-    /// Counts what is kept in memory for clients that come later, where the settings have it kept.
+    /// Counts messages in memory for clients that connect later, if the settings keep such messages.
     pub(crate) fn set_kept(&mut self, share: &ByteShare) {
         if self.filter.policy().has_late() || self.filter.policy().has_tasks() {
             self.filter.set_kept(share.room());
         }
     }
 
-    /// Lets calls run as tasks of Milepost's own, where the settings say so.
+    /// Lets calls run as Milepost's own tasks, if the settings say so.
     fn enable_tasks(&mut self) {
         let has_tasks = self.filter.policy().has_tasks() && !self.clients.are_strangers();
         let millis = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
@@ -341,7 +339,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(RelayEvent::Due);
         }
-        // Last: only a relay with nothing else to do looks for operators.
+        // Last, so that cancellations cost nothing while the relay has other work.
         self.filter.poll_cancellations(cx).map(|()| RelayEvent::Due)
     }
 
@@ -370,7 +368,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         event
     }
 
-    /// Enters the session among others: a server may send progress of a session to another session.
+    /// Adds the session to those of the route, because a server may send progress of one session to another.
     pub(crate) fn set_tokens(&mut self, tokens: Option<SessionTokens>) {
         self.tokens = tokens;
     }
@@ -380,13 +378,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.apply(now(), Input::StopHeartbeats);
     }
 
-    /// Requests that have no answer yet.
+    /// Returns the number of unanswered requests.
     pub fn open_calls(&self) -> usize {
         self.filter.open_calls()
     }
 
-    /// Handles the end of the server: open calls get an error, nothing waits any more, and the
-    /// server gets no more messages.
+    /// Handles the end of the server: open calls get an error, waiting messages are dropped, and no more messages are
+    /// sent to the server.
     pub fn server_gone(&mut self, why: &str) {
         self.server_output = ServerOutput::Ended;
         self.stop_reading_clients();
@@ -411,8 +409,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.server.backlog().is_writing()
     }
 
-    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that
-    /// takes nothing for `patience`.
+    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that reads nothing for
+    /// `patience`.
     pub async fn finish(&mut self, patience: Duration) {
         self.filter.apply(now(), Input::Flush);
         loop {
@@ -468,7 +466,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn clients_gone(&mut self) -> RelayStep {
         self.client_side = ClientSide::Gone;
         if self.large_message.take().is_some() {
-            // Its rest will not come, and cancellations for the server wait for its end.
+            // The rest of the message will not arrive, and cancellations for the server wait for its end.
             self.server.send_part(MessagePart::BrokenOff, &None);
         }
         self.spooled.clear();

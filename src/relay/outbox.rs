@@ -17,7 +17,7 @@ const SLICES: usize = 16;
 pub(crate) struct Outbox {
     pieces: VecDeque<Bytes>,
     pub(crate) bytes: usize,
-    /// Something was written and not flushed yet.
+    /// Whether bytes were written and not flushed.
     unflushed: bool,
 }
 
@@ -29,7 +29,7 @@ impl Outbox {
         }
     }
 
-    /// A message with a line ending. What arrived has one already.
+    /// Adds a message with a line ending. A message that arrived on a line already has one.
     pub(crate) fn push_message(&mut self, payload: &Payload) {
         let mut last = None;
         for piece in payload.pieces().filter(|piece| !piece.is_empty()) {
@@ -41,7 +41,7 @@ impl Outbox {
         }
     }
 
-    /// Moves all that `other` has behind what waits here.
+    /// Moves all bytes of `other` to the end of this outbox.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.bytes += std::mem::take(&mut other.bytes);
         self.pieces.append(&mut other.pieces);

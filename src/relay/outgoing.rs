@@ -1,4 +1,4 @@
-//! The filter's messages for clients: each stream that may have some is looked at, and no other.
+//! The filter's messages for clients: only streams that may have some are examined.
 
 use std::iter;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Takes the writable bytes from the filter, and returns the time of the next look.
     pub(super) fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
-        // Also where no stream is open: the work of clients that have left ends by its time.
+        // Even if no stream is open: work whose clients have disconnected ends by its time limit.
         if self.next_expiry().is_some_and(|expiry| expiry <= now) {
             self.filter.apply(now, Input::Expire);
         }
@@ -38,7 +38,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return due.map(tokio::time::Instant::from_std);
         }
         if self.clients.are_strangers() {
-            // Given out even to clients that do not read: none of them may wait for another (`are_strangers`).
+            // Messages are given out even for clients that do not read: no client may wait for another
+            // (`are_strangers`).
             let full = self.filter.try_with(|filter| filter.calls().streams().full().collect());
             let full: Vec<_> = full.unwrap_or_default();
             for stream in full {
@@ -47,14 +48,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             }
         }
-        // Streams that have got enough for one write come first: nothing else marks them as changed.
+        // Streams that already have enough bytes for one write come first, because nothing else marks them as changed.
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
             // The messages of the failed filter are given out stream by stream.
             looks = self.streams().collect();
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
-            // A stream that is not ready is being written. The end of the write marks it as changed.
+            // A stream that is not ready is being written. The end of the write marks the stream as changed.
             if self.clients.is_ready(stream) {
                 self.look_at(stream, now);
             }
@@ -68,7 +69,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         due.map(tokio::time::Instant::from_std)
     }
 
-    /// Whether the messages that the filter gives out are written to nobody.
+    /// Whether the messages that the filter gives out are not written at all.
     fn writes_nothing(&self) -> bool {
         self.mode == RelayMode::Raw || self.client_side == ClientSide::Gone
     }
@@ -97,23 +98,23 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);
-        // Other streams have their turn before it.
+        // Other streams get their turn before this stream.
         if is_full {
             self.again.push(stream);
         }
-        // A message that cannot be written although its time has come waits for something else.
+        // A message that cannot be written although it is due waits for another event.
         let due = due.filter(|_| !is_full).map(|due| due.max(now + AGAIN));
         self.deadlines.set(stream, due);
     }
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
         if self.writes_nothing() {
-            // Taken out all the same: the filter decides and counts as usual.
+            // Messages are taken although they are not written, so that the filter decides and counts as usual.
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
         let mut from_file = self.spooled.iter().filter(|reader| reader.stream == stream).peekable();
-        // Nothing may come between the pieces of an answer from a file.
+        // No other message may be written between the pieces of an answer from a file.
         if from_file.peek().is_some_and(|first| first.begun) {
             return;
         }

@@ -17,7 +17,7 @@ use crate::relay::legs::{
 use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// Room for one read; a pipe holds as much.
+/// Bytes that one read may take, as many as a pipe holds.
 const READ_BYTES: usize = 64 << 10;
 
 /// Room below which a new buffer is made.
@@ -40,14 +40,14 @@ pub struct Pipe {
     bytes_read: u64,
     /// Whether the reader has not ended.
     open: bool,
-    /// The other side is written to no more.
+    /// Whether the other side no longer gets any bytes.
     gone: bool,
     outbox: Outbox,
     /// Bytes are passed on as they come.
     is_raw: bool,
     /// Bytes that have just come, if they are.
     fresh: Option<Bytes>,
-    /// Pieces of a large message have been put in the outbox, and no line end behind them.
+    /// Whether pieces of a large message are in the outbox without a line end.
     midway: bool,
     /// Whole messages that wait for this line end, in their order. A message between two pieces of another
     /// would break both.
@@ -62,7 +62,7 @@ enum PipeRead {
 }
 
 impl Pipe {
-    /// A leg whose side sends through `reader` and receives through `writer`.
+    /// Returns a leg whose side sends through `reader` and receives through `writer`.
     pub fn new(reader: ByteReader, writer: ByteWriter) -> Self {
         Self::holding(reader, writer, INSPECT_MAX)
     }
@@ -95,7 +95,7 @@ impl Pipe {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
-        // Once nothing more comes, the rest without a line end is the last frame.
+        // After the end of the input, the rest without a line end is the last frame.
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
@@ -112,19 +112,19 @@ impl Pipe {
             if !self.open {
                 return Poll::Ready(PipeRead::End);
             }
-            // A message that waits keeps its read buffer alive, so small messages share one.
+            // A waiting message keeps its read buffer alive, so small messages share a buffer.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
-                // As much again for a long line, so that growing copies it once and not once a read.
+                // Doubled for a long line, so that growing copies the line once and not with each read.
                 self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
             }
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
-            // An error ends the input as its end does: nothing more can be read.
+            // An error ends the input in the same way as its end: nothing more can be read.
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
             self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
-                // In raw mode the bytes go on as they are, and are decoded besides, for whoever observes.
+                // In raw mode the bytes are forwarded unchanged, and are decoded in addition, for observers.
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
         }
@@ -136,7 +136,7 @@ impl Pipe {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
                 self.gone = true;
-                // Nobody reads: what is left for this side would only take memory.
+                // The other end no longer reads, so the unwritten bytes would only take memory.
                 self.drop_unwritten();
                 return Poll::Ready(false);
             }
@@ -145,7 +145,7 @@ impl Pipe {
     }
 
     fn put(&mut self, payload: &Payload) {
-        // In raw mode only the other side's own bytes are written.
+        // In raw mode only the bytes of the other side are written.
         if !self.is_raw {
             let outbox = if self.midway { &mut self.waiting } else { &mut self.outbox };
             outbox.push_message(payload);
@@ -159,7 +159,7 @@ impl Pipe {
         self.release();
     }
 
-    /// A large message is over. What did not come as a line lacks its end.
+    /// Ends a large message. If the message did not arrive as a line, its line end is added.
     fn end_pieces(&mut self) {
         if std::mem::take(&mut self.midway) {
             self.outbox.push(Bytes::from_static(b"\n"));
@@ -203,7 +203,7 @@ impl ClientLeg for Pipe {
     }
 
     fn is_ready(&self, stream: StreamId) -> bool {
-        // A message is decided only when all before it is written: until then a newer report may take its place.
+        // A message is decided only when all earlier bytes are written: until then a newer report may replace it.
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
 
@@ -252,7 +252,7 @@ impl ClientLeg for Pipe {
     }
 
     fn stop_reading(&mut self) {
-        // What has been read and not taken is dropped with the input.
+        // Bytes that were read but not taken are dropped.
         self.open = false;
         self.buffer.clear();
     }
@@ -332,7 +332,7 @@ impl ServerLeg for Pipe {
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let closed = pin!(self.writer.shutdown()).poll(cx);
-        // Only dropping the writer closes a pipe.
+        // A pipe is only closed by dropping its writer.
         if closed.is_ready() {
             self.writer = Box::new(tokio::io::sink());
         }
@@ -346,7 +346,7 @@ impl ServerLeg for Pipe {
     }
 }
 
-/// Whether the rest at the end of input is one whole JSON value.
+/// Whether the rest at the end of the input is a complete JSON value.
 fn is_whole(rest: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
 }

@@ -1,4 +1,4 @@
-//! The leg towards a server, behind a modern face where clients are shown one.
+//! The leg towards a server, behind a modern face if the route has one.
 
 use std::task::{Context, Poll};
 
@@ -10,14 +10,14 @@ use crate::relay::modern_face::leg::FaceLeg;
 
 /// The leg of a server.
 pub enum ServerSide<L> {
-    /// Clients speak with the server as it is.
+    /// Clients use the server directly.
     Plain(L),
     /// Clients of 2026-07-28 are shown a server of their revision.
     Modern(Box<FaceLeg<L>>),
 }
 
 impl<L: ServerLeg> ServerSide<L> {
-    /// `leg`, behind `face` if there is one.
+    /// Returns `leg`, behind `face` if it is `Some`.
     pub fn new(leg: L, face: Option<ModernFace>) -> Self {
         match face {
             None => Self::Plain(leg),

@@ -1,6 +1,5 @@
-//! Server messages that are too large to be held, where several clients share the server's wire.
-//! The owner of such a message is often known only at its end; until then the message is kept in a
-//! file.
+//! Server messages that are too large for memory, if several clients share the server's connection. The owner of such a
+//! message is often known only at its end; until then the message is kept in a file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -70,12 +69,12 @@ impl SpoolLarge {
             return;
         };
         let Coming { mut scan, kept } = *coming;
-        // Scanned even if it is not kept: the id of the answer, for the error, may come in a later piece.
+        // Scanned even if it is not kept, because a later piece may contain the id, which the error needs.
         scan.feed(&piece);
         self.state = match kept {
             Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
             Ok(mut kept) => {
-                // Written by `poll_write`, since the file may be slow.
+                // Written by `poll_write`, because the file may be slow.
                 let write = async move { kept.push(piece).await.map(|()| kept) };
                 SpoolState::Writing(scan, write.boxed())
             }
@@ -109,7 +108,7 @@ impl SpoolLarge {
         }
         let id = envelope.id()?;
         let why = match kept {
-            // Only a whole message is given out: a client would take the part for the answer.
+            // Only a complete message is given out: a client would take a part for the answer.
             Ok(kept) if whole => {
                 return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));
             }
@@ -148,8 +147,7 @@ impl SpoolLarge {
     }
 }
 
-/// Refuses a message that is not an answer: such a message has no stream for its pieces, and a
-/// server does not wait for ever.
+/// Refuses a message that is not an answer: its pieces have no stream, and the server must not wait for ever.
 fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
     tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; the message is not forwarded");
     if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {

@@ -1,5 +1,5 @@
-//! A server leg whose large messages are kept in files, for a server whose one stream carries the answers for
-//! several client streams.
+//! A server leg whose large messages are kept in files, for a server with a single stream for the answers of several
+//! client streams.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,12 +8,12 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
 
-/// A leg, and the large messages of its server apart: the id of an answer may come behind its result, and an
-/// answer belongs to one client stream only.
+/// A leg whose server's large messages are kept separately: the id of an answer may come after its result, and an
+/// answer belongs to only one client stream.
 pub struct SpoolLeg<L> {
     leg: L,
     spool: SpoolLarge,
-    /// A large request or notification passes: its kind was known from its first piece.
+    /// Whether a large request or notification is being forwarded, whose kind was known from its first piece.
     is_raw: bool,
 }
 
@@ -24,7 +24,7 @@ impl<L: ServerLeg> SpoolLeg<L> {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // A message on the response to a POST has one owner from its beginning.
+        // A large message on the response to a POST has a single owner from its beginning.
         match &received {
             FromServer::Start(Origin::Shared, piece) => {
                 let mut scan = Scan::default();
@@ -47,7 +47,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
                 return Poll::Ready(received);
             }
             if self.leg.backlog().is_writing() {
-                // The server may have been sent an error (`refuse`). Polled again, so that the error is written.
+                // The server may have been sent an error (`refuse`). The task is woken, so that the error is written.
                 cx.waker().wake_by_ref();
             }
         }

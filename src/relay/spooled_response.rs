@@ -17,7 +17,7 @@ use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 use crate::transport::byte_budget::ByteRoom;
 use crate::transport::spill::{Spill, SpillError};
 
-/// A message in a file, and its part of the bytes of all such messages.
+/// A message in a file, and its share of the bytes of all such messages.
 pub(super) struct SpooledBytes {
     pub(super) spill: Spill,
     pub(super) room: ByteRoom,
@@ -40,7 +40,7 @@ pub(super) enum SpoolError {
     NoRoom,
 }
 
-/// What is learned from a large message while it is written to a file.
+/// The facts about a large message that are collected while it is written to a file.
 #[derive(Default)]
 pub(super) struct SpooledScan {
     /// The ids and the kind.
@@ -62,13 +62,13 @@ impl SpooledScan {
     }
 }
 
-/// A whole response in a file, and what a scan has found in it.
+/// A complete response in a file, and the result of scanning it.
 pub struct SpooledResponse {
     scan: Scan,
     /// Every client can read its characters.
     is_readable: bool,
     kept: SpooledBytes,
-    /// The id of the request in whose place the client has made another.
+    /// The id of the client's request that continues the answered request.
     renamed: Option<Key>,
 }
 
@@ -100,7 +100,7 @@ impl SpooledResponse {
         self.kept.spill.size()
     }
 
-    /// Reads the response into memory, for a call that goes on without its client.
+    /// Prepares reading the response into memory, for a call that continues without its client.
     pub(super) fn into_late_reader(self) -> LateReader {
         let SpooledBytes { spill, room } = self.kept;
         LateReader {
@@ -124,7 +124,7 @@ impl SpooledResponse {
     }
 }
 
-/// The reason that a client is told if its answer cannot be read back.
+/// The error for a client whose answer cannot be read back.
 const UNREADABLE: &str = "the server's answer was stored in a temporary file, which cannot be read";
 
 /// Reads a [`SpooledResponse`] back for one client stream.
@@ -134,11 +134,11 @@ pub(crate) struct SpoolReader {
     id: Bytes,
     scan: Scan,
     repairs: LargeRepairs,
-    /// Makes the characters readable, behind all other repairs: these know places in the text as it came.
+    /// Repairs the characters after all other repairs, which know positions in the unchanged text.
     readable: Option<ReadablePieces>,
     /// The time until the first piece may be written ([`SpooledAnswer::not_before`]).
     pause: Option<Pin<Box<Sleep>>>,
-    /// `None` behind the last piece.
+    /// `None` after the last piece.
     rest: Option<BoxStream<'static, io::Result<Bytes>>>,
     /// A part of the response has been given out: nothing may come between its parts.
     pub(crate) begun: bool,
@@ -170,7 +170,7 @@ impl SpoolReader {
             };
             let is_last = piece.is_empty();
             if is_last {
-                // The reader is done. An empty piece tells the repairs that nothing follows.
+                // The file is read to its end. An empty piece tells the repairs that no more text follows.
                 self.rest = None;
             }
             let text = 0..piece.len();
@@ -182,7 +182,7 @@ impl SpoolReader {
                     ReadablePiece::Instead(new) => repaired = new.into(),
                 }
             }
-            // A repair may hold back the end of a piece, in which a character is cut.
+            // A repair may keep the end of a piece in which a character is cut.
             if !repaired.is_empty() {
                 self.begun = true;
                 return Poll::Ready(Ok(Some(repaired)));
@@ -197,7 +197,7 @@ impl SpoolReader {
     }
 }
 
-/// A large message that has not come whole, and may be the answer to a call that goes on without its client.
+/// A large message that is incomplete, and may be the answer to a call that continues without its client.
 pub(super) struct LateAnswer {
     pub(super) origin: Origin,
     pub(super) scan: Scan,
@@ -206,7 +206,7 @@ pub(super) struct LateAnswer {
 
 /// Reads a [`SpooledResponse`] back as one message.
 pub(super) struct LateReader {
-    /// The id of the request in whose place the client has made another.
+    /// The id of the client's request that continues the answered request.
     id: Option<Key>,
     rest: BoxStream<'static, io::Result<Bytes>>,
     text: Vec<u8>,
@@ -221,7 +221,7 @@ impl LateReader {
                 Ok(piece) => self.text.extend_from_slice(&piece),
                 Err(error) => {
                     tracing::error!(%error, "an answer stored in a file cannot be read; the answer is dropped");
-                    // A part of the answer would be read as the whole.
+                    // A part of the answer would be taken for the whole.
                     self.text.clear();
                     break;
                 }

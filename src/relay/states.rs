@@ -1,6 +1,6 @@
 //! The states of a relay and of its two sides.
 
-/// What passes through a relay.
+/// Which messages a relay forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelayMode {
     /// The messages that the filter gives out.
@@ -12,15 +12,15 @@ pub(crate) enum RelayMode {
 /// Whether clients are read and written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientSide {
-    /// Both.
+    /// Clients are read and written.
     Open,
-    /// Clients are written to only: they have sent everything, or nobody takes what they send.
+    /// Clients are only written: they have sent everything, or the server no longer reads.
     Unread,
-    /// Neither.
+    /// Clients are neither read nor written.
     Gone,
 }
 
-/// The speed at which clients read, as the filter was told last.
+/// The speed at which clients read, as the filter was last told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientPace {
     Usual,
@@ -32,7 +32,7 @@ pub(crate) enum ClientPace {
 pub(crate) enum ServerOutput {
     /// More may come.
     Open,
-    /// The server says nothing more.
+    /// The server sends nothing more.
     Ended,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum ServerOutput {
 pub(crate) enum ServerInput {
     /// The server waits for more.
     Open,
-    /// The server has been told that nothing more comes.
+    /// The server was told that nothing more comes.
     Closed,
 }
 

@@ -19,18 +19,18 @@ use crate::transport::stdio::{ByteReader, ByteWriter};
 /// not delay answers; meanwhile the server's own standard error is not read.
 const NOISE_MAX: usize = 1 << 20;
 
-/// Room for one read of a server's standard error.
+/// Bytes of one read of a server's standard error.
 const ERRORS_READ: usize = 8 << 10;
 
-/// Silence after which a server that has ended is taken to have written all it had to say.
+/// The silence after which a server that has ended counts as having written everything.
 const ERRORS_LAST: Duration = Duration::from_millis(100);
 
 /// The longest time that standard error is read after the end of the server. A process that the server has
 /// left behind may write for ever.
 const ERRORS_LAST_MAX: Duration = Duration::from_secs(1);
 
-/// Newest lines of one read of standard error that are searched for progress. Newer progress would
-/// replace older lines before anyone saw them.
+/// Maximum number of newest lines of one read of standard error that are searched for progress. Newer progress would
+/// replace older lines before a client shows them.
 const LINES_MAX: usize = 16;
 
 /// Bytes of standard error that are read before a request is forwarded, because the server wrote
@@ -52,7 +52,7 @@ pub struct DiagnosticsSink {
 pub(crate) enum Activity {
     /// The server has written something on its standard error.
     ServerWrote,
-    /// Something was written, or there is no more to read.
+    /// Something was written, or the end was reached.
     Other,
 }
 
@@ -73,8 +73,8 @@ impl DiagnosticsSink {
         self.lines.drain(..)
     }
 
-    /// Reads the waiting text in the pipe, which was written before the next message. Does nothing
-    /// unless the lines are kept.
+    /// Reads the text that is in the pipe, which was written before the next message. Does nothing unless the lines are
+    /// kept.
     pub(crate) fn catch_up(&mut self) {
         // A no-op waker is enough: this task polls the sink again before it waits.
         let mut cx = Context::from_waker(Waker::noop());
@@ -91,7 +91,7 @@ impl DiagnosticsSink {
         self.terminal = self.terminal.take().map(|_| Terminal::default());
     }
 
-    /// A text that is no message.
+    /// Adds a text that is not a message.
     pub(crate) fn put(&mut self, text: Bytes) {
         if self.outbox.bytes + text.len() <= NOISE_MAX {
             self.outbox.push_message(&text.into());
@@ -102,7 +102,7 @@ impl DiagnosticsSink {
         if !self.outbox.is_empty() {
             let written = pin!(self.outbox.write(&mut self.to)).poll(cx);
             if let Poll::Ready(written) = written {
-                // Ignore the error: where standard error is closed, the relay goes on without it.
+                // Ignore the error: if standard error is closed, the relay continues without it.
                 if written.is_err() {
                     self.outbox = Outbox::default();
                 }
@@ -134,10 +134,10 @@ impl DiagnosticsSink {
         Poll::Pending
     }
 
-    /// Writes the remaining text, also from the server's standard error; gives up if nothing is
-    /// taken for `patience`.
+    /// Writes the remaining text, including that of the server's standard error; gives up if nothing can be written for
+    /// `patience`.
     pub(crate) async fn finish(&mut self, patience: Duration) {
-        // A process that keeps standard error open and stays silent has nothing to say about this server.
+        // A process that keeps standard error open but stays silent has no text about this server.
         let end = Instant::now() + ERRORS_LAST_MAX;
         while self.from.is_some()
             && Instant::now() < end
@@ -147,7 +147,7 @@ impl DiagnosticsSink {
         while !self.outbox.is_empty()
             && timeout(patience, poll_fn(|cx| self.poll(cx))).await.is_ok()
         {}
-        // The last piece counts as written once a thread has it.
+        // The last piece counts as written when a thread has taken it.
         if self.outbox.is_empty() {
             let _ = timeout(patience, self.to.flush()).await;
         }

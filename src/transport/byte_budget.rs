@@ -7,11 +7,12 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
 
-/// The part of a budget that one client may hold: a quarter, so that one client cannot take what all may use.
+/// The number of equal shares of a budget. One client may hold one share, a quarter, so that it cannot use up the
+/// memory of all clients.
 const SHARES: u64 = 4;
 
-/// The shortest body of a request, in bytes, that counts while it waits: shorter ones are no more than the read buffer
-/// of their connection, and the limits of streams hold for them.
+/// Minimum length of a request body, in bytes, that counts while it waits. Shorter bodies fit into the read buffer of
+/// their connection, and the limits on streams apply to them.
 pub(crate) const KEPT_MIN: usize = 16 << 10;
 
 /// Bytes that all owners of room in it hold together: bodies of requests that are not whole, large answers in
@@ -25,7 +26,7 @@ pub struct ByteBudget {
 }
 
 impl ByteBudget {
-    /// Sets the limit, in bytes. What is held already stays.
+    /// Sets the limit, in bytes. Bytes that are already held stay.
     pub fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -35,20 +36,21 @@ impl ByteBudget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Room for one owner, which has no bytes yet, and whose client does not matter.
+    /// Returns an empty account for one owner whose client does not matter.
     pub(crate) fn room(self: &Arc<Self>) -> ByteRoom {
         self.share(None).room()
     }
 
-    /// The part of the client with this number; without one only the limit of all holds.
+    /// Returns the share of the client with this number; without a number only the limit of all clients applies.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
-            // Locked once for each share, and not for its bytes, which have an atomic counter.
+            // The lock is taken once for each share, and not for its bytes, which have an atomic counter.
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
             }
-            // Entries of clients that have left go when a new client comes: no list of departures is needed.
+            // Entries of clients that have disconnected are removed when a new client comes, so no list of departures
+            // is needed.
             clients.retain(|_, known| known.strong_count() > 0);
             let own = Arc::<AtomicU64>::default();
             clients.insert(client, Arc::downgrade(&own));
@@ -58,46 +60,46 @@ impl ByteBudget {
     }
 }
 
-/// The part of one client in a budget.
+/// The share of one client in a budget.
 #[derive(Debug, Clone)]
 pub struct ByteShare {
     budget: Arc<ByteBudget>,
-    /// What the client holds.
+    /// The number of bytes that the client holds.
     own: Option<Arc<AtomicU64>>,
 }
 
 impl ByteShare {
-    /// Room for one owner, which has no bytes yet.
+    /// Returns an empty account for one owner.
     pub(crate) fn room(&self) -> ByteRoom {
         ByteRoom { share: self.clone(), bytes: 0 }
     }
 }
 
-/// The bytes of one owner, until the room is dropped.
+/// The bytes that one owner holds, counted in the budget until this value is dropped.
 #[derive(Debug)]
 pub struct ByteRoom {
     share: ByteShare,
     bytes: u64,
 }
 
-/// The reason why there is no room.
+/// The limit that would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetExceeded {
     /// All owners together would have more bytes than they may.
     All,
-    /// The client would have more bytes than one client may.
+    /// The client would exceed its share.
     Client,
 }
 
 impl ByteRoom {
-    /// Takes room for so many more bytes.
+    /// Counts `bytes` more.
     ///
     /// # Errors
-    /// If all owners, or those of the client, would have more bytes than they may. The bytes count until the room is
-    /// dropped all the same.
+    /// If all owners, or those of the client, would exceed their limit. The bytes count nevertheless, until the value
+    /// is dropped.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
-        // Added before the comparison: two owners at the same time cannot both take the last room. `Relaxed` is
+        // Added before the comparison, so that two concurrent owners cannot both take the last bytes. `Relaxed` is
         // enough, because no other memory depends on the counters.
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = self.share.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -108,24 +110,24 @@ impl ByteRoom {
             .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
         match () {
-            // The share of the client is checked first: it tells the client that it is the one who has too much.
+            // The share of the client is checked first, so that a client that exceeds its own share is told so.
             () if own > max / SHARES => Err(BudgetExceeded::Client),
             () if all > max => Err(BudgetExceeded::All),
             () => Ok(()),
         }
     }
 
-    /// Has room for so many bytes from now on, instead of those before.
+    /// Counts `bytes` from now on, instead of the earlier number.
     ///
     /// # Errors
-    /// As for [`ByteRoom::hold`]; then everything is as before.
+    /// As for [`ByteRoom::hold`]; then the count does not change.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let before = self.bytes;
         match (bytes as u64).checked_sub(before) {
             Some(0) => Ok(()),
             Some(more) => {
                 let held = self.hold(usize::try_from(more).unwrap_or(usize::MAX));
-                // `hold` counts the bytes even if it fails, so that they have to be taken back here.
+                // `hold` counts the bytes even if it fails, so they must be subtracted here.
                 held.inspect_err(|_| self.give_back(more))
             }
             None => {
@@ -135,7 +137,7 @@ impl ByteRoom {
         }
     }
 
-    /// Counts so many bytes from now on, whether or not there is room.
+    /// Counts `bytes` from now on, even beyond the limit.
     pub(crate) fn count(&mut self, bytes: usize) {
         let (before, bytes) = (self.bytes, bytes as u64);
         if let Some(less) = before.checked_sub(bytes) {
@@ -145,7 +147,7 @@ impl ByteRoom {
         let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
     }
 
-    /// Bytes for which there is room besides those that are held.
+    /// Returns the number of further bytes that may be held.
     pub(crate) fn left(&self) -> usize {
         let max = self.share.budget.max.load(Ordering::Relaxed);
         let all = max.saturating_sub(self.share.budget.held());
@@ -168,7 +170,7 @@ impl ByteRoom {
         }
     }
 
-    /// These bytes, which keep the room until their last copy is dropped.
+    /// Returns the bytes. They count until their last copy is dropped.
     pub(crate) fn keep_for(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Kept { bytes, _room: self })
     }
@@ -194,7 +196,7 @@ impl<R> AsRef<[u8]> for Kept<R> {
 
 /// The bytes of `new`, which keep the room of `old` as `old` does.
 pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
-    // Short bodies have no room in the budget (`KEPT_MIN`), so there is none to keep.
+    // Short bodies are not counted in the budget (`KEPT_MIN`), so there is no account to keep.
     if old.len() < KEPT_MIN {
         return new;
     }

@@ -7,9 +7,9 @@ pub(crate) fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The pause before the next attempt: `first` after no failure, twice as long after each further one, `longest` at
-/// most.
+/// Returns the pause before the next attempt: `first` without a failure, doubled with each further failure, at most
+/// `longest`.
 pub(crate) fn growing_pause(first: Duration, longest: Duration, failures: u32) -> Duration {
-    // Saturating: a server that is away for days has any number of failures.
+    // Saturating, because a server that is unreachable for days has any number of failures.
     first.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }

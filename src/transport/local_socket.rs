@@ -1,5 +1,4 @@
-//! Local sockets, by which the processes of one user find each other: a folder with one socket for each
-//! process.
+//! Local sockets, by which the processes of one user find each other: a directory with one socket for each process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -54,7 +53,7 @@ impl LocalSocket {
     /// # Errors
     /// If the folder belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
-        // First: in a folder of another user, that user could put another socket in the place of this one.
+        // The directory comes first: in a directory of another user, that user could replace this socket.
         sockets::make_folder(folder)?;
         sweep(folder);
         // The random part keeps two sockets of one process apart.
@@ -94,7 +93,7 @@ impl Drop for LocalSocket {
     }
 }
 
-/// The sockets of a folder, by their names. An empty list where there is no such folder.
+/// Returns the sockets in a directory, sorted by name; an empty list if the directory does not exist.
 pub fn list(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let is_socket = |entry: &fs::DirEntry| {
@@ -107,15 +106,18 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Connects to the process of a socket, which must be one of this user. A socket without a process is removed.
+/// Connects to the process of a socket, which must belong to this user. The file of a socket without a process is
+/// removed.
 ///
 /// # Errors
+///
 /// If the process has ended, accepts no connection in half a second, or belongs to another user.
 pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     match timeout(BUSY, sockets::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {
-            // Only a refusal shows that no process listens. A timeout may be a busy process, whose socket stays.
+            // Only a refused connection proves that no process listens. After a timeout the process may be busy, so the
+            // socket stays.
             if sockets::is_refusal(&error) {
                 let _ = fs::remove_file(path);
             }
@@ -129,7 +131,7 @@ pub async fn connect(path: &Path) -> io::Result<LocalClient> {
 fn sweep(folder: &Path) {
     for path in list(folder) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        // The name has the process's number, so that a socket without its process is known without a connection.
+        // The name contains the pid, so that a socket whose process has ended is recognised without a connection.
         let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
         if sockets::is_stale(&path, pid) {
             let _ = fs::remove_file(&path);

@@ -2,8 +2,7 @@
 
 use crate::protocol::trace_context::to_hex;
 
-/// A random identifier that cannot be guessed: 32 hexadecimal digits. `None` if the system has no
-/// random bytes.
+/// Returns a random identifier that cannot be guessed: 32 hexadecimal digits. `None` if the system has no random bytes.
 pub(crate) fn random_id() -> Option<String> {
     random_bytes::<16>().map(|bytes| to_hex(&bytes))
 }

@@ -1,4 +1,4 @@
-//! Bytes that nobody reads or changes without the key: AES-256-GCM.
+//! Encryption with AES-256-GCM: without the key the bytes can be neither read nor changed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
@@ -21,7 +21,7 @@ impl SealKey {
 
     /// Seals `text` in its place. Only who knows `bound_to` opens it again. `None` if the text is too long.
     pub(crate) fn seal(&self, nonce: SealNonce, bound_to: &[u8], text: &mut Vec<u8>) -> Option<()> {
-        // The caller gives a random nonce to each text: with AES-GCM the same one twice would break the key.
+        // The caller supplies a random nonce for each text: with AES-GCM a repeated nonce would break the key.
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.key.seal_in_place_append_tag(nonce, Aad::from(bound_to), text).ok()
     }

@@ -13,7 +13,7 @@ use crate::platform::files;
 /// slow reader holds this much in memory.
 const CHUNK: usize = 128 << 10;
 
-/// Pieces of a spilled message waiting to be written, whatever their size: each piece may keep its
+/// Maximum number of pieces of a spilled message that wait to be written, whatever their size: each piece may keep its
 /// whole read buffer in memory.
 const PIECES_MAX: usize = 64;
 
@@ -26,7 +26,7 @@ pub enum SpillError {
         /// Bytes that it may have.
         max: u64,
     },
-    /// The disk is full, or there is no temporary folder.
+    /// The disk is full, or the temporary directory does not exist.
     #[error("the message could not be kept in a temporary file")]
     Io(#[from] io::Error),
 }
@@ -42,7 +42,7 @@ pub struct Spill {
     file: Option<Arc<File>>,
     /// Bytes in the file.
     written: u64,
-    /// The pieces after the spilled ones.
+    /// The pieces after those in the file.
     held: Vec<Bytes>,
     held_bytes: usize,
 }
@@ -85,13 +85,13 @@ impl Spill {
     /// same place.
     async fn write(&mut self) -> io::Result<()> {
         let (folder, file, mut at) = (self.folder.clone(), self.file.clone(), self.written);
-        // Copied and not taken: if this future is dropped, the next write still has the pieces. Copies of `Bytes`
-        // share their memory.
+        // Copied, not taken: if this future is dropped, the next write still has the pieces. Copies of `Bytes` share
+        // their memory.
         let pieces = self.held.clone();
         let file = on_blocking_thread(move || {
             let file = match file {
                 Some(file) => file,
-                // Without a name from the beginning: the system frees the file however the process ends.
+                // The file never has a name, so the system frees it however the process ends.
                 None => Arc::new(tempfile::tempfile_in(folder)?),
             };
             for piece in pieces {
@@ -120,8 +120,8 @@ impl Spill {
 
     /// The bytes from a position on, at most a chunk; `None` at the end.
     async fn read(&mut self, at: u64) -> io::Result<Option<Bytes>> {
-        // The last pieces are written too, so that a slow reader keeps none of their read buffers in memory. A disk
-        // that is full now must not cut off a message that has come whole: then the pieces stay in memory.
+        // The last pieces are written too, so that a slow reader keeps none of their read buffers in memory. If the
+        // disk is full now, a complete message must not be lost: then the pieces stay in memory.
         if at == 0 && !self.held.is_empty() && self.write().await.is_err() {
             self.held = vec![self.held.concat().into()];
         }
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that tell where they are from.
+    /// Returns bytes whose content shows their position.
     fn text(size: usize) -> Bytes {
         (0..size).map(|at| (at % 251) as u8).collect()
     }

@@ -28,7 +28,7 @@ pub fn output() -> ByteWriter {
     streams::output().unwrap_or_else(|| Box::new(tokio::io::stdout()))
 }
 
-/// Our standard error, for the text of a child: log lines stand between its lines.
+/// Returns Milepost's standard error, for the text of a child: log lines are written between its lines.
 pub fn error() -> ByteWriter {
     Box::new(ChildTextWriter { writing: None })
 }
@@ -36,7 +36,7 @@ pub fn error() -> ByteWriter {
 /// Bytes of the child's text that are handed to a thread at once.
 const ERROR_PIECE: usize = 64 << 10;
 
-/// Writes the text of a child in a thread, one piece after the other: standard error may block.
+/// Writes the text of a child in a thread, piece by piece, because standard error may block.
 struct ChildTextWriter {
     writing: Option<JoinHandle<io::Result<()>>>,
 }
@@ -57,7 +57,7 @@ impl AsyncWrite for ChildTextWriter {
         text: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // One piece at a time: the text keeps its order, and a child that writes without end is held back.
+        // One piece at a time, so that the text keeps its order and a child that writes without end has to wait.
         ready!(this.poll_written(cx))?;
         let piece = text[..text.len().min(ERROR_PIECE)].to_vec();
         let size = piece.len();

@@ -1,5 +1,5 @@
-//! The parts of what tasks share. `tests/models` puts others in their place, and plays every order in
-//! which threads can use them.
+//! The synchronisation primitives of state that tasks share. `tests/models` replaces them, and tries every order in
+//! which threads can run.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 pub(crate) use std::sync::{Mutex, MutexGuard};

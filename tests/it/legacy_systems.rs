@@ -1,5 +1,5 @@
-//! Five legacy systems as clients are shown them, without Milepost and with it: the table in
-//! `docs/legacy-systems.md`. Each row plays an example server over a transport of the real one.
+//! What clients show of five legacy systems, without Milepost and with it: the table in `docs/legacy-systems.md`. Each
+//! row plays an example server over a transport of the real one.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::support::{example, milepost};
 /// How long a client waits for more before it gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the GET stream and the response to a POST bring within this time may come in either order.
+/// Messages on the GET stream and in the response to a POST that arrive within this time have no defined order.
 const STREAMS_APART: Duration = Duration::from_millis(100);
 
 /// When a client that opens no GET stream calls: `own_get` waits 2 s for the client's own.
 const FIRST_CALL: Duration = Duration::from_millis(4000);
 
-/// Time between the steps of a server: no two reports come together, and nothing is thinned.
+/// The time between the steps of a server: long enough that reports arrive separately and are not thinned.
 const PACE: &str = "250ms";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -308,7 +308,7 @@ fn call(tool: &str) -> String {
     json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params }).to_string()
 }
 
-/// Sends the call, and takes what comes until the call is over, and `grace` longer.
+/// Sends the call, and reads messages until the call is over, and for `grace` longer.
 fn listen(messages: &Receiver<Value>, grace: Duration, mut send: impl FnMut()) -> Shown {
     let mut shown = Shown::default();
     send();
@@ -337,7 +337,7 @@ fn over_stdio(command: &mut Command, tool: &str) -> Shown {
     let (tell, messages) = mpsc::channel::<Value>();
     thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
-            // A line that is no message costs nothing here; some clients close the connection.
+            // A line that is not a message is ignored here; some clients close the connection.
             serde_json::from_str(&line).into_iter().for_each(|message| drop(tell.send(message)));
         }
     });
@@ -483,7 +483,7 @@ Today KuzuMem-MCP over HTTP answers with plain JSON and sends nothing before the
 since May 2026. For both of them the client gets only heartbeats.
 ";
 
-/// How often a row is played again that is not as it was kept.
+/// How often a row is played again if its result differs from the stored one.
 const AGAIN: usize = 5;
 
 fn line(system: &str, row: &Row, over: Over, [without, with]: &[Shown; 2]) -> String {
@@ -512,7 +512,7 @@ fn page(kept: Option<&str>) -> String {
         .flat_map(|(system, row)| row.over.iter().map(move |over| (*system, row, *over)))
         .collect();
     example("kuzumem");
-    // A few at once: a server waits most of the time.
+    // Several rows are played at once, because a server waits most of the time.
     for some in rows.chunks(10) {
         let played: Vec<[Shown; 2]> = thread::scope(|scope| {
             let threads: Vec<_> =

@@ -18,8 +18,8 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// The names of transports in clients' files that `wrap` speaks to servers at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
-/// The keys of addresses. A key other than the first is kept in mind by the name that the transport has
-/// among the options of `wrap`, where the entry has no `type`.
+/// The keys of addresses. If the entry has no `type`, a key other than the first is remembered by its transport's name
+/// among the options of `wrap`.
 pub(super) const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 
 /// The name of the transport for each key.
@@ -67,7 +67,8 @@ impl ServerObject<'_> {
         {
             words.extend([quote("--transport"), quote(spelling)]);
         }
-        // Node.js trusts the file besides the authorities that it has itself. The variable stays, for the way back.
+        // Node.js trusts the file in addition to its own authorities. The variable stays, so that the change can be
+        // undone.
         if let Some(file) = authorities.filter(|_| url.value.starts_with("https:")) {
             for authority in [quote("system"), self.raw(file).to_owned()] {
                 words.extend([quote("--ca-file"), authority]);
@@ -97,8 +98,8 @@ impl ServerObject<'_> {
         Ok(edits)
     }
 
-    /// The file of [`NODE_AUTHORITIES`], if `env` has that variable alone and the server has no headers, which would
-    /// move there.
+    /// Returns the file of [`NODE_AUTHORITIES`], if `env` has only that variable and the server has no headers, which
+    /// would be moved to `env`.
     fn node_authorities(&self) -> Result<Option<&StringLit<'_>>, Alone> {
         let Some(env) = self.member("env")?.and_then(|env| env.value.as_object()) else {
             return Ok(None);
@@ -112,7 +113,7 @@ impl ServerObject<'_> {
         if !Path::new(&*file.value).is_absolute() {
             return Err(wrong("the whole path of a file is expected"));
         }
-        // Node.js goes on without a file that it cannot read; `wrap` would not.
+        // Node.js continues without a file that it cannot read; `wrap` would not.
         let check = Authorities::list(vec![file.value.to_string()]).check();
         check.map_err(|why| wrong(&why)).map(|()| Some(file))
     }
@@ -148,7 +149,7 @@ impl ServerObject<'_> {
         Ok(Some(ServerHeaders { key: range(&member.name), all: headers }))
     }
 
-    /// `options` are those that `wrap` has before the address, `target`.
+    /// Takes the address out of a command. `options` are those of `wrap` before the address, `target`.
     pub(super) fn unwrap_address(
         &self,
         member: &ObjectProp<'_>,
@@ -208,7 +209,7 @@ impl ServerObject<'_> {
 
 /// The headers of a server at an address.
 struct ServerHeaders {
-    /// The key that they stand at.
+    /// The key that contains them.
     key: Range<usize>,
     all: Vec<Header>,
 }
@@ -222,8 +223,8 @@ struct Header {
     is_secret: bool,
 }
 
-/// The host of an address that may stand on a command line, which every user of the machine can
-/// read; else the reason against it.
+/// Returns the host of an address that may be on a command line, which every user of the machine can read; otherwise
+/// the reason why it may not.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
         return Err("the client fills in the address, perhaps with a secret".to_owned());

@@ -1,4 +1,4 @@
-//! The change of a client's file: its new text, and what is said of it.
+//! The change of a client's file: its new text, and the report about it.
 
 use std::env;
 use std::fmt::Write;
@@ -15,17 +15,17 @@ use super::show::plain;
 use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
 
-/// Variables with the folder of an environment whose programs are on the `PATH` of one shell.
+/// Variables with the directory of an environment whose programs are only on the `PATH` of one shell.
 const ENVIRONMENTS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
-/// What became of one server.
+/// The result for one server.
 #[derive(Debug, Clone)]
 pub(super) struct ServerFate {
     /// The name of the server, with the folder that it is for.
     pub(super) title: String,
     /// One word for machines: `wrapped`, `unwrapped`, `unchanged` or `left`.
     pub(super) action: &'static str,
-    /// The same in words.
+    /// The result as text.
     pub(super) words: String,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Change {
     pub(super) report: String,
     /// The new text, if there are changes.
     pub(super) text: Option<String>,
-    /// Whether the backup that is there is worth more than the text before this change: `adopt` has
-    /// changed the file already since.
+    /// Whether the existing backup must be kept instead of the text before this change, because `adopt` has already
+    /// changed the file since the backup.
     pub(super) keeps_backup: bool,
     fates: Vec<ServerFate>,
 }
@@ -89,17 +89,17 @@ impl Change {
     }
 }
 
-/// A file to be changed, and what is known of it.
+/// A file to be changed, and the facts about it.
 pub(super) struct FileTerms<'a> {
     pub(super) args: &'a AdoptArgs,
     pub(super) path: &'a Path,
     pub(super) sharing: &'a Sharing,
-    /// The text of the backup, if there is one.
+    /// The text of the backup, if a backup exists.
     pub(super) backup: Option<&'a str>,
 }
 
 impl FileTerms<'_> {
-    /// The first lines of a report: the file, and who shares it.
+    /// Returns the first lines of a report: the file, and who shares the file.
     pub(super) fn head(&self) -> String {
         let mut head = format!("{}\n", plain(&self.path.display().to_string()));
         if let Some(folder) = self.sharing.repository() {
@@ -152,7 +152,7 @@ impl FileTerms<'_> {
             };
             return OurCommand::of_running(&exe, reach);
         };
-        // The client starts it in a folder of its own.
+        // The client starts the program in another directory.
         if given.components().count() > 1 && given.exists() {
             return OurCommand::named(&std::path::absolute(given)?);
         }
@@ -161,7 +161,7 @@ impl FileTerms<'_> {
 
     /// Checks that every named server exists.
     pub(super) fn all_known(&self, names: &[&str]) -> Result<(), AdoptError> {
-        // Of several files that were found, one has the server.
+        // If several files were found, one of them has the server.
         if self.args.file.is_none() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(super) const SERVERS: &str = "mcp_servers";
 /// The change of a file of Codex.
 ///
 /// # Errors
-/// If the file is no TOML, has no servers, or a named server cannot be changed.
+/// If the file is not TOML, has no servers, or a named server cannot be changed.
 pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> {
     let wrong = |at: usize, what: &str| AdoptError::wrong(terms.path, text, at, what);
     let file = parse(terms.path, text)?;
@@ -75,7 +75,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
 /// The servers of a file, in the order of their names.
 ///
 /// # Errors
-/// If the file is no TOML.
+/// If the file is not TOML.
 pub(super) fn listed(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
     let file = parse(path, text)?;
     let mut found = Vec::new();
@@ -95,7 +95,7 @@ fn parse<'t>(path: &Path, text: &'t str) -> Result<Spanned<DeTable<'t>>, AdoptEr
     })
 }
 
-/// The table of the servers, if the file has one.
+/// Returns the table of the servers, if the file has one.
 fn servers<'t, 'a>(file: &'t Spanned<DeTable<'a>>) -> Option<&'t DeTable<'a>> {
     member(file.get_ref(), SERVERS).and_then(|(_, value)| value.get_ref().as_table())
 }
@@ -196,7 +196,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         let list = member(self.server, "args");
         edits.extend(match (args.get(at + 1), list) {
             (Some((next, _)), _) => Some(Edit::remove(first..next.start)),
-            // `adopt` has added the list if no `--` stands in it.
+            // `adopt` has added the list if it contains no `--`.
             (None, Some((_, list))) if at == wrap + 1 && value.span().end <= list.span().start => {
                 Some(Edit::remove(value.span().end..list.span().end))
             }

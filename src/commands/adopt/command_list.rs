@@ -17,7 +17,7 @@ impl<'a> CommandList<'a> {
         Self { list }
     }
 
-    /// The words of the list that are words.
+    /// Returns the elements of the list that are strings.
     pub(super) fn words(&self) -> Vec<String> {
         self.list.elements.iter().filter_map(word).collect()
     }

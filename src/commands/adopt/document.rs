@@ -9,8 +9,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
-/// The keys under which clients keep their servers. `mcp.servers` is one key in some settings of VS
-/// Code.
+/// The keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
@@ -28,7 +27,7 @@ const FORM: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Reads a file; `None` if nothing stands in it.
+/// Reads a file; `None` if it is empty.
 pub(super) fn parse(text: &str) -> Result<Option<Value<'_>>, ParseError> {
     parse_to_ast(text, &CollectOptions::default(), &FORM).map(|parsed| parsed.value)
 }
@@ -67,7 +66,7 @@ impl ServerEntry<'_> {
     }
 }
 
-/// The servers of a file in the order of their names in it; `None` if there is no place for servers.
+/// Returns the servers of a file in the order of the file; `None` if the file has no key for servers.
 pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
     let file = file.as_object()?;
     let mut places: Vec<(Option<&str>, &Object<'_>)> = Vec::new();
@@ -75,11 +74,11 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
         let servers = place.iter().try_fold(file, |object, key| object_at(object, key));
         places.extend(servers.map(|servers| (None, servers)));
     }
-    // opencode: `mcp` holds the servers themselves.
+    // opencode: `mcp` contains the servers directly.
     if let Some(servers) = object_at(file, "mcp").filter(|inner| has_server(inner)) {
         places.push((None, servers));
     }
-    // Claude Code: those of each project.
+    // Claude Code: the servers of each project.
     for project in object_at(file, "projects").iter().flat_map(|projects| &projects.properties) {
         let servers =
             project.value.as_object().and_then(|project| object_at(project, "mcpServers"));
@@ -113,7 +112,7 @@ fn has_server(object: &Object<'_>) -> bool {
     object.properties.iter().any(is_server)
 }
 
-/// The object at a key. Of several the last one counts.
+/// Returns the object at a key. If the key is repeated, the last one counts.
 fn object_at<'a>(object: &'a Object<'a>, key: &str) -> Option<&'a Object<'a>> {
     let member = object.properties.iter().rfind(|member| member.name.as_str() == key)?;
     member.value.as_object()

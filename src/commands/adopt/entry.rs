@@ -1,7 +1,7 @@
 //! One server of a client's file: adds `milepost wrap` to its command, and removes it again.
 //!
-//! Each change is an edit of the text, so that the rest of the entry stays as it is, and removal
-//! restores the text exactly.
+//! Each change is an edit of the text, so that the rest of the entry stays unchanged, and removal restores the text
+//! exactly.
 
 use std::ops::Range;
 
@@ -66,12 +66,12 @@ pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     }
     match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
-        // What is no server of Milepost's own needs no word here.
+        // A server that `adopt` did not change needs no mention here.
         Ok(None) | Err(_) => Ok(None),
     }
 }
 
-/// How a server is behind Milepost.
+/// The position of Milepost in a server's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrappedBy {
     /// In the form that `adopt` writes.
@@ -254,7 +254,7 @@ impl<'a> ServerObject<'a> {
                 }
                 None => Edit::insert(args.start() + 1, words(self.comma(member))),
             },
-            // Without `--`, which shows that there were no arguments.
+            // Without `--`: its absence shows that the server had no arguments.
             None => {
                 let words: Vec<&str> = begin.iter().map(String::as_str).chain([raw]).collect();
                 Edit::insert(command.end(), self.args_member(member, &words))
@@ -282,7 +282,7 @@ impl<'a> ServerObject<'a> {
             return Err(Alone::new(args.start(), "the server is in a route file"));
         }
         let first = words.len().saturating_sub(parsed.command.len());
-        // What is behind Milepost's own options is the server's, word by word.
+        // The words after Milepost's own options are the server's command, unchanged.
         let is_command = words.iter().skip(first).zip(&parsed.command).all(|(a, b)| *b == **a);
         let Some(target) = args.elements.get(first).filter(|_| is_command) else {
             return Err(Alone::new(args.start(), "the arguments do not show the server's command"));
@@ -308,7 +308,7 @@ impl<'a> ServerObject<'a> {
         self.list_separator(args).unwrap_or_else(|| self.comma(member).to_owned())
     }
 
-    /// The separator that a list has, if it has one.
+    /// Returns the separator between the elements of a list, if the list has several.
     pub(super) fn list_separator(&self, args: &Array<'_>) -> Option<String> {
         let first = args.elements.first()?;
         if let Some(line) = own_line(self.slice(args.start() + 1..first.start())) {
@@ -341,7 +341,7 @@ impl<'a> ServerObject<'a> {
         format!("{separator}\"args\"{}[{words}]", self.colon(member))
     }
 
-    /// Whether nothing but a comma stands between two members.
+    /// Whether only a comma is between two members.
     fn follows(&self, key: &str, before: &str) -> Result<bool, Alone> {
         let (Some(before), Some(member)) = (self.member(before)?, self.member(key)?) else {
             return Ok(false);
@@ -364,7 +364,7 @@ impl<'a> ServerObject<'a> {
         Ok(Some(Edit::remove(range)))
     }
 
-    /// The position behind the comma that follows at `at`, or `at` if there is none.
+    /// Returns the position after the comma that follows at `at`, or `at` without a comma.
     fn comma_end(&self, at: usize) -> usize {
         let rest = self.slice(at..self.text.len());
         let space = rest.len() - rest.trim_start().len();

@@ -1,4 +1,4 @@
-//! A client's file on disk: reading, a backup, and replacement in one step.
+//! A client's file on disk: it is read, backed up, and replaced atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -46,7 +46,7 @@ impl ClientFile {
         Ok((Self { place, bytes, has_mark }, text))
     }
 
-    /// Whether the file says that nobody is to write it.
+    /// Whether the permissions of the file forbid writing.
     pub(super) fn is_read_only(&self) -> bool {
         fs::metadata(&self.place).is_ok_and(|known| known.permissions().readonly())
     }
@@ -75,7 +75,7 @@ impl ClientFile {
     ) -> Result<Option<PathBuf>, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
-        // Clients write their files too.
+        // Clients write their files too, so the file may have changed.
         let (bytes, known) = read(&self.place).map_err(failed)?;
         if bytes != self.bytes {
             return Err(AdoptError::Changed(self.place.clone()));
@@ -107,21 +107,21 @@ impl ClientFile {
     }
 }
 
-/// The backup of a file: at most one.
+/// The backup of a file. A file has at most one.
 #[derive(Debug)]
 pub(super) struct Backup {
     path: PathBuf,
 }
 
 impl Backup {
-    /// The text of the backup, if there is one.
+    /// Returns the text of the backup, if a backup exists.
     pub(super) fn text(&self) -> Option<String> {
         let (bytes, _) = read(&self.path).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         Some(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
     }
 
-    /// Writes the backup in one step. Half a backup is worse than none.
+    /// Writes the backup atomically, because an incomplete backup would be worse than none.
     fn write(&self, bytes: &[u8], known: &fs::Metadata) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or_else(|| Path::new("/"));
         if !folder.exists() {
@@ -136,10 +136,10 @@ impl Backup {
     }
 }
 
-/// The content of a regular file, and whose it is. No link is followed: the path has none, unless
-/// somebody has changed it meanwhile.
+/// Returns the content and the metadata of a regular file. Symbolic links are not followed: the path had none when it
+/// was checked, unless another process has changed it meanwhile.
 fn read(place: &Path) -> io::Result<(Vec<u8>, fs::Metadata)> {
-    // A pipe without a writer would wait for one.
+    // Opening a pipe without a writer would block.
     let file = files::without_link(OpenOptions::new().read(true)).open(place)?;
     let known = file.metadata()?;
     if !known.is_file() {
@@ -153,8 +153,8 @@ fn read(place: &Path) -> io::Result<(Vec<u8>, fs::Metadata)> {
     Ok((bytes, known))
 }
 
-/// Gives a new file to whom the old one belongs, which matters where an administrator runs this, and
-/// then the mode of the old one. Only the open file is changed: by now its path may lead to another.
+/// Gives a new file the owner of the old file (which matters if an administrator runs this command), and then the mode
+/// of the old file. Only the open file is changed, because its path may lead to another file by now.
 fn same_access(file: &File, known: &fs::Metadata) -> io::Result<()> {
     files::give_to_owner_of(file, known)?;
     file.set_permissions(known.permissions())
@@ -182,7 +182,7 @@ mod tests {
         fs::set_permissions(at("old"), fs::Permissions::from_mode(0o640)).unwrap();
         let known = fs::metadata(at("old")).unwrap();
         let new = File::options().write(true).open(at("new")).unwrap();
-        // Whoever owns the folder puts a link in the place of the new file.
+        // The owner of the directory replaces the new file by a symbolic link.
         fs::remove_file(at("new")).unwrap();
         symlink(at("other"), at("new")).unwrap();
         same_access(&new, &known).unwrap();

@@ -26,7 +26,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
 /// The servers of a file with this text; empty if the file has no place for servers.
 ///
 /// # Errors
-/// If the text is not of the format that the name of the file promises. Of YAML every text is read.
+/// If the text is not in the format that the name of the file promises. Any text is accepted as YAML.
 pub(super) fn servers(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => codex::listed(path, text),
@@ -46,7 +46,7 @@ fn listed_json(path: &Path, text: &str) -> Result<Vec<ListedServer>, AdoptError>
     Ok(entries.iter().map(listed).collect())
 }
 
-/// Reads a file in JSON; `None` if nothing stands in the file.
+/// Reads a JSON file; `None` if it is empty.
 fn parse_json<'t>(path: &Path, text: &'t str) -> Result<Option<Value<'t>>, AdoptError> {
     document::parse(text).map_err(|error| {
         AdoptError::wrong(path, text, error.range().start, error.kind().to_string())
@@ -139,8 +139,8 @@ impl Earlier {
     }
 }
 
-/// Whether somebody else has put Milepost in front of a server: the backup shows it, or, without a
-/// backup, a form that `adopt` does not write.
+/// Whether a user has put Milepost in front of a server by hand: the backup shows it, or, without a backup, a form that
+/// `adopt` does not write.
 fn is_by_hand(text: &str, entry: &ServerEntry<'_>, before: &Earlier) -> bool {
     let Some(form) = entry::wrapped_by(text, entry.object) else { return false };
     before.is_wrapped(entry).unwrap_or(form == WrappedBy::Hand)

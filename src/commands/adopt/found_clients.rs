@@ -51,7 +51,8 @@ pub(super) struct ClientPlace {
     pub(super) path: PathBuf,
 }
 
-/// The files of clients in the home folder and in this folder that exist, each once, those of this folder last.
+/// Returns the existing files of clients in the home directory and in the current directory, each once, those of the
+/// current directory last.
 pub(super) fn existing() -> Vec<ClientPlace> {
     let home = files::home().map(PathBuf::from).filter(|home| home.is_absolute());
     let here = env::current_dir().unwrap_or_default();
@@ -60,7 +61,7 @@ pub(super) fn existing() -> Vec<ClientPlace> {
     let all = at_home.chain(IN_PROJECT.map(|(name, client)| (here.join(name), client)));
     let mut found: Vec<ClientPlace> = Vec::new();
     for (path, client) in all {
-        // In the home folder a file of a project is also the file of its user.
+        // In the home directory the file of a project is also the file of its user.
         let is_known = found.iter().any(|known| known.path == path);
         if !is_known && path.is_file() {
             found.push(ClientPlace { client, path });
@@ -69,7 +70,7 @@ pub(super) fn existing() -> Vec<ClientPlace> {
     found
 }
 
-/// Reads the servers in the files of the clients on this machine, those of this folder last.
+/// Reads the servers in the files of the clients on this machine, those of the current directory last.
 pub fn list() -> Vec<ListedFile> {
     let read = |ClientPlace { client, path }: ClientPlace| {
         let text = ClientFile::read(&path).map(|(_, text)| text);
@@ -79,10 +80,10 @@ pub fn list() -> Vec<ListedFile> {
     existing().into_iter().map(read).collect()
 }
 
-/// The files that are there and hold servers, those of this folder last.
+/// Returns the existing files that contain servers, those of the current directory last.
 ///
 /// # Errors
-/// If there is none.
+/// If no such file exists.
 pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
     let found = existing().into_iter().map(|place| place.path);
     let found: Vec<PathBuf> = found.filter(|path| has_servers(args, path)).collect();
@@ -94,8 +95,7 @@ pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
     Ok(found)
 }
 
-/// Whether a file can be read and holds servers. Settings of a client without servers are not worth a
-/// word.
+/// Whether a file can be read and contains servers. A client's settings without servers are not mentioned.
 fn has_servers(args: &AdoptArgs, path: &Path) -> bool {
     let Ok((_, text)) = ClientFile::read(path) else { return false };
     let sharing = Sharing::default();

@@ -1,5 +1,5 @@
-//! The file of goose: `extensions` in YAML. It is not edited, because goose writes it anew itself; the
-//! lines to write are shown.
+//! The file of goose: `extensions` in YAML. It is not edited, because goose itself rewrites it; the lines to write are
+//! shown.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::listed::ListedServer;
 use super::our_command::{OurCommand, wrap_at};
 use super::show::{hidden_words, plain};
 
-/// Servers of one file that are looked at.
+/// Maximum number of servers of one file that are examined.
 const SERVERS_MAX: usize = 1000;
 
 /// A server of the file, as far as its lines are simple.
@@ -80,7 +80,7 @@ impl GooseServer {
         wrap_at(&self.command, &args)
     }
 
-    /// The command behind Milepost, word by word.
+    /// Returns the command behind Milepost, as a list of words.
     fn wrapped(&self, ours: &OurCommand) -> Vec<String> {
         let ours = ours.words().map(str::to_owned);
         if self.command.is_empty() {
@@ -89,7 +89,7 @@ impl GooseServer {
         ours.chain(["--".to_owned(), self.command.clone()]).chain(self.args.clone()).collect()
     }
 
-    /// The command without Milepost, whose `wrap` stands at `wrap` in the arguments.
+    /// Returns the command without Milepost, whose `wrap` is at the index `wrap` of the arguments.
     fn unwrapped(&self, wrap: usize) -> Vec<String> {
         let behind = self.args.iter().skip(wrap + 1);
         behind.skip_while(|word| *word == "--").cloned().collect()
@@ -109,7 +109,7 @@ fn lines(name: &str, command: &[String]) -> String {
     )
 }
 
-/// The extensions of a file. What is written in another way than goose writes is left out.
+/// Returns the extensions of a file. Extensions in another form than goose writes are left out.
 fn servers(text: &str) -> Vec<GooseServer> {
     let mut found: Vec<GooseServer> = Vec::new();
     let (mut is_inside, mut list) = (false, false);

@@ -22,6 +22,6 @@ pub struct ListedFile {
     pub client: &'static str,
     /// The path of the file.
     pub path: PathBuf,
-    /// The servers in the order of the file, where the format has one; empty if the file holds settings only.
+    /// The servers in the order of the file, if the format has an order; empty if the file contains only settings.
     pub servers: Result<Vec<ListedServer>, AdoptError>,
 }

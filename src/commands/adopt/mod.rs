@@ -1,7 +1,7 @@
 //! `milepost adopt`: puts `milepost wrap` in front of the servers of a client's file.
 //!
-//! The text is changed in place: comments, order, spacing and all other members stay as they are.
-//! `--undo` removes exactly the text that was added, also after other changes of the file.
+//! The text is changed in place: comments, order, spacing and all other members stay unchanged. `--undo` removes
+//! exactly the text that was added, even after other changes of the file.
 
 mod address;
 mod change;
@@ -64,7 +64,7 @@ pub enum AdoptError {
         /// The fault.
         what: String,
     },
-    /// The file has no server of this name.
+    /// The file has no server with this name.
     #[error("{}: no server is called {name:?}; {known}", path.display())]
     Unknown {
         /// The file.
@@ -77,13 +77,13 @@ pub enum AdoptError {
     /// The file has changed since it was read.
     #[error("{} has changed meanwhile; nothing was written, try again", .0.display())]
     Changed(PathBuf),
-    /// Nobody may write the file.
+    /// The permissions of the file forbid writing.
     #[error("{} is read-only; nothing was written: `chmod u+w` allows it", .0.display())]
     ReadOnly(PathBuf),
     /// No file was named, and none was found.
     #[error("no client's file of servers was found; give its path. These were looked for: {0}")]
     NoClients(String),
-    /// There is no terminal to ask at.
+    /// The command has no terminal at which to ask.
     #[error(
         "nothing was written: there is no terminal to ask at; --yes writes without asking, and --dry-run \
          only shows"
@@ -116,7 +116,7 @@ pub fn server_names(text: &str) -> Vec<String> {
     servers.into_iter().flat_map(toml::Table::keys).cloned().collect()
 }
 
-/// The files of the clients on this machine that are there.
+/// Returns the existing files of the clients on this machine.
 pub fn client_files() -> Vec<PathBuf> {
     found_clients::existing().into_iter().map(|place| place.path).collect()
 }
@@ -147,7 +147,7 @@ pub fn run(
         match one(args, file, out, asked) {
             Ok(done) => is_done &= done,
             Err(error) if args.file.is_some() => return Err(error),
-            // The files of other clients are another matter.
+            // The files of other clients do not depend on this error.
             Err(error) => {
                 writeln!(out, "{}", crate::observe::error_chain::error_chain(&error))?;
                 failed = Some(error);
@@ -194,12 +194,12 @@ fn one(
         Some(backup) => format!("as it was, it is in {}", backup.display()),
         None => "it is again as it was before Milepost, so that its backup is removed".to_owned(),
     };
-    // It is written, whether or not anybody reads so.
+    // Ignore the error: the change is written, even if the output cannot be.
     let _ = writeln!(out, "Written; {kept}. Start the client again.");
     Ok(true)
 }
 
-/// Prints what would change, as a list with an object for each file.
+/// Prints the changes that would be made, as a list with an object for each file.
 fn as_json(args: &AdoptArgs, files: &[PathBuf], out: &mut dyn Write) -> Result<bool, AdoptError> {
     let mut all = Vec::new();
     for path in files {

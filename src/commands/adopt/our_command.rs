@@ -6,14 +6,14 @@ use std::path::Path;
 use super::AdoptError;
 use crate::config::programs;
 
-/// The subcommand that stands in front of a server.
+/// The subcommand before a server's command.
 pub(super) const WRAP: &str = "wrap";
 
 /// Programs that run a package by its name.
 const RUNNERS: [&str; 5] = ["npx", "bunx", "pnpx", "yarn", "uvx"];
 
-/// Launchers whose programs stand in a cache, which is emptied now and then: the name of a folder there, perhaps before a
-/// number, and the words that run the package.
+/// Launchers whose programs are in a cache that is emptied now and then: the name of a directory there, possibly before
+/// a number, and the words that run the package.
 const CACHES: [(&str, &str, &[&str]); 4] = [
     ("_npx", "npx", &["-y", PACKAGE]),
     ("bunx-", "bunx", &[PACKAGE]),
@@ -21,13 +21,13 @@ const CACHES: [(&str, &str, &[&str]); 4] = [
     ("environments-v", "uvx", &[PACKAGE]),
 ];
 
-/// The folder of packages that belong to one project.
+/// The directory of packages that belong to one project.
 const PROJECT_PACKAGES: &str = "node_modules";
 
 /// The name of the package, and of its program.
 pub(super) const PACKAGE: &str = "milepost";
 
-/// The words in front of `wrap`.
+/// The words before `wrap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OurCommand {
     /// The program that the client starts.
@@ -93,12 +93,12 @@ impl OurCommand {
     }
 }
 
-/// Whether the name `milepost` starts the program `exe` where `PATH` is `paths`. `environments` are the folders of activated
-/// environments, such as `VIRTUAL_ENV`: the programs of an environment are on the `PATH` of one shell, and clients that are
-/// started elsewhere do not find them.
+/// Whether the name `milepost` starts the program `exe` with `paths` as `PATH`. `environments` are the directories of
+/// activated environments, such as `VIRTUAL_ENV`: their programs are on the `PATH` of one shell only, and clients that
+/// are started elsewhere do not find them.
 pub(super) fn is_on_path(exe: &Path, paths: &OsStr, environments: &[&Path]) -> bool {
     let Some(found) = programs::found_anywhere(OsStr::new(PACKAGE), paths) else { return false };
-    // Links are followed: package managers put a link to the program into a folder of `PATH`.
+    // Symbolic links are followed, because package managers put a link to the program into a directory of `PATH`.
     let is_same = || Some(found.canonicalize().ok()? == exe.canonicalize().ok()?);
     let is_below = |folder: &&Path| folder.is_absolute() && found.starts_with(folder);
     !environments.iter().any(is_below) && is_same() == Some(true)
@@ -118,8 +118,8 @@ fn launcher(exe: &Path, reach: ProgramReach) -> Option<(&'static str, &'static [
     found.map(|(_, runner, runs)| (*runner, *runs))
 }
 
-/// The position of `wrap` in the arguments of a command, if Milepost is in front of the server already. An argument that is
-/// no word is `None`.
+/// Returns the position of `wrap` in the arguments of a command, if Milepost is already in front of the server. An
+/// argument that is not a string is `None`.
 pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     let is_wrap = |at: &usize| args.get(*at).is_some_and(|word| word.as_deref() == Some(WRAP));
     if is_milepost(command) {
@@ -134,7 +134,7 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if !RUNNERS.contains(&name) {
         return None;
     }
-    // The package is the first word that is no option of the program that runs it.
+    // The package is the first word that is not an option of the program that runs it.
     let is_package = |word: &Option<String>| {
         word.as_deref().is_none_or(|word| !word.starts_with('-') && word != "dlx")
     };
@@ -143,7 +143,7 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     Some(package + 1).filter(|_| ours).filter(is_wrap)
 }
 
-/// Whether a word is this program's name, with or without its folder, its version or its platform.
+/// Whether a word is this program's name, with or without its directory, version or platform.
 pub(super) fn is_milepost(word: &str) -> bool {
     file_name(word).starts_with("milepost")
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// Who shares a file.
+/// The users and repositories that share a file.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     repository: Option<PathBuf>,
@@ -22,7 +22,7 @@ impl Sharing {
         Self { repository: repository.map(Path::to_owned) }
     }
 
-    /// The folder of the repository, if there is one.
+    /// Returns the directory of the repository, if the file is in one.
     pub(super) fn repository(&self) -> Option<&Path> {
         self.repository.as_deref()
     }

@@ -16,13 +16,13 @@ use crate::protocol::terminal;
 /// Lines around a change. Only lines of the entry itself are shown.
 const CONTEXT: usize = 3;
 
-/// Characters of one line that `adopt` shows. A file may have all its text in one line.
+/// Maximum number of characters of one line that `adopt` shows. A file may have all its text in one line.
 const LINE_MAX: usize = 1000;
 
 /// The text in place of a secret.
 const HIDDEN: &str = "***";
 
-/// The changes of one entry, as a diff. A terminal is shown colours.
+/// Returns the changes of one entry as a diff, with colours on a terminal.
 pub(super) fn diff(old: (&str, &ServerEntry<'_>), new: (&str, &ServerEntry<'_>)) -> String {
     let (before, after) = (shown(old.0, old.1), shown(new.0, new.1));
     let first_line =
@@ -59,7 +59,7 @@ pub(super) fn plain(line: &str) -> String {
     text
 }
 
-/// The words of a command line, with `***` for those that look like a secret.
+/// Returns the words of a command line, with `***` for those that look like a secret.
 pub(super) fn hidden_words(words: &[String]) -> Vec<String> {
     let mut flag = "";
     let mut shown = Vec::new();
@@ -76,8 +76,7 @@ pub(super) fn hidden_words(words: &[String]) -> Vec<String> {
     shown
 }
 
-/// An entry as in its file, without secrets, from the beginning of its line if the line begins with
-/// the entry.
+/// Returns an entry as in its file, without secrets, from the beginning of its line if the line begins with the entry.
 fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     let range = entry.range();
     let before = text.get(..range.start).unwrap_or_default();
@@ -157,7 +156,7 @@ fn mask_word(flag: &str, element: &Value<'_>, hidden: Hidden, masks: &mut Vec<Ed
     if flag == "header-env" && text.value.contains(HEADER_VARIABLE) {
         return;
     }
-    // `--token=…`, `KEY=…`, `Authorization: …`
+    // In `--token=…`, `KEY=…`, `Authorization: …` the name is before the separator.
     for separator in ["=", ": "] {
         if let Some((name, value)) = text.value.split_once(separator)
             && is_secret(name.trim_start_matches('-'), value)

@@ -229,7 +229,7 @@ impl Style {
         from[usize::from(choice) % from.len()]
     }
 
-    /// Text that may stand between two tokens.
+    /// Returns text that may be between two tokens.
     fn gap(&mut self) -> &'static str {
         self.pick(&["", "", "", " ", "\n  ", "\r\n\t", " /* , \" */ ", "// ]}\n", "\n\n"])
     }
@@ -350,7 +350,7 @@ fn authorities_that_a_client_in_node_trusts_are_trusted_by_wrap() {
     let url = "https://127.0.0.1:1/mcp";
     let flags = format!(r#""--ca-file","system","--ca-file",{},"#, Json::from(&*file));
     check(&format!(r#"{{"url":"{url}",{env}}}"#), &wrapped(&flags, url));
-    // Nobody asks for the authorities of a server without TLS.
+    // A server without TLS needs no authorities.
     let plain = "http://127.0.0.1:1/mcp";
     check(&format!(r#"{{"url":"{plain}",{env}}}"#), &wrapped("", plain));
 }
@@ -370,7 +370,7 @@ fn authorities_that_wrap_could_not_use_leave_the_entry_alone() {
         let text = entry(&format!(r#"{{"url":"https://127.0.0.1:1/mcp",{rest}}}"#));
         assert_eq!(wrapped(&text), text);
     }
-    // What a user has written by hand is not taken away.
+    // An option that a user has written by hand is not removed.
     let own = entry(
         r#"{"command":"/opt/milepost","args":["wrap","--ca-file","/a.pem","https://127.0.0.1:1/"]}"#,
     );

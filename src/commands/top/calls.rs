@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::progress::clients::is_unprintable;
 
-/// Calls of one process that are kept. The oldest ended calls are dropped first.
+/// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
 const CALLS_MAX: usize = 2000;
 
 /// The time for which the calls of a process stay in sight that has ended.
@@ -17,7 +17,7 @@ const STAYS: Duration = Duration::from_secs(60);
 /// The silence of a server after which a call counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
-/// A call, as `/calls` tells of it.
+/// A call, as `/calls` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TopCall {
@@ -43,7 +43,7 @@ pub(super) struct TopCall {
     pub(super) messages: usize,
 }
 
-/// A route, as `/calls` tells of it.
+/// A route, as `/calls` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct TopRoute {
@@ -85,7 +85,7 @@ pub(super) enum ProcessNews {
     Begun(String),
     /// An event of `/calls`, and its data.
     Event(String, String),
-    /// The process shows no more calls; with the reason, if it is one to be told.
+    /// The process reports no more calls; with the reason, if it is to be shown.
     Ended(Option<String>),
 }
 
@@ -102,7 +102,7 @@ pub(super) enum CallTrouble {
 }
 
 impl CallTrouble {
-    /// The next one in a circle.
+    /// Returns the next value; the first follows the last.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Any => Self::Failed,
@@ -115,7 +115,7 @@ impl CallTrouble {
 /// The order of the calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallOrder {
-    /// Calls in flight in the order of their beginning, then ended ones, the last first.
+    /// Calls in flight in the order of their beginning, then ended calls, newest first.
     #[default]
     Usual,
     /// The longest first.
@@ -124,12 +124,12 @@ pub(super) enum CallOrder {
     Tool,
     /// The alphabet of the servers.
     Server,
-    /// The one with the most changes first.
+    /// The call with the most changes first.
     Changes,
 }
 
 impl CallOrder {
-    /// The next one in a circle.
+    /// Returns the next value; the first follows the last.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Usual => Self::Time,
@@ -140,7 +140,7 @@ impl CallOrder {
         }
     }
 
-    /// The name of the order; `None` for the usual one.
+    /// Returns the name of the order; `None` for the usual order.
     pub(super) fn name(self) -> Option<&'static str> {
         match self {
             Self::Usual => None,
@@ -152,16 +152,16 @@ impl CallOrder {
     }
 }
 
-/// What is shown of the calls, and in which order.
+/// Which calls are shown, and in which order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct CallFilter {
     /// Words in lower case; each must be in the line of a call.
     pub(super) words: Vec<String>,
     /// Also requests that call no tool.
     pub(super) every_method: bool,
-    /// Only calls in flight.
+    /// Whether only calls in flight are shown.
     pub(super) only_open: bool,
-    /// Only calls in this trouble.
+    /// The trouble that calls must have to be shown.
     pub(super) trouble: CallTrouble,
     /// The order.
     pub(super) order: CallOrder,
@@ -187,12 +187,12 @@ impl TopCall {
         self.tool.as_deref().unwrap_or(&self.method)
     }
 
-    /// What Milepost has changed, in few words.
+    /// Returns Milepost's changes to the call, as a short text.
     pub(super) fn changes(&self) -> String {
         self.change_words().join(", ")
     }
 
-    /// The changes in at most so many columns, if one word fits: no number is cut.
+    /// Returns the changes in at most `columns` columns, if one word fits: no number is cut.
     pub(super) fn changes_within(&self, columns: usize) -> String {
         let mut words = self.change_words();
         let mut text = words.join(", ");
@@ -225,7 +225,7 @@ impl TopCall {
         words
     }
 
-    /// The part of the work that is done, from 0 to 1, if the client was told of one.
+    /// Returns the part of the work that is done, from 0 to 1, if the client has received progress with a total.
     pub(super) fn share(&self) -> Option<f64> {
         let figure: f64 = self.progress.as_ref()?.parse().ok()?;
         let total: f64 = self.total.as_ref()?.parse().ok()?;
@@ -233,7 +233,7 @@ impl TopCall {
         is_part.then(|| (figure / total).min(1.0))
     }
 
-    /// What the client was told last, without its words.
+    /// Returns the last value that the client has received, without its text.
     pub(super) fn figure(&self) -> String {
         match (&self.progress, &self.total, self.share()) {
             (Some(progress), Some(total), Some(share)) => {
@@ -257,7 +257,7 @@ impl TopRow {
         self.call.ended.is_none() && !self.is_lost
     }
 
-    /// The time that the call has taken so far.
+    /// Returns the time that the call has taken so far.
     pub(super) fn took(&self) -> Duration {
         let end = self.call.ended.unwrap_or(self.now);
         Duration::from_millis(end.saturating_sub(self.call.opened))
@@ -274,7 +274,7 @@ impl TopRow {
         self.is_open() && self.silence() >= SILENT_AFTER
     }
 
-    /// The outcome in words.
+    /// Returns the outcome as text.
     pub(super) fn outcome(&self) -> &str {
         match &self.call.outcome {
             Some(outcome) => outcome,
@@ -357,7 +357,7 @@ impl TopCalls {
         running.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The name and the trouble of a process that has ended with one.
+    /// Returns the name and the reason of a process that has ended unexpectedly.
     pub(super) fn trouble(&self) -> Option<String> {
         let mut troubles = self.processes.values().filter_map(|process| process.trouble.clone());
         troubles.next_back()
@@ -374,7 +374,7 @@ impl TopCalls {
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
             (!row.is_open(), order, row.key.clone())
         });
-        // Stable: equal calls stay in the usual order.
+        // A stable sort keeps equal calls in the usual order.
         match filter.order {
             CallOrder::Usual => {}
             CallOrder::Time => rows.sort_by_key(|row| Reverse(row.took())),
@@ -385,7 +385,7 @@ impl TopCalls {
         rows
     }
 
-    /// The row of one call, whatever the filter.
+    /// Returns the row of one call, even if the filter excludes it.
     pub(super) fn row(&self, key: &CallKey, at: Instant) -> Option<TopRow> {
         let process = self.processes.get(&key.0)?;
         let mut rows = process.rows(&key.0, at);
@@ -393,7 +393,7 @@ impl TopCalls {
     }
 }
 
-/// Puts the process id behind a place that several processes have, such as two `wrap` of one server.
+/// Appends the process id to a name that several processes have, such as two `wrap` of one server.
 fn tell_apart(rows: &mut [TopRow]) {
     let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in &*rows {
@@ -408,7 +408,7 @@ fn tell_apart(rows: &mut [TopRow]) {
     }
 }
 
-/// The process id in the path of a local socket, whose name is `wrap-PID-RANDOM.sock`.
+/// Returns the process id in the path of a local socket, whose name is `wrap-PID-RANDOM.sock`.
 fn pid_in(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next()?;
     name.split('-').nth(1).filter(|pid| pid.bytes().all(|digit| digit.is_ascii_digit()))

@@ -7,16 +7,16 @@ use super::lines::{TopLine, TopSpan, columns};
 use super::style::Styles;
 use crate::progress::clients::is_unprintable;
 
-/// Columns below which the two sides stand one above the other.
+/// Minimum number of columns to show the two sides beside each other.
 const BESIDE_MIN: usize = 90;
 
-/// Lines of one message that are shown. Each message has at most 2 KiB.
+/// Maximum number of lines of one message that are shown. Each message has at most 2 KiB.
 const LINES_MAX: usize = 400;
 
 /// Levels that are indented.
 const DEPTH_MAX: usize = 20;
 
-/// A call with its messages, as `/calls/N` tells of it.
+/// A call with its messages, as `/calls/N` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TopDetail {
@@ -46,7 +46,7 @@ impl TopDetail {
     pub(super) fn lines(&self, width: usize, styles: &Styles) -> Vec<TopLine> {
         let mut lines = Vec::new();
         for (at, message) in self.messages.iter().enumerate() {
-            // Behind the first messages that are kept.
+            // After the first messages that are kept.
             if self.left_out > 0 && at == self.messages.len().min(16) {
                 let count = self.left_out;
                 let text = format!("{count} messages between are no longer kept");
@@ -125,7 +125,7 @@ impl TopMessage {
     }
 }
 
-/// Two texts side by side; what differs stands in the same line and has another style.
+/// Puts two texts side by side; lines that differ are on the same row, with another style.
 fn beside(
     left: &[String],
     right: &[String],
@@ -136,7 +136,7 @@ fn beside(
     let [old, new] =
         [left, right].map(|side| side.iter().map(|line| bare(line)).collect::<Vec<_>>());
     let diff = TextDiff::from_slices(&old, &new);
-    // Removed and added lines that have no partner yet.
+    // Removed and added lines that have not been paired yet.
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     let mut rows: Vec<(Option<&String>, Option<&String>, bool)> = Vec::new();
     for change in diff.iter_all_changes() {
@@ -185,7 +185,7 @@ fn pair_up<'a>(
     added.clear();
 }
 
-/// A line without its last comma, which tells of the next line.
+/// Returns a line without its last comma, which only depends on the next line.
 fn bare(line: &str) -> &str {
     line.strip_suffix(',').unwrap_or(line)
 }
@@ -212,7 +212,7 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(used)))
 }
 
-/// JSON, indented; no character is lost but spaces between. The text may end anywhere.
+/// Returns JSON indented; only spaces between tokens are changed. The text may be cut anywhere.
 fn pretty(text: &str) -> Vec<String> {
     if !text.trim_start().starts_with(['{', '[']) {
         return text.lines().take(LINES_MAX).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What `milepost top` draws.
+//! The drawing of `milepost top`.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -28,10 +28,10 @@ const GAP: usize = 2;
 /// Columns of the help.
 const HELP: usize = 92;
 
-/// The silence of a server that is told of a call without words.
+/// The silence of a server after which it is shown for a call without a text.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// The least columns of the words of calls.
+/// Minimum number of columns of the texts of calls.
 const WORDS_MIN: usize = 20;
 
 /// The keys, for `?`.
@@ -53,13 +53,13 @@ const KEYS: [(&str, &str); 15] = [
     ("", "press any key"),
 ];
 
-/// The column of the words of calls.
+/// The title of the column with the texts of calls.
 const WORDS: &str = "MESSAGE";
 
 /// A column of the table.
 struct TopColumn {
     name: &'static str,
-    /// Its width, or else its share of what the others leave.
+    /// Its width, or else its share of the width that the other columns leave.
     width: usize,
     share: usize,
     only_wide: bool,
@@ -86,7 +86,7 @@ const COLUMNS: [TopColumn; 8] = [
     column("TIME", TIME, 0),
 ];
 
-/// The lines of a screen of so many columns and lines.
+/// Returns the lines of a screen of this size.
 pub(super) fn draw(
     screen: &mut TopScreen,
     (width, height): (usize, usize),
@@ -180,8 +180,9 @@ fn draw_table(
     lines.enumerate().map(mark).collect()
 }
 
-/// The widths of these columns, which fill the whole width: each as its cells need it, and the words of calls have the
-/// rest. Where there is too little room, each column has its share, and what it does not need goes to those behind it.
+/// Returns the widths of these columns, which fill the whole width: each column gets the width that its cells need, and
+/// the text of calls gets the rest. If the width does not suffice, each column gets a share, and passes the unused part
+/// to the columns after it.
 fn widths(columns: &[TopColumn], table: &[Vec<TopLine>], width: usize) -> Vec<usize> {
     let needed = |at: usize| table.iter().map(|cells| cells[at].width()).max().unwrap_or_default();
     let fixed: usize = columns.iter().map(|column| column.width + GAP).sum();
@@ -203,7 +204,7 @@ fn widths(columns: &[TopColumn], table: &[Vec<TopLine>], width: usize) -> Vec<us
     widths
 }
 
-/// The cells of one row.
+/// Joins the cells of one row.
 fn side_by_side(cells: Vec<TopLine>, widths: &[usize]) -> TopLine {
     let cells = cells.into_iter().zip(widths);
     let cells = cells.map(|(cell, width)| cell.in_cell(*width).into_spans());
@@ -229,7 +230,7 @@ fn cell(name: &str, row: &TopRow, styles: &Styles) -> TopLine {
     let (sign, style) = sign(row, styles);
     match name {
         "TOOL" => TopLine::new(one_line(call.label()), &styles.bold),
-        // A path is that of a route.
+        // A value of this column may be the path of a route.
         "SERVER" => {
             TopLine::plain(one_line(row.place.strip_prefix("serve ").unwrap_or(&row.place)))
         }
@@ -252,7 +253,7 @@ fn sign<'s>(row: &TopRow, styles: &'s Styles) -> (&'static str, &'s Style) {
     }
 }
 
-/// The progress of a call: a bar where the part that is done is known.
+/// Returns the progress of a call: a bar if the finished part is known.
 fn progress(row: &TopRow, styles: &Styles) -> TopLine {
     let figure = one_line(&row.call.figure());
     let Some(share) = row.call.share() else { return TopLine::new(figure, &styles.dim) };
@@ -264,7 +265,7 @@ fn progress(row: &TopRow, styles: &Styles) -> TopLine {
     ])
 }
 
-/// The last words of a call, and how long its server has been silent.
+/// Returns the last text of a call, and how long its server has been silent.
 fn words(row: &TopRow, styles: &Styles) -> TopLine {
     let mut spans = Vec::new();
     let call = &row.call;
@@ -278,7 +279,7 @@ fn words(row: &TopRow, styles: &Styles) -> TopLine {
     TopLine::from(spans)
 }
 
-/// The filters of the table, in words.
+/// Returns the filters of the table as text.
 fn filters(screen: &TopScreen) -> Vec<String> {
     let mut words = Vec::new();
     if !screen.typed.trim().is_empty() {
@@ -402,7 +403,7 @@ fn lay_help(lines: &mut [TopLine], width: usize, styles: &Styles) {
     }
 }
 
-/// A text on one line.
+/// Returns a text on one line.
 fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The shortest time between two readings of the messages of a call.
 const READ: Duration = Duration::from_millis(500);
 
-/// Bytes of one event. A longer event ends the connection.
+/// Maximum number of bytes of one event. A longer event ends the connection.
 const EVENT_MAX: usize = 16 << 20;
 
 /// News for the screen.
@@ -38,7 +38,7 @@ type FoundSite = (Site, Option<SiteReply>);
 /// The connections to all processes.
 pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
-    /// New processes that a look has found, and what those that were asked have replied.
+    /// New processes that a search has found, and the replies of those that were asked.
     found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
     sites: BTreeMap<String, Site>,
     /// The arguments that name addresses; without, all that runs is shown.
@@ -69,12 +69,12 @@ impl Feeds {
             for address in addresses {
                 let mut site = Site::at(address);
                 let reply = site.get("/calls", EVENTS).await;
-                // Of several replicas, the others may show their calls.
+                // If one of several replicas does not answer, the others may still show their calls.
                 let reply = if admin.is_of_fleet() { reply.ok() } else { Some(reply?) };
                 feeds.follow(site, reply);
             }
         } else if let Some(usual) = AdminAddress::usual() {
-            // A `serve` of another user, whose token this user may read, or that has none.
+            // A `serve` of another user whose token this user may read, or a `serve` without a token.
             let mut site = Site::at(usual);
             let folder = sites::folder();
             let found = match &folder {
@@ -106,8 +106,8 @@ impl Feeds {
         });
     }
 
-    /// Connects to processes that have begun since the last look. `running` are the keys of those that show their
-    /// calls.
+    /// Connects to processes that have started since the last search. `running` are the keys of those whose calls are
+    /// shown.
     pub(super) fn look(&mut self, running: &BTreeSet<String>) {
         while let Ok((site, reply)) = self.found.1.try_recv() {
             if !self.sites.contains_key(&site.key()) {
@@ -127,13 +127,13 @@ impl Feeds {
             if !is_of_fleet && !self.sites.is_empty() {
                 return;
             }
-            // The token of the address may have been renewed since the process was lost: its file is read again.
+            // The token of the address may have been renewed since the process was lost, so its file is read again.
             tokio::spawn(async move {
                 for address in named.addresses().await.ok().flatten().into_iter().flatten() {
                     let mut site = Site::at(address);
                     let reply = match is_of_fleet {
                         true => None,
-                        // The calls of the lost process stay on the screen until it is there again.
+                        // The calls of the lost process stay on the screen until the process answers again.
                         false => match site.get("/calls", EVENTS).await {
                             Ok(reply) => Some(reply),
                             Err(_) => return,

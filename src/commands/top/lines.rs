@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::progress::clients::is_unprintable;
 
-/// A text in one style, without characters that do something to the terminal.
+/// A text in one style, without characters that control the terminal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TopSpan {
     text: String,
@@ -84,7 +84,7 @@ impl TopLine {
         self.spans.iter().flat_map(|span| span.text.chars()).map(columns).sum()
     }
 
-    /// The line at the left of so many columns; one that is wider ends with `…`.
+    /// Returns the beginning of the line, at most this many columns wide; a longer line ends with `…`.
     pub(super) fn in_cell(self, width: usize) -> Self {
         if self.width() <= width || width == 0 {
             return self.at_left(width);
@@ -94,7 +94,8 @@ impl TopLine {
         Self { spans }.at_left(width)
     }
 
-    /// The line, exactly this wide, with this part of what is left before it: none, half, or all.
+    /// Returns the line with exactly this width. `before` determines how much of the free width is put before it: none,
+    /// half, or all.
     fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
         let cut = self.cut(width);
         let left = width.saturating_sub(cut.width());
@@ -105,17 +106,17 @@ impl TopLine {
         Self { spans }
     }
 
-    /// The line at the left of so many columns.
+    /// Returns the line at the left of `width` columns.
     pub(super) fn at_left(self, width: usize) -> Self {
         self.filled(width, |_| 0)
     }
 
-    /// The line at the right of so many columns.
+    /// Returns the line at the right of `width` columns.
     pub(super) fn at_right(self, width: usize) -> Self {
         self.filled(width, |left| left)
     }
 
-    /// The line in the middle of so many columns.
+    /// Returns the line in the middle of `width` columns.
     pub(super) fn in_middle(self, width: usize) -> Self {
         self.filled(width, |left| left / 2)
     }

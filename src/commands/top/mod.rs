@@ -26,7 +26,7 @@ use self::terminal::TopTerminal;
 use crate::commands::args::TopArgs;
 use crate::commands::sites::SiteError;
 
-/// The interval at which the screen is drawn where nothing else happens: times go on.
+/// The interval at which the screen is drawn if nothing else happens, because the shown times advance.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The shortest time between two drawings.
@@ -35,7 +35,7 @@ const FRAME: Duration = Duration::from_millis(40);
 /// The reason why `top` cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// Standard input or output is no terminal.
+    /// Standard input or output is not a terminal.
     #[error("`top` needs a terminal; `milepost tap` writes messages to any output")]
     NoTerminal,
     /// The proxy at the address does not show its calls.
@@ -49,7 +49,7 @@ pub enum TopError {
 /// Shows the calls until `q`.
 ///
 /// # Errors
-/// If there is no terminal, or the named proxy cannot be asked.
+/// If standard input or output is not a terminal, or the named proxy does not answer.
 pub async fn run(args: &TopArgs) -> Result<(), TopError> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(TopError::NoTerminal);
@@ -83,9 +83,9 @@ impl TopKeys {
         keys
     }
 
-    /// Reads one more key. Who reads changes the mode of the terminal: so nobody does behind the last key.
+    /// Reads one more key. Reading changes the mode of the terminal, so no read may be pending after the last key.
     fn read(&self) {
-        // A terminal that has gone is told by the next key.
+        // Ignore the error: if the terminal is closed, the next key reports that.
         let _ = self.next.send(());
     }
 }
@@ -109,7 +109,7 @@ async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result
                     keys.read();
                     last_drawn = None;
                 }
-                // The terminal has gone.
+                // The terminal was closed.
                 None => return Ok(()),
             },
             Some(one) = news.recv() => take(&mut screen, one),

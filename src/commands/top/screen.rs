@@ -1,4 +1,4 @@
-//! The state of `milepost top`, and what the keys do.
+//! The state of `milepost top`, and the effects of keys.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const WORDS_MAX: usize = 200;
 /// The rows that a page key moves.
 const PAGE: usize = 10;
 
-/// What is in sight.
+/// The view that is shown.
 #[derive(Debug)]
 pub(super) enum TopView {
     /// The table.
@@ -27,13 +27,13 @@ pub(super) enum TopView {
 pub(super) struct OpenedCall {
     pub(super) key: CallKey,
     pub(super) detail: Option<TopDetail>,
-    /// The reason why there are no messages.
+    /// The reason why the messages are missing.
     pub(super) trouble: Option<String>,
     /// Lines above the screen; `None`: the newest message stays in sight.
     pub(super) scroll: Option<usize>,
     /// The largest value of `scroll`, as drawn last.
     pub(super) scroll_max: usize,
-    /// What the messages were read for: their number and whether the call has ended.
+    /// The state of the call when its messages were read: their number, and whether the call had ended.
     pub(super) read: Option<(usize, bool)>,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct CancelQuestion {
     pub(super) label: String,
 }
 
-/// What a key asks for beyond the screen.
+/// An action that a key requests and that the screen itself cannot do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TopStep {
-    /// Nothing.
+    /// No action.
     On,
     /// To cancel this call.
     Cancel(CallKey),
@@ -108,7 +108,7 @@ impl TopScreen {
         place.or(if rows.is_empty() { None } else { Some(0) })
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: &Key, now: Instant) -> TopStep {
         if *key == Key::CtrlC {
             return TopStep::Quit;
@@ -170,7 +170,7 @@ impl TopScreen {
                 self.place(&rows).and_then(|place| rows.get(place).cloned())
             }
         };
-        // The table may be paused, and the call over meanwhile.
+        // The table may be paused, and the call may have ended meanwhile.
         let row = row.and_then(|row| self.calls.row(&row.key, now));
         match row.filter(TopRow::is_open) {
             Some(row) => {
@@ -243,7 +243,7 @@ impl TopScreen {
             Key::Char('G') | Key::End => max,
             _ => return,
         };
-        // At the end the newest message stays in sight.
+        // At the end, the newest message stays visible.
         opened.scroll = (to < max).then_some(to);
     }
 }

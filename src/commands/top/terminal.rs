@@ -12,7 +12,7 @@ use crate::platform::terminal::RawMode;
 /// The second screen, without a cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 
-/// The first screen as it was, and the cursor.
+/// Restores the original screen and the cursor.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
 /// The screen of the terminal, for as long as this lives.
@@ -26,7 +26,7 @@ pub(super) struct TopTerminal {
 }
 
 impl TopTerminal {
-    /// Begins to draw. A panic restores the terminal before it says what has happened.
+    /// Begins to draw. A panic restores the terminal before it prints its message.
     pub(super) fn begin() -> io::Result<Self> {
         let mode = Arc::new(RawMode::begin()?);
         let (report, of_hook) = (panic::take_hook(), Arc::clone(&mode));
@@ -46,7 +46,7 @@ impl TopTerminal {
         (width.into(), height.into())
     }
 
-    /// Shows these lines, and writes those that have changed.
+    /// Shows these lines: only lines that have changed are written.
     pub(super) fn show(&mut self, lines: &[TopLine]) -> io::Result<()> {
         let mut text = String::new();
         let size = self.output.size();
@@ -58,7 +58,7 @@ impl TopTerminal {
         let lines: Vec<String> = lines.iter().map(TopLine::painted).collect();
         for (at, line) in lines.iter().enumerate() {
             if self.shown.get(at) != Some(line) {
-                // The end of a full line is not erased afterwards: the cursor is still on its last column.
+                // The line is erased before it is written: after a full line the cursor is still on its last column.
                 let _ = write!(text, "\u{1b}[{};1H\u{1b}[2K{line}", at + 1);
             }
         }
@@ -74,7 +74,7 @@ impl Drop for TopTerminal {
 }
 
 fn leave(output: &Term, mode: &RawMode) {
-    // A terminal that has gone needs nothing.
+    // Ignore the error: the terminal is already closed.
     let _ = output.write_str(LEAVE);
     mode.end();
 }

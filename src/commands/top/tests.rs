@@ -162,7 +162,7 @@ fn a_key_sorts_the_calls_and_the_head_names_the_order() {
     drawn.shows("sorted by changes");
     drawn.press("s");
     drawn.hides("sorted by");
-    // The chosen call stays chosen, wherever it is.
+    // The selected call stays selected when the order changes.
     drawn.press("G");
     drawn.press("ss");
     assert_eq!(drawn.screen.chosen, Some(("/run/a".to_owned(), 4)));

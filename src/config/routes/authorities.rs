@@ -7,14 +7,15 @@ use super::pem::certificates;
 /// The word for the authorities of the system.
 const SYSTEM: &str = "system";
 
-/// Certificate authorities: those of files, those of the system, or both.
+/// Certificate authorities: from files, from the system, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
     /// The authorities of the system are trusted too.
     pub system: bool,
     /// PEM files with authorities.
     pub files: Vec<PathBuf>,
-    /// The route file has one file and no list: earlier versions trusted the system's authorities too.
+    /// Whether the route file names a single file instead of a list. Then the system's authorities are trusted too, as
+    /// in earlier versions.
     pub(crate) is_bare: bool,
 }
 
@@ -30,7 +31,7 @@ impl Authorities {
         Self { system: false, files: vec![file.into()], is_bare: true }
     }
 
-    /// The files of a list, in which the word `system` stands for the system's authorities.
+    /// Returns the authorities of a list of files, in which the word `system` means the system's authorities.
     pub(crate) fn list(names: Vec<String>) -> Self {
         let (system, files): (Vec<_>, Vec<_>) =
             names.into_iter().partition(|name| Self::is_system(name));
@@ -38,7 +39,7 @@ impl Authorities {
         Self { system: !system.is_empty(), files, is_bare: false }
     }
 
-    /// Checks that each file holds certificates.
+    /// Checks that each file contains certificates.
     ///
     /// # Errors
     /// If a file cannot be read, or holds no certificate: the file, and what is wrong with it.
@@ -46,7 +47,7 @@ impl Authorities {
         self.files.iter().try_for_each(|file| certificates(file).map(drop))
     }
 
-    /// Whether an element of a list stands for the authorities of the system, and is no file.
+    /// Whether an element of a list stands for the authorities of the system, and is not a file.
     pub(crate) fn is_system(name: &str) -> bool {
         name == SYSTEM
     }

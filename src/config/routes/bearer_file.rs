@@ -42,16 +42,16 @@ impl BearerFile {
         Self { file, last: Mutex::default() }
     }
 
-    /// Returns the header with the token of the file as it is now.
+    /// Returns the header with the current token of the file.
     ///
     /// # Errors
-    /// If the file cannot be read or holds no token, in words that name the file and show nothing of it.
+    /// If the file cannot be read or contains no token. The error names the file, but shows nothing of its content.
     pub fn header(&self) -> Result<HeaderValue, String> {
         self.read(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the header with the token of the file, or with the last good token where the file cannot be used now.
-    /// The second value says why the file cannot be used.
+    /// Returns the header with the token of the file, or with the last valid token if the file cannot be used now. The
+    /// second value is the reason why it cannot be used.
     pub fn header_or_last(&self, now: Instant) -> (Option<HeaderValue>, Option<TokenFileFault>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match self.read(&mut last) {
@@ -72,7 +72,8 @@ impl BearerFile {
     fn read(&self, last: &mut LastRead) -> Result<HeaderValue, String> {
         let unreadable =
             |error| format!("cannot read the token in {}: {error}", self.file.display());
-        // The call blocks the thread. The file is small and local: handing it to another thread would take as long.
+        // The call blocks the thread, which is acceptable: the file is small and local, and passing the read to another
+        // thread would take as long.
         let about = fs::metadata(&self.file).map_err(unreadable)?;
         let changed = (about.modified().map_err(unreadable)?, about.len());
         // The length is compared too, because the times of some file systems are too coarse for two quick writes.
@@ -87,7 +88,7 @@ impl BearerFile {
             return Err(no_token());
         }
         let text = fs::read_to_string(&self.file).map_err(unreadable)?;
-        // `last` keeps the good token: while the file is being replaced, requests go on with the one before.
+        // `last` keeps the previous valid token, which requests use while the file is being replaced.
         let header = bearer(&text).ok_or_else(no_token)?;
         last.token = Some((changed, header.clone()));
         Ok(header)

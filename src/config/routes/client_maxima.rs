@@ -1,4 +1,4 @@
-//! The shares of one client in the things that all clients use.
+//! The limits of one client for resources that all clients share.
 
 /// The limits of each client; 0 is any number.
 #[derive(Debug, Clone, PartialEq, Eq)]

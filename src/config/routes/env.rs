@@ -1,4 +1,4 @@
-//! `${NAME}` in the strings of a route file: what the environment puts there.
+//! `${NAME}` in the strings of a route file: variables of the environment.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +25,10 @@ impl Environment {
         Self(variables)
     }
 
-    /// `text` with the variables that it names.
+    /// Returns `text` with the values of its variables.
     ///
     /// # Errors
-    /// A variable is not set, or the text has something that is no variable.
+    /// If a variable is not set, or a `${` does not begin a variable.
     pub fn fill(&self, text: &str) -> Result<String, String> {
         fill(text, &|name| look_up(name, self))
             .map(|filled| filled.text)
@@ -50,8 +50,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The strings that hold something of the environment, each with the text that it was written as:
-/// what is shown of them.
+/// The strings that contain values of the environment, each with its text in the file, which is shown instead.
 #[derive(Clone, Default)]
 pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
@@ -69,13 +68,12 @@ impl EnvValues {
         self.written.get(text).map(String::as_str)
     }
 
-    /// The variables that the server of a route is not meant to have: those of secrets, and of other
-    /// servers.
+    /// Returns the variables that the server of a route must not get: those of secrets, and those of other servers.
     pub(super) fn private_of(&self, route: usize) -> BTreeSet<String> {
         let others = self.servers.iter().filter(|(other, _)| **other != route);
         let all = self.secrets.iter().chain(others.flat_map(|(_, names)| names));
         let own = self.servers.get(&route);
-        // A variable that the route hands to its server on purpose is not kept from that server.
+        // A variable that the route passes to its server on purpose is not hidden from that server.
         let is_own = |name: &&String| own.is_some_and(|own| own.contains(*name));
         all.filter(|name| !is_own(name)).cloned().collect()
     }
@@ -99,7 +97,7 @@ impl EnvValues {
         }
     }
 
-    /// Says what is wrong without the values of the environment.
+    /// Removes the values of the environment from an error.
     pub(super) fn hide(&self, wrong: ConfigError) -> ConfigError {
         let Some(text) = self.by_offset.get(&wrong.at) else { return wrong };
         let written = self.written.get(text).map_or("", String::as_str);
@@ -108,14 +106,14 @@ impl EnvValues {
     }
 }
 
-/// Shows which strings hold such values, and not what they hold.
+/// Shows which strings contain such values, but not the values.
 impl std::fmt::Debug for EnvValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.written.values()).finish()
     }
 }
 
-/// Where a value stands.
+/// The location of a value.
 #[derive(Debug, Clone, Default)]
 struct VariableLocation {
     /// The keys above, joined by points.
@@ -167,7 +165,7 @@ pub(super) fn expand(
 ) -> Result<EnvValues, ConfigError> {
     let mut env_values = EnvValues::default();
     let top = VariableLocation::default();
-    // A list and not a recursion: the depth of a file cannot use up the stack.
+    // A list instead of a recursion, so that the depth of a file cannot overflow the stack.
     let mut unread: Vec<(VariableLocation, &mut Spanned<DeValue<'_>>)> =
         table.iter_mut().map(|(key, value)| (top.below(key.get_ref()), value)).collect();
     while let Some((place, value)) = unread.pop() {
@@ -184,7 +182,7 @@ pub(super) fn expand(
             DeValue::String(written) if written.contains("${") => {
                 let expanded = fill(written, &|name| look_up(name, environment))
                     .map_err(|fault| fault.at(text, span.clone()))?;
-                // An empty value is not noted: every empty string would be taken for it, and there is nothing to hide.
+                // An empty value is not noted: every empty string would match it, and it needs no hiding.
                 let has_variables = !expanded.names.is_empty();
                 env_values.note(&place, expanded.names);
                 if has_variables && !expanded.text.is_empty() {

@@ -1,5 +1,5 @@
-//! The faults of a route file as people and scripts read them: each with its place, its key, the line
-//! with marks below, and a text that would be right.
+//! The faults of a route file for people and scripts: each with its location, its key, the line with marks below, and a
+//! text that would be right.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct ConfigFault {
     pub line: Option<usize>,
     /// The column, in characters, from 1.
     pub column: Option<usize>,
-    /// The key, such as `route.upstream.command`, where the text is TOML.
+    /// The key, such as `route.upstream.command`, if the text is TOML.
     pub key: Option<String>,
     /// The fault, and a text that would be right.
     pub message: String,

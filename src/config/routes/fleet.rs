@@ -79,11 +79,12 @@ impl Default for FleetSettings {
 /// `[fleet]`: the part of this replica, complete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
-    /// The keys that all replicas share, at least one: the first seals, all open.
+    /// The keys that all replicas share, at least one: new ids are sealed with the first key, and each key can open
+    /// ids.
     pub keys: Vec<FleetKey>,
     /// The address where other replicas pass requests on.
     pub listen: SocketAddr,
-    /// The address under which others reach `listen`. It stands for this replica in sealed ids.
+    /// The address at which other replicas reach `listen`. It identifies this replica in sealed ids.
     pub advertise: SocketAddr,
     /// The address of a Valkey or Redis, in which replicas settle who inherits sessions.
     pub valkey: Option<Secret>,
@@ -92,7 +93,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The settings, if they are complete; else the key that is wrong and what is expected.
+    /// Returns the settings if they are complete, else the key that is wrong and the expected value.
     pub(super) fn of(settings: FleetSettings) -> Result<Self, (&'static str, String)> {
         let FleetSettings { key: keys, listen, advertise, valkey, seal } = settings;
         if keys.is_empty() || keys.len() > KEYS_MAX {
@@ -106,7 +107,7 @@ impl Fleet {
                         one, such as advertise = \"${POD_IP}:7334\"";
             return Err(("advertise", what.to_owned()));
         };
-        // The address is written into sealed ids, so it has to be one that the other replicas can connect to.
+        // The address is written into sealed ids, so the other replicas must be able to connect to it.
         if advertise.ip().is_unspecified() || advertise.port() == 0 {
             let what = format!(
                 "{advertise} leads nowhere; the address and port under which other replicas reach this one \
@@ -127,7 +128,8 @@ impl Fleet {
     }
 }
 
-/// Checks the address of the store; else what is expected. The text itself, which may hold a password, is not in the error.
+/// Checks the address of the store; the error is the expected form. The error does not contain the address, which may
+/// contain a password.
 fn store(address: &str) -> Result<(), String> {
     let is_good = Url::parse(address)
         .is_ok_and(|url| ["redis", "rediss"].contains(&url.scheme()) && url.has_host());

@@ -2,8 +2,8 @@
 
 use crate::config::values::Word;
 
-/// The header in which trusted fronts name their clients, where they write only one of the two. The other one is then
-/// the client's, and is left out.
+/// The header in which trusted fronts name their clients, if they write only one of the two. The other header then
+/// comes from the client, and is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FrontHeader {
     /// Fronts may write either, and replace or remove what their clients send.

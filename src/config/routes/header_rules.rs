@@ -6,12 +6,13 @@ use http::{HeaderName, HeaderValue};
 
 use super::bearer_file::BearerFile;
 
-/// The changes of the headers of one direction. Hop-by-hop headers never pass.
+/// The changes of the headers of one direction. Hop-by-hop headers are never forwarded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeaderRules {
-    /// Headers that are set, whatever they were.
+    /// Headers that are set, and replace existing values.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Those of `set` whose value is the token of a file. `set` has the token that the file held at the load.
+    /// The headers of `set` whose value is a token from a file. `set` has the token that the file contained when the
+    /// route file was loaded.
     pub bearer_files: Vec<(HeaderName, Arc<BearerFile>)>,
     /// Headers that are taken out.
     pub remove: Vec<HeaderName>,

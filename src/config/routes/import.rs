@@ -24,20 +24,20 @@ const PLACES: [&[&str]; 6] = [
     &["mcp_servers"],
 ];
 
-/// Variables that nobody needs to be told to set.
+/// Variables that are always set, so that the user need not be asked to set them.
 const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
 
-/// Keys that have become part of a route, and those that say nothing about the server.
+/// Keys that have become part of a route, and keys that do not describe the server.
 const READ: [&str; 9] =
     ["command", "args", "env", "type", "url", "serverUrl", "httpUrl", "headers", "disabled"];
 
 /// The key of the folder that a command runs in.
 const FOLDER: &str = "upstream.cwd = ";
 
-/// The routes that a client's file of servers stands for, as a route file.
+/// Converts a client's file of servers to a route file.
 ///
 /// # Errors
-/// If the file cannot be read or holds no servers.
+/// If the file cannot be read or contains no servers.
 pub fn import(path: &Path) -> Result<String, RoutesError> {
     let text = read_text(path)?;
     let is_toml = path.extension().is_some_and(|extension| extension == "toml");
@@ -57,7 +57,8 @@ fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String
     for (name, server) in servers.into_iter().flatten() {
         let server = import_forms::plain_form(server);
         page.server(name, &server).map_err(|what| {
-            // The parser has kept no places: the name in quotes is where the server begins, nearly always.
+            // The parser keeps no positions: the first occurrence of the quoted name is nearly always where the server
+            // begins.
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
             (ConfigError { at, what }, Some(name.clone()))
         })?;
@@ -81,14 +82,14 @@ fn json_file(text: &str) -> Result<Value, ConfigError> {
     })
 }
 
-/// The servers of a file, wherever its client keeps them.
+/// Returns the servers of a file, whichever key its client uses.
 fn servers(file: &Value) -> Option<&Map<String, Value>> {
     let is_server = |value: &Value| ["command", "url"].iter().any(|key| value.get(key).is_some());
     let found = PLACES.iter().find_map(|place| {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
     });
-    // Last, a file that is itself the list: one object has to look like a server, so that no other file is misread.
+    // Last, a file that is itself the list: one object must look like a server, so that no other file is misread.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 
@@ -132,7 +133,7 @@ fn without_comments(text: &str) -> String {
         }
         at = end;
     }
-    // Only whole comments were replaced, byte by byte with spaces, so the text is still UTF-8.
+    // Only whole comments were replaced, each byte by a space, so the text is still valid UTF-8.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
@@ -207,7 +208,8 @@ impl ImportDraft {
         let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
         let name = name.trim_matches(['-', '.']);
         let path = RoutePath::read(&format!("/{name}")).unwrap_or_else(|_| "/server".to_owned());
-        // Another server may get the same path once the signs that paths do not have are replaced: it gets a number.
+        // After characters that paths cannot have are replaced, another server may get the same path, so a number is
+        // appended.
         let others = (2..).map(|number| format!("{path}-{number}"));
         let free = std::iter::once(path.clone()).chain(others).find(|p| !self.paths.contains(p));
         let path = free.unwrap_or(path);
@@ -255,7 +257,7 @@ impl ImportDraft {
         if !variables.is_empty() {
             keys.push(format!("upstream.env = {}", table(variables)));
         }
-        // A relative folder begins at one that only the client knows, such as that of its project.
+        // A relative directory starts from a directory that only the client knows, such as that of its project.
         if let Some(folder) = text(server, "cwd")?.map(|folder| self.references(folder))
             && (folder.starts_with('/') || folder.starts_with("${"))
         {
@@ -272,7 +274,7 @@ impl ImportDraft {
         server: &Value,
     ) -> Result<Vec<String>, String> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
-        // A client that says nothing tries both transports; the usual path tells which one this is.
+        // If the client names no transport it tries both; the usual path shows which one it is.
         let is_sse = kind == "sse" || (kind.is_empty() && path.ends_with("/sse"));
         let (before, query) = url.split_once('?').unwrap_or((url, ""));
         let mut shown = self.references(before);
@@ -285,7 +287,7 @@ impl ImportDraft {
         let mut keys = vec![format!("upstream.{place} = {}", quote(&shown))];
         let mut headers = Vec::new();
         for (header, value) in pairs(server, "headers")? {
-            // The scheme stays readable in the file; only the credential behind it goes to the environment.
+            // The scheme stays readable in the file; only the credential after it is moved to the environment.
             let schemes = ["Bearer ", "Basic ", "Token "];
             let scheme = schemes.into_iter().find(|scheme| value.starts_with(scheme)).unwrap_or("");
             let rest = &value[scheme.len()..];
@@ -298,9 +300,9 @@ impl ImportDraft {
         Ok(keys)
     }
 
-    /// A value as a route file has it. What looks like a secret is left to the environment.
+    /// Returns a value in the form of a route file. A value that looks like a secret is replaced by a variable.
     fn value(&mut self, name: &str, value: &str, variable: &str) -> String {
-        // A value with a reference holds no secret itself.
+        // A value with a reference does not contain the secret itself.
         let has_reference = value.contains("${");
         if has_reference || !(is_secret(name, value) || is_secret_value(value)) {
             return self.references(value);
@@ -344,7 +346,7 @@ impl ImportDraft {
                     self.variables.insert(plain.to_owned());
                 }
             } else {
-                // `${workspaceFolder}` and the like have a meaning in the editor only.
+                // `${workspaceFolder}` and similar variables have a meaning only in the editor.
                 self.notes.push(format!("${{{inner}}} is for you to fill in"));
                 out += &format!("$${{{inner}}}");
             }
@@ -359,7 +361,7 @@ fn upper(parts: &[&str]) -> String {
     parts.join("_").to_ascii_uppercase()
 }
 
-/// A member that is a string, if it is there.
+/// Returns a member that is a string, if it exists.
 fn text<'a>(server: &'a Value, key: &str) -> Result<Option<&'a str>, String> {
     match server.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -381,7 +383,7 @@ fn pairs(server: &Value, key: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// A string, or what is written without quotes where a string is meant.
+/// Returns a string, or an unquoted value where a string is expected.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! The forms of servers in the files of different clients, brought into one form for the import.
+//! The forms of servers in the files of different clients, converted to one form for the import.
 
 use serde_json::{Map, Value, json};
 
@@ -28,8 +28,8 @@ pub(super) fn servers_of_projects(file: &Value) -> Vec<(&str, Vec<&str>)> {
         .collect()
 }
 
-/// A server as most clients have it: `command` a string beside `args`, `env`, `headers`. opencode has one
-/// list for command and arguments, the older form of Zed an object, Codex its own names for headers.
+/// Returns a server in the form of most clients: `command` is a string beside `args`, `env`, `headers`. opencode has
+/// one list for command and arguments, the older form of Zed an object, and Codex its own names for headers.
 pub(super) fn plain_form(server: &Value) -> Value {
     let mut plain = server.clone();
     let Some(members) = plain.as_object_mut() else { return plain };
@@ -55,7 +55,7 @@ pub(super) fn plain_form(server: &Value) -> Value {
         members.insert("disabled".to_owned(), true.into());
     }
     members.remove("enabled");
-    // These words of opencode only say what `command` and `url` say as well.
+    // In opencode these words repeat what `command` and `url` already say.
     if matches!(server.get("type").and_then(Value::as_str), Some("local" | "remote")) {
         members.remove("type");
     }

@@ -8,11 +8,11 @@ use crate::platform::child::is_needed_variable;
 /// The variables that a server inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritedEnv {
-    /// All, except for those that are meant for Milepost alone.
+    /// All, except for those that are meant for Milepost only.
     All,
     /// The variables that describe the user, the place and the network.
     Safe,
-    /// These.
+    /// The variables with these names.
     Names(Vec<String>),
 }
 
@@ -20,14 +20,13 @@ pub enum InheritedEnv {
 const SAFE: [&str; 9] =
     ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
 
-/// The beginnings of names of further such variables.
+/// Prefixes of further such variables.
 const SAFE_BEGINNINGS: [&str; 3] = ["LC_", "SSL_CERT_", "XDG_"];
 
-/// The endings of names of further such variables.
+/// Suffixes of further such variables.
 const SAFE_ENDINGS: [&str; 2] = ["_PROXY", "_proxy"];
 
-/// Variables that are meant for Milepost alone: whoever has this one speaks to the service manager in its
-/// name.
+/// Variables that only Milepost may have: a process with this one can speak to the service manager in Milepost's name.
 const OURS: [&str; 1] = ["NOTIFY_SOCKET"];
 
 fn is_safe(name: &str) -> bool {
@@ -38,8 +37,8 @@ fn is_safe(name: &str) -> bool {
 }
 
 impl InheritedEnv {
-    /// Of the variables with these names, those that a server does not inherit, in order. `private`: the
-    /// names that the route file uses for secrets and for other servers.
+    /// Returns, among these variables, those that a server does not inherit, in order. `private`: the names that the
+    /// route file uses for secrets and for other servers.
     pub fn left_out(
         &self,
         names: impl IntoIterator<Item = OsString>,
@@ -48,7 +47,7 @@ impl InheritedEnv {
         let is_left_out = |name: &OsStr| {
             let name = name.to_str();
             match self {
-                // A name that is not Unicode is in no file.
+                // A name that is not Unicode cannot be in the file.
                 Self::All => name.is_some_and(|name| {
                     !is_safe(name) && (OURS.contains(&name) || private.contains(name))
                 }),

@@ -1,7 +1,7 @@
-//! Tables of settings as they are written: a route, the defaults of a route file, a listener, a server.
+//! Tables of settings as a file has them: a route, the defaults of a route file, a listener, a server.
 //!
-//! The keys of settings come from their declarations. serde cannot flatten one table into another that
-//! refuses unknown keys, so these tables are read by hand.
+//! The keys of settings come from their declarations. serde cannot flatten one table into another that refuses unknown
+//! keys, so these tables are read by hand.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl<S: SettingScope> ScopeTable<S> {
         Ok(scope)
     }
 
-    /// Reads the value of a key, if that is one of a setting of this scope.
+    /// Reads the value of a key, if the key is a setting of this scope.
     pub(super) fn read_key(
         &mut self,
         key: &FileKey<'_>,
@@ -88,7 +88,7 @@ impl<S: SettingScope> ScopeTable<S> {
         self.spans.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
     }
 
-    /// The scope with these settings over those of `scope`.
+    /// Returns `scope` changed by these settings.
     pub(super) fn over(&self, mut scope: S) -> S {
         self.changes.iter().for_each(|change| change.apply(&mut scope));
         scope
@@ -99,7 +99,7 @@ impl<S: SettingScope> ScopeTable<S> {
 /// that it had, and `check` and `serve` warn of it.
 pub(super) const RETIRED: &str = "engine";
 
-/// A value of the retired key: what spoke HTTP/1.1 to the server in earlier versions.
+/// A value of the retired key: the part that spoke HTTP/1.1 to the server in earlier versions.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct RetiredEngine;
 
@@ -132,7 +132,7 @@ impl UpstreamSection {
         let expected = "a table such as { command = [\"server\"] }";
         read_table(table, expected, None, &mut |key, value| {
             match &**key.get_ref() {
-                // Not in `known`: no error proposes the key.
+                // Not in `known`, so that no error suggests the key.
                 RETIRED => upstream.engine = Some(read(value)?),
                 "demo" => upstream.demo = Some(read(value)?),
                 "command" => upstream.command = Some(read(value)?),
@@ -162,7 +162,7 @@ impl RouteSettings {
         Self::read(table, &[], &mut |_, _| Ok(()))
     }
 
-    /// Reads a table; `read_other`: its keys that are no settings, which are `others`.
+    /// Reads a table. `read_other` reads the keys that are not settings, which are `others`.
     fn read<'a>(
         table: FileValue<'a>,
         others: &[&str],
@@ -188,7 +188,7 @@ impl RouteSettings {
     }
 }
 
-/// The keys of a route that are no settings, besides `tools`.
+/// The keys of a route that are not settings, besides `tools`.
 const KEYS_OF_ROUTE: [&str; 6] = ["path", "public_url", "upstream", "preset", "opaque", "headers"];
 
 /// A server, its path for clients, and the treatment of its progress.
@@ -206,7 +206,7 @@ pub(super) struct RouteSection {
 }
 
 impl RouteSection {
-    /// Reads one of `[[route]]`.
+    /// Reads one `[[route]]`.
     pub(super) fn read(table: FileValue<'_>) -> Result<Self, ConfigError> {
         let mut route = Self { span: table.span(), ..Self::default() };
         route.settings = RouteSettings::read(table, &KEYS_OF_ROUTE, &mut |key, value| {

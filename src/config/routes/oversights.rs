@@ -1,4 +1,4 @@
-//! Oversights: what a route file may say, but its author probably does not mean.
+//! Oversights: settings that a route file may have, but that its author probably does not intend.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -54,7 +54,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
         let what = "there is no route; write at least one [[route]] with a path and an upstream";
         found.push(ConfigError::new(0..0, what));
     }
-    // Warnings are sought by kind, and read from the top of the file.
+    // Warnings are found by kind, but are shown in the order of the file.
     found.sort_by_key(|oversight| oversight.at);
     found.into_iter().map(|oversight| warning(routes, oversight)).collect()
 }
@@ -65,7 +65,8 @@ fn warning(routes: &Routes, oversight: ConfigError) -> ConfigFault {
     ConfigFault::of(path, text, oversight, key).into_warning()
 }
 
-/// The warning about the key of `upstream` that has no effect: one for the whole file, at the first place of the key.
+/// Returns the warning about the key of `upstream` that has no effect: one for the whole file, at the first use of the
+/// key.
 pub(super) fn retired(routes: &Routes) -> Option<ConfigFault> {
     let table = DeTable::parse(routes.text()).ok()?;
     let places = elements(table.get_ref(), "route")
@@ -98,7 +99,7 @@ fn member_of<'t, 'a>(
 /// The warning about a program that is not found where commands are looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
-    // As the child is started: the PATH of `upstream.env` goes before the inherited one.
+    // As at the start of the child: the PATH of `upstream.env` takes precedence over the inherited PATH.
     let own = stdio.env.iter().find(|(name, _)| *name == OsStr::new("PATH"));
     let inherited = std::env::var_os("PATH");
     let paths = own.map(|(_, paths)| paths.as_os_str()).or(inherited.as_deref());
@@ -117,8 +118,8 @@ fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Optio
     Some(ConfigError::new(span, what))
 }
 
-/// A server whose sessions exist in one process only, where the file tells of other processes: `linger` is of
-/// use only to load balancers that have another replica.
+/// Warns about a server whose sessions exist in one process only, if the file mentions other processes: `linger` is
+/// only useful if a load balancer has another replica.
 fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     if routes.fleet().is_some() || routes.server().linger.is_zero() {
         return None;
@@ -172,7 +173,8 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
-        // `localhost` may be either loopback address. Other names are not looked up: a check of a file asks no network.
+        // `localhost` may be either loopback address. Other names are not resolved, because checking a file must not
+        // use the network.
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
     };
@@ -188,7 +190,7 @@ fn is_at(url: &Url, listen: SocketAddr) -> bool {
 fn named_dialects(table: &DeTable<'_>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for (key, value) in table {
-        // Every table is searched: `dialects` may stand in `[defaults]`, in a route and in each of its tools.
+        // Every table is searched: `dialects` may be in `[defaults]`, in a route and in each of its tools.
         match value.get_ref() {
             DeValue::Table(inner) => named.extend(named_dialects(inner)),
             DeValue::Array(parts) => {
@@ -243,10 +245,10 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     POINTERS.iter().filter_map(stray).collect()
 }
 
-/// The error for a file of another format, which is no TOML.
+/// Returns the error for a file in another format than TOML.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
-    // A byte order mark is no part of the text.
+    // A byte order mark is not part of the text.
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = || serde_json::from_str::<serde::de::IgnoredAny>(begin).is_ok();
     if named == "json" || begin.starts_with('{') || (begin.starts_with('[') && is_json()) {

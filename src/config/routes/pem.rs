@@ -12,7 +12,7 @@ fn content(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let content = content(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();

@@ -1,8 +1,8 @@
 //! Presets: settings of routes for servers that are known, by name.
 //!
-//! A preset is written as a route file has it: a `[[route]]` without path and upstream, and the dialects
-//! that its settings name. It is read as a route file is read. [`super::resolve`] lays it under a route's
-//! own keys.
+//! A preset is written as a route file has it: a `[[route]]` without path and upstream, and the dialects that its
+//! settings name. It is read like a route file. [`super::resolve`] uses it for the keys that the route itself does not
+//! have.
 
 use crate::config::values::Word;
 
@@ -13,7 +13,7 @@ pub struct Preset {
     pub name: &'static str,
     /// The names that these servers give themselves.
     pub names: &'static [&'static str],
-    /// The servers that it is for, and what it does there, in one line.
+    /// The servers that the preset is for, and its effect, in one line.
     pub servers: &'static str,
     /// The settings, as the lines of a route file.
     pub lines: &'static str,

@@ -1,4 +1,4 @@
-//! The settings of a route file as they are in effect, as a route file; secrets are not in it.
+//! The settings in effect, printed as a route file without secrets.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
@@ -29,7 +29,7 @@ const HIDDEN: &str = "***";
 const DESTINATION_MAX: usize = 100;
 
 impl Routes {
-    /// Every setting as it is in effect.
+    /// Returns every setting in effect.
     pub fn print(&self) -> String {
         let mut page = RoutePrinter { out: String::new(), env_values: &self.env_values };
         page.scope("[server]", &self.server);
@@ -78,10 +78,10 @@ impl RoutePrinter<'_> {
         let _ = writeln!(self.out, "{name} = {value}");
     }
 
-    /// A string as it is written in a file: what the environment gave is shown by its name.
+    /// Returns a string as it is written in the file: values of the environment are shown as variables.
     fn written(&self, text: &str) -> String {
         let written = self.env_values.written(text).map(str::to_owned);
-        // The text is read again as a route file: a `${` in it that is no variable has to be doubled.
+        // The text is read again as a route file, so a `${` that does not begin a variable must be doubled.
         written.unwrap_or_else(|| text.replace("${", "$${"))
     }
 
@@ -93,7 +93,7 @@ impl RoutePrinter<'_> {
         list(texts.into_iter().map(|text| self.text(text)))
     }
 
-    /// A table of the settings of one scope.
+    /// Adds a table of the settings of one scope.
     fn scope<S: SettingScope>(&mut self, name: &str, scope: &S) {
         self.table(name);
         for (key, value) in settings(scope, &|name, text| self.connection_text(name, text)) {
@@ -215,28 +215,28 @@ impl RoutePrinter<'_> {
         command: &'a [std::ffi::OsString],
     ) -> impl Iterator<Item = String> + 'a {
         command.iter().enumerate().map(|(at, part)| {
-            // The secret behind `--token` is known by the flag before it, not by its own text.
+            // The secret after `--token` is recognised by the flag before it, and not by its own text.
             let flag = at.checked_sub(1).and_then(|at| command.get(at));
             let flag = flag.map(|flag| flag.to_string_lossy()).filter(|flag| flag.starts_with('-'));
             self.discreet(&flag.unwrap_or_default(), &part.to_string_lossy())
         })
     }
 
-    /// A string that goes by a name, unless both look like a secret.
+    /// Returns a string, hidden if its name or the string itself looks like a secret.
     fn discreet(&self, name: &str, text: &str) -> String {
         let is_shown = self.env_values.written(text).is_some() || !is_secret(name, text);
         if is_shown { self.written(text) } else { HIDDEN.to_owned() }
     }
 
     fn url(&self, url: &Url) -> String {
-        // A URL that the file takes from the environment is shown as it is written there, whatever is in it.
+        // A URL that contains variables is shown as it is written in the file, whatever it contains.
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
         }
         self.written(shown(url).as_str())
     }
 
-    /// A URL relative to that of an endpoint, which may hold what is not to be shown.
+    /// Returns a URL relative to that of an endpoint, whose secret parts are not shown.
     fn url_beside(&self, endpoint: Option<&Url>, url: &Url) -> String {
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
@@ -244,7 +244,7 @@ impl RoutePrinter<'_> {
         let shown = shown(url);
         let relative = endpoint.and_then(|endpoint| {
             let relative = endpoint.make_relative(&shown)?;
-            // Some URLs cannot be written relative to the endpoint; they are shown whole.
+            // Some URLs cannot be written relative to the endpoint; they are shown completely.
             endpoint.join(&relative).is_ok_and(|joined| joined == shown).then_some(relative)
         });
         self.written(relative.as_deref().unwrap_or(shown.as_str()))
@@ -303,7 +303,7 @@ impl RoutePrinter<'_> {
                 urls.map(|url| self.url(url)).collect::<Vec<_>>().join(" and ")
             }
         };
-        // A line break or an escape within a command would spoil the list, or the terminal.
+        // A line break or an escape within a command would break the list, or change the terminal.
         let place = place.replace(char::is_control, " ");
         let mut line: String = place.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some((end, _)) = line.char_indices().nth(DESTINATION_MAX) {
@@ -314,11 +314,11 @@ impl RoutePrinter<'_> {
     }
 }
 
-/// A URL without what looks like a secret in its query.
+/// Returns a URL without the parts of its query that look like secrets.
 fn shown(url: &Url) -> Url {
     let mut shown = url.clone();
     if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
-        // Only the value is hidden, so that the name of the parameter still tells what is set.
+        // Only the value is hidden: the name of the parameter still shows which parameter is set.
         let hide = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
             let value = if is_secret(&name, &value) { "***".into() } else { value.into_owned() };
             (name.into_owned(), value)
@@ -338,8 +338,8 @@ fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> PrintedSettings {
     S::SETTINGS.iter().filter_map(print).collect()
 }
 
-/// The settings of calls in effect, by key, and apart from them the times of pacing where whether a client
-/// needs them is known when the client is there.
+/// Returns the settings of calls in effect, by key, and separately the pacing times that depend on which client
+/// connects.
 fn of_calls(policy: &CallPolicy, show: ShowText<'_>) -> (PrintedSettings, PrintedSettings) {
     let is_paced = |(key, _): &(&str, String)| {
         policy.spare_known_clients && ["first_after", "hold", "guard"].contains(key)
@@ -348,7 +348,7 @@ fn of_calls(policy: &CallPolicy, show: ShowText<'_>) -> (PrintedSettings, Printe
     (plain, paced)
 }
 
-/// Settings by key, those of one table as one value.
+/// Returns settings by key; those of one table are one value.
 fn grouped(settings: impl IntoIterator<Item = (&'static str, String)>) -> PrintedSettings {
     let mut grouped: Vec<(&str, String, Vec<String>)> = Vec::new();
     for (key, value) in settings {

@@ -59,9 +59,9 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Host names that are answered, besides the listener's own and loopback's.
     pub allowed_hosts: Vec<String>,
-    /// Origins of browsers that are answered, besides loopback's.
+    /// Browser origins whose requests are accepted, in addition to loopback origins.
     pub allowed_origins: Vec<String>,
-    /// Fronts: what they say of their clients is believed, and they are no clients themselves.
+    /// Fronts. Their headers about their clients are trusted, and they do not count as clients themselves.
     pub trusted_proxies: Vec<IpNet>,
     /// The header in which they name their clients.
     pub front_header: FrontHeader,
@@ -81,7 +81,7 @@ pub struct Server {
     pub bearer: Option<Secret>,
     /// The time after SIGTERM in which the listener is not ready, but still serves.
     pub linger: Duration,
-    /// The time that open calls may go on after SIGTERM and `linger`.
+    /// The time that open calls may continue after SIGTERM and `linger`.
     pub drain: Duration,
     /// Client connections that may be open at once; more are refused with 503.
     pub max_connections: usize,
@@ -91,7 +91,7 @@ pub struct Server {
     pub http2_idle_timeout: Option<Duration>,
     /// The limits of each client.
     pub clients: ClientMaxima,
-    /// Whether `serve` raises its soft limit of descriptors to the hard one.
+    /// Whether `serve` raises its soft limit of descriptors to the hard limit.
     pub raise_descriptors: bool,
     /// Bytes of a request's head; more is refused with 431.
     pub max_header_bytes: usize,
@@ -160,21 +160,21 @@ fn path_text<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
 
-/// `[state]`: where is kept what is to outlive the process.
+/// `[state]`: the directory of data that outlives the process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StateSettings {
-    /// The folder; `None`: the file does not say.
+    /// The directory; `None` if the file does not set it.
     pub dir: Option<StateDir>,
 }
 
 /// `[admin]`: where operators look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
-    /// The address; `None` if there is no admin listener.
+    /// The address; `None` without an admin listener.
     pub listen: Option<SocketAddr>,
     /// The token that operators have to present to see or change anything.
     pub bearer: Option<Secret>,
-    /// Whether a token is made at the start where there is no `bearer`.
+    /// Whether a token is created at the start if `bearer` is not set.
     pub make_token: bool,
 }
 
@@ -236,7 +236,7 @@ impl fmt::Debug for Upstream {
 pub struct StdioUpstream {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Variables that its environment has besides those of the proxy.
+    /// Variables that its environment has in addition to those of the proxy.
     pub env: Vec<(OsString, OsString)>,
     /// The variables of the proxy that it inherits under `serve`. Under `wrap` it inherits all.
     pub inherit_env: InheritedEnv,
@@ -250,20 +250,20 @@ pub struct StdioUpstream {
     pub max_children: usize,
     /// The open calls on a shared child that its clients divide; 0 is any number.
     pub max_shared_calls: usize,
-    /// The time after its start that a child may take to answer its first request.
+    /// The time after its start within which a child must answer its first request.
     pub start_timeout: Duration,
     /// Time without use after which a session or a shared child is ended; `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// Time after which a session is ended whose client has closed its GET stream and sends nothing; `None`:
-    /// only [`StdioUpstream::idle_timeout`] ends it.
+    /// The time after which a session ends whose client has closed its GET stream and sends nothing; `None`: only
+    /// [`StdioUpstream::idle_timeout`] ends it.
     pub abandoned_timeout: Option<Duration>,
     /// Whether a shared child that has died is started again; otherwise its clients get errors.
     pub restart: bool,
-    /// Bytes of the longest message of a shared child that is held in memory; a longer one goes to a
-    /// temporary file.
+    /// Maximum number of bytes of a shared child's message that is kept in memory; a longer message goes to a temporary
+    /// file.
     pub max_frame: usize,
-    /// Bytes of the longest message of a shared child that goes to such a file; for a longer one its
-    /// caller gets an error.
+    /// Maximum number of bytes of a shared child's message that goes to such a file; for a longer message its caller
+    /// gets an error.
     pub max_spill: usize,
 }
 
@@ -290,13 +290,13 @@ impl StdioUpstream {
 }
 
 impl StdioUpstream {
-    /// Of the variables with these names, those that the server does not inherit under `serve`.
+    /// Returns, among these variables, those that the server does not inherit under `serve`.
     pub fn left_out(&self, names: impl IntoIterator<Item = OsString>) -> BTreeSet<OsString> {
         self.inherit_env.left_out(names, &self.private_env)
     }
 }
 
-/// Arguments and variables may be secrets: only what is run is shown.
+/// Arguments and variables may be secrets, so only the command is shown.
 impl fmt::Debug for StdioUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Command").field(&self.command.first()).finish()
@@ -306,9 +306,9 @@ impl fmt::Debug for StdioUpstream {
 /// A server reached over HTTP.
 #[derive(Clone, Default, PartialEq)]
 pub struct HttpUpstream {
-    /// Its Streamable HTTP endpoint, if it has one.
+    /// The server's Streamable HTTP endpoint, if it has one.
     pub url: Option<Url>,
-    /// Its HTTP+SSE endpoint (2024-11-05), if it has one. A server has at least one of the two endpoints.
+    /// The server's HTTP+SSE endpoint (2024-11-05), if it has one. A server has at least one of the two endpoints.
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
@@ -329,7 +329,7 @@ impl HttpUpstream {
     }
 }
 
-/// A query may hold a secret: only what is called is shown.
+/// A query may contain a secret, so only the endpoint is shown.
 impl fmt::Debug for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = |url: &Option<Url>| {
@@ -343,7 +343,7 @@ impl fmt::Debug for HttpUpstream {
     }
 }
 
-/// The handling of headers in which a front says for whom it asks: `X-Forwarded-*` and `Forwarded`.
+/// The handling of headers in which a front names its client: `X-Forwarded-*` and `Forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardedRule {
     /// The headers pass unchanged.
@@ -351,7 +351,7 @@ pub enum ForwardedRule {
     Pass,
     /// The headers are left out.
     Drop,
-    /// The client is added; what others than trusted fronts say is left out.
+    /// The client is added; values from senders that are not trusted fronts are removed.
     Append,
 }
 
@@ -392,17 +392,17 @@ pub struct Route {
     pub connect_timeout: Duration,
     /// The time that the upstream may take for a request of Milepost's own.
     pub own_request_timeout: Duration,
-    /// Silence of an upstream, in bytes, after which its stream is given up; off by default.
+    /// The time without a byte of the upstream after which its stream is given up; off by default.
     pub idle_timeout: Option<Duration>,
     /// Time without use after which a session of ours before a server over HTTP is ended; `None`: never.
     pub session_idle_timeout: Option<Duration>,
     /// Time without an answer after which a POST is answered with a stream; `None`: never.
     pub upgrade_after: Option<Duration>,
-    /// Methods besides `tools/call` whose POST may be answered so.
+    /// Methods besides `tools/call` whose POST may be answered with an early stream.
     pub upgrade_methods: Vec<String>,
     /// Silence of a stream after which a comment is written; `None`: never.
     pub keep_alive: Option<Duration>,
-    /// Whether a GET stream is held for sessions whose client opens none.
+    /// Whether Milepost holds a GET stream for sessions whose client opens none.
     pub own_get: bool,
     /// Whether the proxy answers for CORS; otherwise the upstream does.
     pub cors: Option<Cors>,
@@ -410,13 +410,13 @@ pub struct Route {
     pub max_request_bytes: usize,
     /// The time that a client may take to send the body of a request; `None`: any.
     pub body_timeout: Option<Duration>,
-    /// Bytes of such a body that a client has to send a second after the first ten; 0: any.
+    /// Minimum number of bytes per second of a request body after the first ten seconds; 0: no minimum.
     pub body_min_rate: usize,
     /// Streams that may be open at once; more are refused with 503.
     pub max_streams: usize,
-    /// Sessions that are remembered; the one unused for longest is forgotten for a new one.
+    /// Maximum number of sessions that are remembered; a new session replaces the one unused for longest.
     pub max_sessions: usize,
-    /// The preset under its settings, if it has one.
+    /// The preset that supplies values for keys that the route does not have, if the route names one.
     pub preset: Option<Preset>,
     pub(super) preset_settings: Settings,
     pub(super) settings: Settings,
@@ -479,7 +479,7 @@ impl Route {
         self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results)
     }
 
-    /// Lays what the route says over `policy`.
+    /// Changes `policy` by the settings of the route.
     pub fn apply(&self, policy: &mut Policy) {
         self.preset_settings.apply(policy);
         self.settings.apply(policy);

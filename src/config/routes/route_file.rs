@@ -1,4 +1,4 @@
-//! A route file that has been read: its routes and listeners, and what is wrong in it otherwise.
+//! A route file that has been read: its routes and listeners, and its other faults.
 
 use std::ffi::OsString;
 use std::io;
@@ -35,18 +35,18 @@ pub enum RoutesError {
         #[source]
         source: io::Error,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no file {}; `milepost init` writes a route file", .0.display())]
     Missing(PathBuf),
-    /// It holds no text.
+    /// The file is not text.
     #[error("{} {what}", path.display())]
     NoText {
         /// The file.
         path: PathBuf,
-        /// What it is, and what would be right.
+        /// The content of the file, and the expected content.
         what: &'static str,
     },
-    /// Something in it is not as it should be.
+    /// The file has errors.
     #[error("{0}")]
     Invalid(ConfigFaults),
     /// The route that was asked for is not there.
@@ -56,10 +56,10 @@ pub enum RoutesError {
         path: PathBuf,
         /// The path that was asked for.
         asked: String,
-        /// The routes that are there.
+        /// The existing routes.
         known: String,
     },
-    /// Others may write a file that names commands, and `--strict-files` refuses such a file.
+    /// Other users may write a file that names commands, and `--strict-files` refuses such a file.
     #[error("{}: {who}, and the file names commands; {WRITERS_CURE}", path.display())]
     Writable {
         /// The file.
@@ -106,17 +106,15 @@ impl RoutesError {
 }
 
 impl PresetSettings {
-    /// Reads a preset, for a flag; `own`: the dialects of a route file, which go before those of the
-    /// preset.
+    /// Reads a preset, for a flag; `own`: the dialects of a route file, which take precedence over those of the preset.
     ///
     /// # Errors
-    /// If the preset is not as it should be, which is a fault of Milepost.
+    /// If the preset is invalid, which is a fault of Milepost.
     pub fn new(preset: Preset, own: &[Dialect]) -> Result<Self, RoutesError> {
         Self::read(preset, own).map_err(|error| RoutesError::of_preset(preset, error))
     }
 
-    /// Lays the settings of connections over `route`, with the lifecycle of the preset if the route has
-    /// none.
+    /// Changes `route` by the settings of connections, and by the lifecycle of the preset if the route has none.
     ///
     /// # Errors
     /// If the URLs do not fit those of the server.
@@ -125,11 +123,11 @@ impl PresetSettings {
     }
 }
 
-/// A route file as it is meant.
+/// A route file, read and resolved.
 #[derive(Debug, Clone)]
 pub struct Routes {
     pub(super) path: PathBuf,
-    /// As it was read, with what may be secret in it.
+    /// The text of the file, which may contain secrets.
     text: Secret,
     pub(super) server: Server,
     pub(super) admin: Admin,
@@ -146,7 +144,7 @@ pub struct Routes {
 /// The text of a file.
 ///
 /// # Errors
-/// If there is no such file, or it cannot be read, or it is no text in UTF-8.
+/// If the file does not exist, cannot be read, or is not UTF-8 text.
 pub fn read_text(path: &Path) -> Result<String, RoutesError> {
     let no_text = |what| RoutesError::NoText { path: path.to_owned(), what };
     let bytes = std::fs::read(path).map_err(|source| match source.kind() {
@@ -165,21 +163,21 @@ impl Routes {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read or anything in it is not as it should be.
+    /// If it cannot be read or contains an error.
     pub fn load(path: &Path) -> Result<Self, RoutesError> {
         let text = read_text(path)?;
         Self::parse(path, &text, &Environment::of_process())
     }
 
-    /// Reads the text of a file of this name. Files that it names are read as well.
+    /// Reads the text of a file with this path. Files that the text names are read as well.
     ///
     /// # Errors
-    /// If anything in it is not as it should be.
+    /// If the text contains an error.
     pub fn parse(path: &Path, text: &str, environment: &Environment) -> Result<Self, RoutesError> {
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let read = |table: Spanned<DeTable<'_>>| resolve::read(table, text, folder, environment);
         let resolved = all_errors::read(text, &read, &schema::reword).map_err(|errors| {
-            // A file in JSON or YAML has an error in nearly every line, of which none tells what is wrong.
+            // A file in JSON or YAML has an error in nearly every line, and none of these errors names the cause.
             match oversights::other_format(path, text) {
                 Some(what) => RoutesError::invalid(path, text, ConfigError::new(0..0, what), None),
                 None => RoutesError::Invalid(ConfigFaults::of(path, text, errors)),
@@ -203,15 +201,17 @@ impl Routes {
         })
     }
 
-    /// The routes, if `strict` is false or nobody else may write the file, its folders and so its commands.
+    /// Returns the routes, if `strict` is false or no other user may write the file or its directories, and so change
+    /// its commands.
     ///
     /// # Errors
-    /// If somebody else may write them.
+    /// If another user may write them.
     pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
         let unknown = || "this system does not tell who may write the file".to_owned();
         match self
             .other_writer()
-            // Where the system tells nothing about writers, `strict` refuses: it promises that nobody else may write.
+            // On a system that does not report who may write a file, `strict` refuses, because it promises that no
+            // other user may.
             .or_else(|| (strict && !files::TELLS_WRITERS && self.names_commands()).then(unknown))
         {
             Some(who) if strict => Err(RoutesError::Writable { path: self.path, who }),
@@ -254,7 +254,7 @@ impl Routes {
         warnings.chain(oversights::retired(self)).collect()
     }
 
-    /// The warnings about a file that is to be served: those of every file, and oversights.
+    /// Returns the warnings about a file that is to be served: those about any file, and oversights.
     pub fn warnings(&self) -> Vec<ConfigFault> {
         self.file_warnings().into_iter().chain(oversights::find(self)).collect()
     }
@@ -267,7 +267,7 @@ impl Routes {
         if self.routes.is_empty() { Err(RoutesError::Empty { path: self.path }) } else { Ok(self) }
     }
 
-    /// The variables of `names` that servers do not inherit, a line for each route with such ones.
+    /// Returns the variables of `names` that servers do not inherit, in one line for each route that has some.
     pub fn left_out(&self, names: impl Iterator<Item = OsString> + Clone) -> String {
         let mut lines = String::new();
         for route in &self.routes {
@@ -306,7 +306,7 @@ impl Routes {
         self.fleet.as_ref()
     }
 
-    /// The folder of the data that outlives the process, if the file names one.
+    /// Returns the directory of the data that outlives the process, if the file names one.
     pub fn state(&self) -> Option<&StateDir> {
         self.state.as_ref()
     }
@@ -316,12 +316,12 @@ impl Routes {
         self.defaults == other.defaults
     }
 
-    /// Lays what holds for every route over `policy`.
+    /// Changes `policy` by the settings for every route.
     pub fn apply_defaults(&self, policy: &mut Policy) {
         self.defaults.apply(policy);
     }
 
-    /// The policy of a route: its settings over those of the file.
+    /// Returns the policy of a route: the file's defaults, overridden by its own settings.
     pub fn policy(&self, route: &Route) -> Policy {
         let mut policy = Policy::default();
         self.apply_defaults(&mut policy);
@@ -346,10 +346,10 @@ impl Routes {
         self.routes.iter()
     }
 
-    /// The route of a path, or the only one.
+    /// Returns the route with the path `name`; without `name`, the only route.
     ///
     /// # Errors
-    /// If there is no such route, or none is named and there are several.
+    /// If no route has this path, or if no path is given and the file has several routes.
     pub fn find(&self, name: Option<&str>) -> Result<&Route, RoutesError> {
         let found = match (name, &self.routes[..]) {
             (Some(name), routes) => routes.iter().find(|route| route.path == name),
@@ -359,10 +359,10 @@ impl Routes {
         found.ok_or_else(|| self.no_route(name))
     }
 
-    /// The file with one of its routes alone.
+    /// Returns the file reduced to one of its routes.
     ///
     /// # Errors
-    /// If there is no such route, or none is named and there are several.
+    /// If no route has this path, or if no path is given and the file has several routes.
     pub fn only(mut self, name: Option<&str>) -> Result<Self, RoutesError> {
         let path = self.find(name)?.path.clone();
         self.routes.retain(|route| route.path == path);

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::policy_file::diagnostics::{KNOWN_HERE, NOT_A_TABLE, several_tables};
 
-/// The JSON Schema of route files. A test makes the text from the types that read them, and not the program: the code
-/// that describes types is a twentieth of all that would be compiled.
+/// Returns the JSON Schema of route files. A test writes the text from the types that read them, and not the program:
+/// the code that describes types would be a twentieth of all compiled code.
 pub fn schema() -> &'static str {
     include_str!("../../../proxy.schema.json")
 }
 
-/// Says what only the whole file tells of an error: routes are a list of tables, and an unknown key may belong to another
-/// table.
+/// Rewrites an error for which the whole file is needed: routes are a list of tables, and an unknown key may belong to
+/// another table.
 pub(super) fn reword(key: Option<&str>, what: String) -> String {
     match key {
         Some(table @ "route") if what.ends_with(NOT_A_TABLE) => several_tables(table),
@@ -19,7 +19,7 @@ pub(super) fn reword(key: Option<&str>, what: String) -> String {
     }
 }
 
-/// Says of a command in one text how its words are written as a list.
+/// Rewrites the error for a command in one text: says how its words are written as a list.
 fn as_list(key: Option<&str>, what: String) -> String {
     let is_command = key.is_some_and(|key| key.ends_with(".command"));
     let line = what.strip_prefix("a list is expected, not string \"").filter(|_| is_command);
@@ -83,7 +83,7 @@ mod tests {
         assert!(text == super::schema(), "UPDATE_EXPECT=1 writes proxy.schema.json anew");
     }
 
-    /// Takes out what serde knows and TOML does not: null, for keys that are not there.
+    /// Removes null, which serde knows and TOML does not, for missing keys.
     fn tidy(schema: &mut Schema) {
         let null = json!({ "type": "null" });
         if schema.get("default").is_some_and(Value::is_null) {

@@ -33,14 +33,14 @@ fn describe<S: DescribedScope>(
     }
 }
 
-/// The name and the words of a group of keys. Lists of two are for a route and for a tool.
+/// The name and the error text of a group of keys. Lists of two are for a route and for a tool.
 struct GroupSchema {
     types: [&'static str; 2],
     key_docs: [&'static str; 2],
     docs: [&'static str; 2],
 }
 
-/// Those of [`GROUPS`], in the same order.
+/// The schemas of [`GROUPS`], in the same order.
 const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     GroupSchema {
         types: ["Heartbeat", "Heartbeat"],
@@ -70,7 +70,7 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     },
 ];
 
-/// Adds the settings of all tools or of one tool, those of a group as a table of their own.
+/// Adds the settings of all tools or of one tool; those of a group are a table of their own.
 fn describe_all_settings(
     keys: &mut Map<String, Value>,
     kind: TableKind,
@@ -109,7 +109,7 @@ fn described(mut schema: Schema, doc: &str) -> Value {
     schema.into()
 }
 
-/// The value of a key that is accepted and has no effect. Editors strike the key through.
+/// The value of a key that is accepted but has no effect. Editors strike the key through.
 struct WithoutEffect<T>(PhantomData<T>);
 
 impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
@@ -128,7 +128,7 @@ impl<T: JsonSchema> JsonSchema for WithoutEffect<T> {
     }
 }
 
-/// The JSON Schemas of tables, with their keys that are no settings.
+/// The JSON Schemas of tables, with their keys that are not settings.
 macro_rules! schemas {
     ($(
         $(#[doc = $doc:literal])+

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf, absolute};
 
 use crate::platform::files;
 
-/// The users besides root and this user who may write a file or put another file in its place, in words; `None` if
-/// nobody may. The user's own group does not count as another user.
+/// Returns the users besides root and this user who may write a file or replace it, as text; `None` if no other user
+/// may. The user's own group does not count as another user.
 pub(super) fn other_writer(file: &Path) -> Option<String> {
     let given = absolute(file).ok()?;
     let real = given.canonicalize().ok()?;
-    // Whoever can change a link or a folder on the way can put another file in the place of this one.
+    // A user who can change a symbolic link or a directory of the path can replace the file.
     let folders = [given.parent(), real.parent()].into_iter().flatten();
     let folders = folders.flat_map(Path::ancestors).map(Path::to_owned);
     let places: Vec<PathBuf> = std::iter::once(real.clone()).chain(folders).collect();
@@ -49,7 +49,7 @@ mod tests {
             set(&folder, mode);
             assert_eq!(other_writer(&file).is_some(), is_found, "{mode:o}");
         }
-        // The folder of a link counts as well.
+        // The directory that contains the link counts as well.
         let (open, link) = (dir.path().join("open"), dir.path().join("open/link.toml"));
         fs::create_dir(&open).unwrap();
         symlink(&file, &link).unwrap();

@@ -134,20 +134,19 @@ settings! { #[cfg(test)] StdioUpstream, Self::new(Vec::new());
     "inherit_env" Inherited => inherit_env {}
     /// The working folder of the command, relative to this file.
     "cwd" Maybe<FilePath> => cwd { default: "that of milepost" }
-    /// Clients of 2026-07-28, which have no sessions, share one child per `Authorization`; otherwise they
-    /// are refused.
+    /// Clients of 2026-07-28, which have no sessions, share one child per `Authorization`. If false, they are refused.
     "share" Switch => share {}
     /// The largest number of running children; a further session gets 503.
     "max_children" AtLeast<1> => max_children {}
-    /// The open calls on a shared child that its clients divide: each client with open calls has the same share,
-    /// and a further call of it gets 429. Clients are those of max_client_streams. 0 is any number.
+    /// Maximum number of open calls on a shared child. Each client with open calls has the same share, and a call
+    /// beyond its share gets 429. Clients are those of max_client_streams. 0 is any number.
     "max_shared_calls" AtLeast<0> => max_shared_calls {}
     /// The longest time from the start of a child to its first answer.
     "start_timeout" Period => start_timeout { default: "\"60s\"" }
     /// The time without use after which a session or a shared child ends.
     "idle_timeout" TimeOrOff => idle_timeout {}
-    /// The time after which a session ends whose client held a GET stream that has closed, and has sent no request
-    /// since. An open call, a task, and an answer that is kept for the client keep the session for idle_timeout.
+    /// A session ends after this time if its client has closed its GET stream and has sent no request since. An open
+    /// call, a task, and an answer that is kept for the client keep the session for idle_timeout.
     "abandoned_timeout" TimeOrOff => abandoned_timeout {}
     /// A dead shared child is started again, after a growing pause; otherwise its clients get errors.
     "restart" Switch => restart {}

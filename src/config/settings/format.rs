@@ -11,7 +11,7 @@ use crate::config::values::text::AtLeast;
 use crate::policy_file::format::{Format, last};
 use crate::policy_file::toml_text::ShowText;
 
-/// A value that has no default.
+/// A value without a default.
 pub(crate) struct Maybe<F>(PhantomData<F>);
 
 impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {

@@ -34,7 +34,7 @@ impl Format for FilePath {
     }
 }
 
-/// A file of certificate authorities, or a list of such files and of the word `system`.
+/// A file of certificate authorities, or a list of such files and the word `system`.
 pub(crate) struct AuthorityFiles;
 
 impl Format for AuthorityFiles {

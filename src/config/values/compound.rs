@@ -1,5 +1,5 @@
 //! Values of a route file that may be written in two ways. They are read by hand, because the errors of untagged enums
-//! say neither where nor what is wrong.
+//! say neither where the error is nor what is wrong.
 
 use std::fmt;
 

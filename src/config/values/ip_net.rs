@@ -7,7 +7,7 @@ use std::net::IpAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpNet {
     first: IpAddr,
-    /// The number of bits that are the same.
+    /// The number of leading bits that are equal.
     prefix: u8,
 }
 
@@ -18,8 +18,8 @@ impl IpNet {
     /// Reads an address such as `10.0.0.7`, or a net such as `10.0.0.0/8`.
     ///
     /// # Errors
-    /// If the text is neither, the prefix is too long, or bits after the prefix are set: the error has the
-    /// right form.
+    /// If the text is neither, the prefix is too long, or bits after the prefix are set. The error names the right
+    /// form.
     pub fn read(text: &str) -> Result<Self, String> {
         let unclear = || {
             format!(
@@ -27,7 +27,7 @@ impl IpNet {
                  expected"
             )
         };
-        // Read by hand: the standard library has no nets.
+        // Read by hand: the standard library has no type for networks.
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -47,7 +47,7 @@ impl IpNet {
             }
             Some(_) => return Err(unclear()),
         };
-        // `10.0.0.7/8` is either one address or the whole net: it is not guessed which, because trust depends on it.
+        // `10.0.0.7/8` may mean one address or the whole network. It is not guessed, because trust depends on it.
         let first = masked(written, prefix);
         if first != written {
             return Err(format!(
@@ -55,15 +55,15 @@ impl IpNet {
             ));
         }
         let canonical = first.to_canonical();
-        // `::ffff:10.0.0.0/104` is `10.0.0.0/8`. A net that is wider than all of IPv4 stays one of IPv6.
+        // `::ffff:10.0.0.0/104` is `10.0.0.0/8`. A network that is larger than all of IPv4 stays an IPv6 network.
         Ok(match prefix.checked_sub(MAPPED) {
             Some(rest) if canonical != first => Self { first: canonical, prefix: rest },
             _ => Self { first, prefix },
         })
     }
 
-    /// The net around an address such as `10.0.0.7/8`, as other programs read nets: bits after the prefix mean nothing.
-    /// `None` if the text is no address or net.
+    /// Returns the network around an address such as `10.0.0.7/8`, as other programs read networks: bits after the
+    /// prefix are ignored. `None` if the text is not an address or network.
     pub(crate) fn around(text: &str) -> Option<Self> {
         let Some((address, prefix)) = text.split_once('/') else { return Self::read(text).ok() };
         let first = masked(address.parse().ok()?, prefix.parse().ok()?);
@@ -72,7 +72,7 @@ impl IpNet {
 
     /// Whether `address` is in the net.
     pub fn contains(&self, address: IpAddr) -> bool {
-        // A listener on `[::]` sees clients of IPv4 as `::ffff:…`.
+        // A listener on `[::]` sees IPv4 clients as `::ffff:…`.
         let address = address.to_canonical();
         let is_same_family = address.is_ipv4() == self.first.is_ipv4();
         is_same_family && masked(address, self.prefix) == self.first
@@ -98,7 +98,7 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let shift = u32::from(bits(address).saturating_sub(prefix));
     match address {
         IpAddr::V4(address) => {
-            // A shift by all bits, for the prefix 0, overflows: the mask is 0 then.
+            // A shift by all bits (prefix 0) would overflow: the mask is then 0.
             let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
             IpAddr::V4((u32::from(address) & mask).into())
         }

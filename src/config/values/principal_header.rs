@@ -4,7 +4,7 @@ use http::{HeaderName, header};
 
 use crate::policy_file::text::Spelling;
 
-/// What goes before the name of the header.
+/// The prefix before the name of the header.
 const KIND: &str = "header:";
 
 /// Headers that mean something else.
@@ -19,7 +19,7 @@ const OTHERS: [HeaderName; 8] = [
     HeaderName::from_static("mcp-session-id"),
 ];
 
-/// The name of a header, behind `header:`.
+/// The name of a header, after `header:`.
 pub(crate) struct PrincipalHeader;
 
 impl Spelling for PrincipalHeader {
@@ -34,7 +34,7 @@ impl Spelling for PrincipalHeader {
             format!("{text:?} does not name a header; one such as {near:?} is expected")
         };
         let Some(name) = text.strip_prefix(KIND) else {
-            // The name without `header:` is the usual slip, and the error completes it.
+            // A name without `header:` is the usual mistake, and the error completes it.
             let near: Result<HeaderName, _> = text.parse();
             return Err(wrong(
                 &near.map_or_else(|_| format!("{KIND}x-user"), |name| format!("{KIND}{name}")),

@@ -16,9 +16,9 @@ pub(super) const DIRECT: &str = "none";
 /// The forward proxy that a route names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyChoice {
-    /// No proxy, also where the environment names one.
+    /// No proxy, even if the environment names one.
     Direct,
-    /// This proxy, whatever the environment says.
+    /// This proxy, even if the environment names another.
     Through(ProxyUrl),
 }
 
@@ -43,11 +43,10 @@ pub struct ProxyUrl {
 }
 
 impl ProxyUrl {
-    /// Reads a URL such as `http://user:password@proxy.example:3128`. A path and a query mean nothing and are left out.
+    /// Reads a URL such as `http://user:password@proxy.example:3128`. A path and a query are ignored.
     ///
     /// # Errors
-    /// If the text is no URL of a proxy that Milepost speaks to. The error does not show the text, which may hold a
-    /// password.
+    /// If the text is not the URL of a supported proxy. The error does not show the text, which may contain a password.
     pub fn read(text: &str) -> Result<Self, String> {
         let expected = "one such as \"http://proxy.example:3128\" is expected";
         let url =

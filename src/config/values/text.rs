@@ -36,7 +36,7 @@ impl<'de, const MIN: usize> Deserialize<'de> for AtLeast<MIN> {
                 AtLeast::of(number).map_err(E::custom)
             }
         }
-        // Asked as `i64`, which is what TOML has: a negative number then gets the error of this type.
+        // Requested as `i64`, TOML's own type, so that a negative number gets the error of this type.
         from.deserialize_i64(Reader)
     }
 }
@@ -103,7 +103,7 @@ spellings! { #[cfg(test)]
     pub(crate) Reference: String, "a path such as \"/tools/list\"" {
         read: |text: &str| match text {
             text if text.trim().is_empty() => Err(format!("{} is expected", Self::expected())),
-            // Nothing after `#` is ever sent, so the author must have meant something else.
+            // The part after `#` is never sent, so the author must have meant another URL.
             text if text.contains('#') => Err("a URL without `#` is expected".to_owned()),
             text => Ok(text.to_owned()),
         },
@@ -120,7 +120,7 @@ spellings! { #[cfg(test)]
     pub(crate) Hidden: Secret, "a string such as \"${TOKEN}\"" {
         read: |text: &str| match text {
             "" => Err("more than an empty string is expected".to_owned()),
-            // A token is sent in one header, in which it can have no space or line break (RFC 6750, 2.1).
+            // A token is sent in a header, so it cannot contain a space or line break (RFC 6750, 2.1).
             text if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
                 Ok(Secret::new(text.to_owned()))
             }
@@ -163,7 +163,7 @@ fn host_name(text: &str) -> Result<String, String> {
     if is_name(text) {
         return Ok(text.to_owned());
     }
-    // The host of a URL is taken out, so that the error can name the right form of what was meant.
+    // The host is taken from a URL, so that the error can suggest the right form.
     let inner = text.split_once("://").map_or(text, |(_, host)| host);
     let inner = inner.split(['/', '?', '#']).next().unwrap_or_default();
     let inner = if is_name(inner) { inner } else { "mcp.example.com" };
@@ -178,7 +178,7 @@ fn origin(text: &str) -> Result<String, String> {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if is_scheme(scheme) && host_name(host).is_ok() {
         let origin = format!("{scheme}://{host}").to_ascii_lowercase();
-        // The case is not an error: a browser writes the scheme and the host of an origin in small letters.
+        // A difference in case is not an error: a browser writes the scheme and the host of an origin in lower case.
         if origin == text.to_ascii_lowercase() {
             return Ok(origin);
         }
@@ -194,7 +194,8 @@ fn endpoint(text: &str) -> Result<(Url, String), String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("http:// or https:// is expected, not {}:", url.scheme()));
     }
-    // Milepost makes no `Authorization` of them, so a server that asks for a password would refuse each request.
+    // Milepost does not make an `Authorization` header from them, so a server that requires a password would refuse
+    // each request.
     if !url.username().is_empty() || url.password().is_some() {
         let what = "a user or password in a URL is not sent; \
             headers.request.set = { authorization = \"Basic ${...}\" } is expected";
@@ -211,7 +212,7 @@ fn public_url(text: &str) -> Result<Url, String> {
     if url.query().is_some() {
         return Err("a URL without `?` is expected".to_owned());
     }
-    // `/mcp/` and `/mcp` are one: the path of the route is put behind this URL.
+    // `/mcp/` and `/mcp` mean the same: the path of the route is appended to this URL.
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
     Ok(url)
@@ -221,7 +222,7 @@ fn route_path(text: &str) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/".contains(c);
     let near: String = text.chars().filter(|c| is_part(*c)).collect();
     let parts: Vec<&str> =
-        // `.` and `..` are resolved by clients before they ask: a route with them could never be found.
+        // Clients resolve `.` and `..` before they send a request, so a route with them could never be reached.
         near.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let near = format!("/{}", parts.join("/"));
     if near == text && text.len() > 1 {

@@ -1,4 +1,4 @@
-//! The begin of a session: room for its server, its client leg, and the launch of the server.
+//! The beginning of a session: a permit for its server, its client leg, and the launch of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Bridge {
 
     /// The part of the client of a session in the bytes that wait in memory.
     fn kept_of(&self, request: &SessionRequest<'_>) -> ByteShare {
-        // What a server keeps for clients without credentials counts for none of them.
+        // Memory that a shared server uses for clients without credentials counts for none of these clients.
         let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
         self.state.shared.kept_share(request.client.filter(|_| is_own))
     }
@@ -103,8 +103,8 @@ impl Bridge {
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
-        // Made by the task: a notice that is dropped because nothing started would lock the table of shared
-        // servers, and the caller holds that lock. The permit is given back before the notice.
+        // Created by the task: if the start fails, the dropped notice would lock the table of shared servers, whose
+        // lock the caller holds. The permit is returned before the notice.
         let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
         let held = move || (running, EndNotice { servers, session: ends });
         let accepted = request.owner.map(|_| {
@@ -116,7 +116,7 @@ impl Bridge {
             state: &self.state,
             era: &self.era,
             policy,
-            // A shared server knows only tokens of Milepost's own, which no other session has.
+            // A shared server only knows Milepost's own tokens, which no other session uses.
             tokens: (!is_shared).then(|| self.sessions.tokens()),
             proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
@@ -143,7 +143,7 @@ impl Bridge {
         Box::new(refusal(status, why, id))
     }
 
-    /// Room for one more server; the refusal of the request if there is none.
+    /// Returns the permit for one more server; the error is the refusal of the request.
     pub(crate) fn server_permit(
         &self,
         request: &SessionRequest<'_>,
@@ -219,11 +219,12 @@ impl Bridge {
                 client: parts.extensions.get(),
             })
         };
-        // A child sees no `Authorization`: a client keeps its child when its token is renewed.
+        // A child does not see `Authorization`, so a client keeps its child when its token is renewed.
         let is_over_http = matches!(self.state.route.upstream, Upstream::Http(_));
         let mut caller = caller(parts, is_over_http).into_vec();
         if self.state.translates_eras {
-            // An old server learns the capabilities of its client once: only clients with the same ones share it.
+            // A server older than 2026-07-28 learns the capabilities of its client only once, so only clients with the
+            // same capabilities share it.
             caller.extend([&[2], &capabilities_in(message)[..]].concat());
         }
         self.shared.session_of(caller.into(), restarts, dead, start).await

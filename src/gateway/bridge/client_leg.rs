@@ -30,8 +30,8 @@ use crate::relay::{ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
-/// The time after which a client that takes none of its waiting messages counts as gone: the
-/// waiting messages would stop the reading of the server.
+/// The time after which a client that reads none of its waiting messages counts as disconnected: otherwise its messages
+/// would stop the reading of the server.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
@@ -46,9 +46,9 @@ pub(crate) struct SessionLeg {
     /// Client messages that the relay has not received yet.
     inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
-    /// Streams that have ended for the filter, and whose requests have no answer yet.
+    /// Streams that have ended for the filter, although their requests are unanswered.
     unanswered: BTreeSet<StreamId>,
-    /// Streams whose client has waiting messages, and the time since when.
+    /// Streams whose client has waiting messages, and the time since when they wait.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
@@ -57,14 +57,14 @@ pub(crate) struct SessionLeg {
     last_id: Option<Key>,
     /// Requests without an answer.
     pub(crate) waiting: usize,
-    /// Tasks that run, or whose answer waits for its client.
+    /// Number of tasks that run, or whose answer waits for its client.
     pub(crate) tasks: usize,
     pub(crate) call: Option<InFlightGuard>,
     /// The settings of its route.
     pub(crate) watch: RouteWatch,
     /// The time of the next check whether the session is still used.
     pub(crate) timer: Pin<Box<Sleep>>,
-    /// The time of the end of a session that its client has left.
+    /// The time at which an abandoned session ends.
     pub(crate) abandoned: Option<Pin<Box<Sleep>>>,
     /// Whether tasks of the session are open.
     pub(crate) has_tasks: bool,
@@ -139,7 +139,7 @@ impl SessionLeg {
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
             SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
-                // Key and text: answers are compared by the key, and written with the client's text.
+                // Key and text: answers are compared by the key, and are written with the client's text.
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
@@ -155,7 +155,7 @@ impl SessionLeg {
         self.inputs.pop_front()
     }
 
-    /// Waits for no client to take what it was given.
+    /// Forgets the messages that were given to clients, and no longer waits until the clients have read them.
     pub(crate) fn forget_writing(&mut self) {
         self.writing.clear();
     }
@@ -169,11 +169,11 @@ impl SessionLeg {
     /// The place of a message for `stream`; `None` if its client does not want the message.
     fn place_of(&self, stream: StreamId, kind: &TransmitKind) -> Option<StreamId> {
         if let TransmitKind::Answer(id) = kind {
-            // The filter may not know the request, but a stream may wait for this id.
+            // The filter may not know the request, although a stream waits for this id.
             let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
-        // A stream that is over, or takes only answers, cannot carry the message.
+        // A stream that has ended, or takes only answers, cannot carry the message.
         let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
         match kind {
             _ if !refuses => Some(stream),
@@ -192,7 +192,7 @@ impl SessionLeg {
         }
     }
 
-    /// Answers requests of the server that nobody reads and that are kept no more.
+    /// Answers requests of the server that no client has read and that are no longer kept.
     pub(crate) fn refuse_unread(&mut self, stream: StreamId) {
         let Some(buffer) = self.open.get(&stream) else { return };
         for id in buffer.take_refused() {
@@ -202,8 +202,7 @@ impl SessionLeg {
         }
     }
 
-    /// A stream whose client has taken nothing for too long. The stream continues without the
-    /// client.
+    /// Returns a stream whose client has read nothing for too long. The stream continues without the client.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
         loop {
             let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
@@ -225,7 +224,7 @@ impl SessionLeg {
         }
     }
 
-    /// The client of a stream has left, and gives up its requests with that.
+    /// Handles the disconnect of a stream's client, which also cancels its requests.
     fn leave(&mut self, stream: StreamId) -> Option<FromClient> {
         let buffer = self.open.remove(&stream)?;
         buffer.end();
@@ -278,7 +277,7 @@ impl ClientLeg for SessionLeg {
             let is_ours = end.status != ENDED.status;
             return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
-        // New settings come before the next message, which they are for.
+        // New settings come before the next message, to which they apply.
         if let Some(settings) = self.changed_settings() {
             return Poll::Ready(settings);
         }
@@ -296,7 +295,7 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(inputs);
             }
         }
-        // Only after all messages that had arrived.
+        // The session ends only after all messages that had arrived are handled.
         if self.is_route_retired() {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
@@ -319,7 +318,7 @@ impl ClientLeg for SessionLeg {
             return Some(settings);
         }
         if !self.session.was_heard() && self.is_route_retired() {
-            // The other server is to get the first request.
+            // The new server must get the first request.
             return None;
         }
         let command = self.commands.try_recv().ok()?;
@@ -353,7 +352,7 @@ impl ClientLeg for SessionLeg {
             Fragment::Whole => {
                 self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
-                // The filter waits until its message is written, and on this stream nothing is.
+                // The filter waits until its message is written, but on this stream nothing is written.
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }
@@ -361,7 +360,7 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                // Progress and notifications are no requests: nothing has to be refused for them.
+                // Progress and notifications need no response, so the server need not be told.
                 if !matches!(kind, TransmitKind::Progress | TransmitKind::Other) {
                     self.refuse_unread(to);
                 }
@@ -379,7 +378,7 @@ impl ClientLeg for SessionLeg {
         let cancelled = self.open.get(&stream).map_or(0, |buffer| buffer.settle_cancelled());
         self.end_waiting(cancelled);
         if self.open.get(&stream).is_some_and(|buffer| buffer.open() > 0) {
-            // Its answer comes on the stream that belongs to no request.
+            // The answer comes on the stream for messages of no request.
             self.unanswered.insert(stream);
         } else {
             self.close(stream);
@@ -389,7 +388,7 @@ impl ClientLeg for SessionLeg {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
         while let Some(stream) = self.session.signals.next_drained() {
-            // Messages given since then are still to be taken, and are signalled again.
+            // The client must still take messages that were given since then, and is signalled again.
             let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
@@ -403,7 +402,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_behind(&self) -> bool {
-        // What waits for streams stays in the filter, which reports that itself.
+        // Messages that wait for streams stay in the filter, which reports them itself.
         false
     }
 

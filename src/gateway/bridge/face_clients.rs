@@ -7,8 +7,8 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::{json, mcp};
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 
-/// Whether a client says who it is, or is on this machine. The bearer of the listener lets a client in and does not
-/// say who the client is.
+/// Whether a client is identified, or is on this machine. The listener's bearer token admits a client but does not
+/// identify it.
 pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
     parts.extensions.get::<ClientName>().is_some()
         || parts.extensions.get::<LoopbackCaller>().is_some()

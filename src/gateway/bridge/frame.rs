@@ -47,7 +47,7 @@ pub(crate) fn tail(out: &mut Batch) {
     out.raw(&Bytes::from_static(sse::EVENT_END));
 }
 
-/// The end of the frame of a message whose rest does not come.
+/// Writes the end of the frame of a message whose rest will not arrive.
 pub(crate) fn broken_off(out: &mut Batch) {
     out.raw(&Bytes::from_static(sse::BROKEN_OFF));
 }

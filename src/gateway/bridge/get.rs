@@ -34,10 +34,11 @@ impl Bridge {
         };
         let (buffer, from) = requested_stream(&session, &parts.headers);
         if from.is_some_and(|from| !buffer.has_more(from)) {
-            // Nothing more comes. An empty stream would make the client reconnect again and again; 405 does not.
+            // The stream would carry no messages. An empty stream would make the client reconnect again and again; 405
+            // does not.
             return no_method();
         }
-        // The stream of an open call counts already, also while its client is away.
+        // The stream of an open call still counts while its client is away.
         let permit = match buffer.permit().map_or_else(|| self.stream_permit(parts, None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
@@ -68,7 +69,7 @@ impl Bridge {
     }
 }
 
-/// The stream that a GET asks for, and behind which of its messages.
+/// Returns the stream that a GET asks for, and the message after which it resumes.
 fn requested_stream(
     session: &BridgeSession,
     headers: &HeaderMap,

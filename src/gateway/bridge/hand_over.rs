@@ -1,5 +1,6 @@
 //! Streams of HTTP+SSE that a reload meets before their clients have said anything. A client opens its stream and then
-//! posts its first request for it. If the route gets another server between the two, the stream goes on with that one.
+//! posts its first request for it. If the route gets another server between these two steps, the stream continues with
+//! the new server.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::transport::http::body::Body;
 use crate::transport::mcp_http::request_body::PostedBody;
 
 impl SessionLeg {
-    /// Hands the session to the server that the route has now, if its client has said nothing yet. False if the session
+    /// Hands the session over to the route's current server, if its client has sent nothing yet. False if the session
     /// ends here instead.
     pub(crate) fn hand_over(&mut self) -> bool {
         let session = Arc::clone(&self.session);
@@ -40,7 +41,7 @@ impl SessionLeg {
 }
 
 impl Bridge {
-    /// Finds the bridge of the same route, which has another server now, for the sessions of this one.
+    /// Finds the bridge of the same route with its new server, for the sessions of this bridge.
     pub(crate) fn find_heir<'a>(&self, mut bridges: impl Iterator<Item = &'a Arc<Self>>) {
         let path = &self.state.route.path;
         if let Some(heir) = bridges.find(|next| next.state.route.path == *path) {
@@ -51,7 +52,7 @@ impl Bridge {
 
 impl SessionHeir for Bridge {
     fn adopts(&self, session: &BridgeSession) -> bool {
-        // A server over HTTP may check credentials, of which a session without a request has none.
+        // A server over HTTP may check credentials, and a session without a request has none.
         session.kind == SessionKind::HttpSse
             && matches!(self.state.route.upstream, Upstream::Command(_))
             && !self.state.shared.is_retired()

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05 before a server of another transport: a session is one stream for everything,
-//! and an endpoint to post to (rules L).
+//! HTTP+SSE of 2024-11-05 before a server with another transport: a session is a single stream for all messages, and an
+//! endpoint to which the client posts (rules L).
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -31,7 +31,7 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
 }
 
 impl Bridge {
-    /// A client opens its stream, which is its session.
+    /// Opens the stream of a client, which is its session.
     pub(crate) fn open_stream(
         &self,
         parts: &Parts,
@@ -101,7 +101,7 @@ impl Bridge {
             Ok(posted) => posted,
             Err(refusal) => return *refusal,
         };
-        // A stream in which nothing was said goes on with the other server.
+        // A stream on which nothing was sent yet continues with the new server.
         let next = || self.sessions.heir();
         let goes_on = || !session.was_heard() && next().is_some_and(|next| next.adopts(&session));
         if self.state.shared.is_retired() && asks(posted.message()) && !goes_on() {
@@ -111,7 +111,7 @@ impl Bridge {
         let headers = self.headers_for_server(&parts);
         let complete = match posted {
             PostedMessage::Whole(message) => {
-                // Held for a moment only: a message in pieces holds this lock until its end.
+                // Locked only for a moment: while a message arrives in pieces, its sender has this lock until the end.
                 let _order = session.speaking.lock().await;
                 session.send(SessionCommand::Tell(message, headers)).await
             }

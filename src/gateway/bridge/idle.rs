@@ -59,13 +59,13 @@ impl SessionLeg {
         }
     }
 
-    /// Whether a request has no answer yet, or a task is known.
+    /// Whether a request is unanswered, or a task is known.
     pub(crate) fn has_work(&self) -> bool {
         self.waiting > 0 || self.tasks > 0
     }
 
-    /// Whether a client uses the session. A call whose client has left does not count, because its
-    /// answer may never come.
+    /// Whether a client uses the session. A call whose client has disconnected does not count, because its answer may
+    /// never come.
     fn is_in_use(&self) -> bool {
         let is_waiting = || self.open.values().any(|buffer| buffer.is_client_waiting());
         self.tasks > 0
@@ -86,7 +86,8 @@ impl SessionLeg {
         }
     }
 
-    /// Ready when the client of the session has left for too long, and nothing is left to do or to fetch.
+    /// Ready when the client of the session has been disconnected for too long, and no call runs and no answer waits
+    /// for it.
     pub(crate) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Upstream::Command(stdio) = &self.watch.state().route.upstream else {
             return Poll::Pending;
@@ -112,7 +113,7 @@ impl SessionLeg {
             && !self.session.keeps_answers()
     }
 
-    /// Without use for so long a session of a route ends.
+    /// Returns the time without use after which a session of a route ends.
     pub(crate) fn idle(state: &RouteState) -> Option<Duration> {
         match &state.route.upstream {
             Upstream::Command(stdio) => stdio.idle_timeout,

@@ -1,5 +1,5 @@
-//! The tools of a shared server as its clients were told of them: which arguments their calls repeat in
-//! headers (2026-07-28).
+//! The tools of a shared server, as its clients have listed them: which arguments their calls repeat in headers
+//! (2026-07-28).
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl ListedTools {
                 }
             }
             TransmitKind::Progress | TransmitKind::Batch(..) => {}
-            // The learned headers may be wrong now.
+            // The tools have changed, so the learned headers may be wrong now.
             _ if session.kind == SessionKind::Shared
                 && message().method().as_deref() == Some(mcp::TOOLS_CHANGED) =>
             {
@@ -51,7 +51,7 @@ impl ListedTools {
         }
     }
 
-    /// The client of a stream has left.
+    /// Notes that the client of a stream has disconnected.
     pub(crate) fn leave(&mut self, stream: StreamId) {
         self.asked.remove(&stream);
     }

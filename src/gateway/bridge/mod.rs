@@ -57,8 +57,8 @@ pub(crate) mod upload;
 /// The error for a session that does not exist.
 pub(crate) const NO_SESSION: &str = "there is no such session; initialize a new one";
 
-/// The bridge of a route, from clients over HTTP to relays of their sessions. After a reload the next value
-/// shares the tables of this one, if the server is the same.
+/// The bridge of a route, from clients over HTTP to the relays of their sessions. After a reload the new bridge shares
+/// the tables of the old one, if the server is the same.
 pub(crate) struct Bridge {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<BridgeSessions>,
@@ -85,7 +85,7 @@ impl Bridge {
         self.state.forwarder.response(parts, false, body)
     }
 
-    /// Counts one more stream of the client of a request; the refusal of the request `id` if there are too many.
+    /// Counts one more stream of the client of a request; the error is the refusal of the request `id`.
     pub(crate) fn stream_permit(
         &self,
         parts: &Parts,
@@ -111,8 +111,8 @@ impl Bridge {
         permit_or_refuse(&self.state, permit, id)
     }
 
-    /// The number of the caller that a new session belongs to. `None` where the server does not see the
-    /// credentials of clients: the id alone says whose the session is.
+    /// Returns the number of the caller to whom a new session belongs. `None` if the server does not see the
+    /// credentials of clients: then only the id shows whose session it is.
     pub(crate) fn owner_of(&self, headers: &HeaderMap, proxy_auth: bool) -> Option<u64> {
         let rules = &self.state.route.request_headers;
         let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);
@@ -146,7 +146,7 @@ impl Bridge {
         let session = self.sessions.find(id.as_bytes(), SessionKind::Own);
         let session = session.filter(|session| match parts.method {
             Method::POST => self.may_speak(session, parts),
-            // GET and DELETE reach no server that could check other credentials: only the owner may send them.
+            // GET and DELETE do not reach a server that could check other credentials, so only the owner may send them.
             _ => {
                 session.began_with(parts.extensions.get())
                     && session.belongs_to(self.state.credentials(headers))

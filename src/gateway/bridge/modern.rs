@@ -27,13 +27,13 @@ use crate::transport::mcp_http::header_names::REVISION;
 /// The specification's code for a revision that a server does not speak (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
-/// Codes that go with status 400: invalid parameters, and those of the specification for headers that do
-/// not match, capabilities that are missing, and revisions.
+/// Error codes that are sent with status 400: invalid parameters, and the specification's codes for mismatched headers,
+/// missing capabilities and unsupported revisions.
 const BAD_REQUEST: [i32; 4] = [INVALID_PARAMS, -32020, -32021, UNSUPPORTED_REVISION];
 
-/// The revision that a request names in its body or its header, if the revision is 2026-07-28 or
-/// later. Earlier revisions are not named in a body: the server judges every revision in a body,
-/// also an unknown one.
+/// Returns the revision that a request names in its body or its header, if that revision is 2026-07-28 or later.
+/// Requests of earlier revisions do not name it in the body: if a body names a revision, even an unknown one, the
+/// server judges it.
 pub(crate) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<String> {
     message.and_then(header_mirror::date_in).or_else(|| {
         let date = headers.get(REVISION)?.to_str().ok()?;
@@ -108,7 +108,7 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// The refusal for a client whose server is older than the client, and has no modern face for it.
+    /// Returns the refusal for a client that is newer than its server, if the route has no modern face for the server.
     fn refuse_newer(
         &self,
         parts: &Parts,
@@ -121,7 +121,8 @@ impl Bridge {
             let refusal = || too_old(message, date, why);
             return (!shares(&self.state, &self.era)).then(refusal);
         }
-        // An old server may keep what one client has said: clients with other credentials must not find that.
+        // A server of an earlier revision may keep data of one client. Clients with other credentials must not get that
+        // data.
         let why = "this server speaks earlier revisions, and is shared only by clients with the same credentials \
                    (Authorization or a certificate) and by clients on its machine; begin with initialize";
         (!is_known(parts, proxy_auth)).then(|| too_old(message, date, why))
@@ -135,7 +136,8 @@ fn shares(state: &RouteState, era: &Era) -> bool {
     }
 }
 
-/// The error for a client whose server cannot be shared, because of `why`: the client falls back to `initialize`.
+/// Returns the error for a client whose server cannot be shared, with the reason `why`: the client falls back to
+/// `initialize`.
 fn too_old(message: &Message, date: &str, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
     let (status, text) = if message.method().as_deref() == Some(mcp::DISCOVER) {
@@ -162,9 +164,9 @@ fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
     response
 }
 
-/// Whether a request has the members about its client that 2026-07-28 requires. Without these
-/// members a server that also speaks older revisions reads its first request as an older one, and
-/// speaks only the older revision from then on, to all clients that share the server.
+/// Whether a request has the members about its client that 2026-07-28 requires. If the first request lacks them, a
+/// server that also speaks older revisions takes the client for an older one, and then speaks only the older revision
+/// to all clients that share the server.
 fn is_complete(message: &Message) -> bool {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A POST to a session of the bridge: the message goes to the server; the response is one JSON
-//! answer if no other message comes before it, else a stream.
+//! A POST to a session of the bridge: the message goes to the server; the response is one JSON answer if no other
+//! message comes before the answer, else a stream.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Bridge {
                 .await;
             }
         };
-        // Not between the pieces of a large message, whose sender holds this lock until its end.
+        // Not between the pieces of a large message, whose sender has this lock until its end.
         let _order = session.speaking.lock().await;
         if !session.send(SessionCommand::Tell(message, self.headers_for_server(&parts))).await {
             return gone(None);
@@ -122,7 +122,7 @@ impl Bridge {
         };
         let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
         let posted = match posted {
-            // An id that was used before is replaced by one of Milepost's own, for which the whole message is needed.
+            // An id that was used before is replaced by an id of Milepost, for which the whole message is needed.
             PostedMessage::Large(body) if repeats_ids => {
                 match posted_message::hold(&self.state, parts, body).await {
                     Ok(message) => PostedMessage::Whole(message),
@@ -135,7 +135,7 @@ impl Bridge {
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
-            // A call that would be cut soon is better made in the next session.
+            // A call that would soon be cut should be made in the next session.
             Some(_) if self.state.shared.shutdown.turns_calls_away() => {
                 let id = ids.first().map(|id| &id[..]);
                 return refusal(StatusCode::NOT_FOUND, STOPPING, id);
@@ -233,7 +233,7 @@ fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
 
-/// The body of a request has no end.
+/// Returns the response to a request whose body ended too early.
 pub(crate) fn broken_off() -> Response<Body> {
     let why = "the body of this request broke off";
     refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)
@@ -261,7 +261,7 @@ impl PendingPost {
         if !complete {
             return Err(Box::new(self.gone()));
         }
-        // Counted only now: nobody would end the stream of a message that did not reach the relay.
+        // Counted only now: if the message did not reach the relay, nothing would end its stream.
         buffer.count(&self.permit);
         Ok(subscription)
     }
@@ -320,7 +320,7 @@ impl PendingPost {
                 }
             };
             tokio::select! {
-                // If the answer has come by now, the client gets it as JSON, even if the timer has run out as well.
+                // If the answer has arrived by now, the client gets it as JSON, even if the timer has expired too.
                 biased;
                 look = poll_fn(|cx| subscription.poll_first_response(cx)) => look,
                 () = upgrade => FirstResponse::Events,
@@ -354,7 +354,7 @@ impl PendingPost {
         refusal(StatusCode::BAD_GATEWAY, why, self.ids.first().map(|id| &id[..]))
     }
 
-    /// The time after which the client gets a stream although there is no message yet; `None`: never.
+    /// Returns the time after which the client gets a stream although no message has arrived; `None`: never.
     fn upgrades(&self) -> Option<Duration> {
         let may = self.reads_events && !self.needs_status;
         let after = self.bridge.state.route.upgrade_after.filter(|_| may)?;
@@ -424,7 +424,7 @@ impl PendingPost {
     }
 }
 
-/// Several answers in one array (2025-03-26).
+/// Joins several answers to one array (2025-03-26).
 fn joined(answers: &[Bytes]) -> Bytes {
     let inner = |text: &Bytes| {
         let array = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));

@@ -19,7 +19,7 @@ use crate::transport::mcp_http::request_body::{PostedBody, ReadBody};
 
 /// The body of a POST.
 pub(crate) enum PostedMessage {
-    /// A message on one line.
+    /// A complete message, on one line.
     Whole(Message),
     /// One too large to be held.
     Large(RequestBody),
@@ -67,7 +67,7 @@ fn whole_message(state: &RouteState, bytes: &Bytes) -> Result<Message, Box<Respo
     Err(Box::new(refused(StatusCode::BAD_REQUEST, PARSE_ERROR, why, None)))
 }
 
-/// A large body for a server that cannot be told half a message.
+/// Handles a large body for a server that must not get an incomplete message.
 async fn take_large(
     state: &RouteState,
     parts: &Parts,
@@ -75,7 +75,7 @@ async fn take_large(
 ) -> Result<ReadBody, Box<Response<Body>>> {
     let not_taken = |unread| Box::new(refuse(state, &unread, parts));
     let max = state.route.max_request_bytes;
-    // A shared server gets ids of Milepost's own, for which the whole message is needed.
+    // A shared server gets ids of Milepost, for which the whole message is needed.
     if modern::date_of(&parts.headers, None).is_some() {
         let bytes = request_body::whole(body, max).await.map_err(not_taken)?;
         return keep_or_refuse(state, parts, bytes).map(ReadBody::Whole);

@@ -29,11 +29,11 @@ const COPY_MAX: usize = 4 << 10;
 /// The class of a message, which decides how long the buffer keeps the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageClass {
-    /// An answer: of the only request, of one of several, or of several.
+    /// An answer: to the only request, to one of several, or to several.
     Answer,
     /// A request of the server.
     Request,
-    /// Anything else.
+    /// Any other message.
     Other,
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct BufferedMessage {
     /// The number of the message in its stream, from 1 on.
     pub(crate) number: u64,
     pub(crate) class: MessageClass,
-    /// The request that the message answers, if there is one.
+    /// The id of the request that the message answers, if the message is a response.
     pub(crate) id: Option<Bytes>,
     pub(crate) pieces: VecDeque<Bytes>,
-    /// Pieces ahead of these that are not kept any more.
+    /// Number of pieces before these that are no longer kept.
     pub(crate) lost: usize,
     pub(crate) bytes: usize,
     /// The message is complete.
@@ -75,20 +75,20 @@ pub(crate) struct BufferState {
     kept: [usize; 3],
     /// The numbers of whole requests of the server, in order.
     requests: VecDeque<u64>,
-    /// The ids of requests of the server that are kept no more, and were not read.
+    /// The ids of the server's requests that no client has read and that are no longer kept.
     refused: Vec<Bytes>,
     /// Bytes that count for the total of the session.
     counted: usize,
     /// Bytes that were handed over and not yet received.
     pub(crate) unread: usize,
-    /// The number of the newest reader; only this one reads.
+    /// The number of the newest reader. Older readers get nothing more.
     pub(crate) reader: u64,
     pub(crate) attached: bool,
     /// The relay waits until the client has received everything.
     pub(crate) relay_waits: bool,
-    /// Requests without an answer: how they are compared, and the text of their ids.
+    /// The unanswered requests: their keys, and the text of their ids.
     pub(crate) open: Vec<(Key, Bytes)>,
-    /// Those of them that a cancellation means, unless it means a request of another stream with the same id.
+    /// The open requests that a cancellation means, unless it means a request of another stream with the same id.
     perhaps_cancelled: Vec<Key>,
     /// The relay has received the requests of the stream.
     pub(crate) known_to_relay: bool,
@@ -96,7 +96,7 @@ pub(crate) struct BufferState {
     pub(crate) broken: Option<Broken>,
     /// The client was given event ids.
     pub(crate) resumable: bool,
-    /// The place of the stream among those of its route, until the stream is over.
+    /// The permit of the stream, until the stream is over.
     permit: Option<Arc<StreamPermit>>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
     /// The client takes only answers.
     pub(crate) only_answers: bool,
-    /// A client that leaves gives up its requests (2026-07-28).
+    /// Whether a client that disconnects cancels its requests (2026-07-28).
     pub(crate) cancels: bool,
     /// In a fleet: its requests, as event ids name them.
     requests: Option<Box<str>>,
@@ -123,7 +123,7 @@ pub(crate) enum FirstResponse {
     Answers,
     /// A large answer, of which the rest is to come.
     Large,
-    /// Something else: only a stream can carry it.
+    /// Messages that only a stream can carry.
     Events,
 }
 
@@ -133,7 +133,7 @@ impl ReplayBuffer {
         Self::naming(None, id, false, false, signals)
     }
 
-    /// A buffer whose event ids name the requests of the stream.
+    /// Returns a buffer whose event ids name the requests of the stream.
     pub(crate) fn naming(
         requests: Option<Box<str>>,
         id: StreamId,
@@ -154,18 +154,18 @@ impl ReplayBuffer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client reads from here on: from behind the message of this number, or from where the last one
-    /// stopped, which reads no more.
+    /// Attaches a reader after the message with this number, or after the last message that was read. An earlier reader
+    /// gets nothing more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
-        // The number tells an earlier reader that it reads no more.
+        // An earlier reader sees from the number that it must no longer read.
         state.reader += 1;
         state.attached = true;
         // A client may name a number that was never given.
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
         let reader = state.reader;
-        // The lock is released first: whoever is woken takes it.
+        // The lock is released first, because the task that is woken takes it.
         drop(state);
         self.client.wake();
         Subscription::new(self, reader)
@@ -173,7 +173,7 @@ impl ReplayBuffer {
 
     // ---- the relay's side ----
 
-    /// A whole message. Says whether a client is there that has to take it.
+    /// Adds a complete message. Returns whether a connected client has to take it.
     pub(crate) fn put(&self, kind: &TransmitKind, message: &Bytes) -> bool {
         let text = message.trim_ascii_end();
         let text = match text.len() {
@@ -231,13 +231,13 @@ impl ReplayBuffer {
         (number, attached)
     }
 
-    /// Takes the ids of requests that the server has made and that nobody has read: there are too many.
+    /// Takes the ids of the server's requests that were dropped unread, because too many messages were kept.
     pub(crate) fn take_refused(&self) -> Vec<Bytes> {
         std::mem::take(&mut self.lock().refused)
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
-        // Without a client nobody takes the bytes, and the relay must not wait.
+        // Without a client the bytes are not read, and the relay must not wait for that.
         state.relay_waits = state.attached;
         state.unread += bytes;
         state.refuse_requests();
@@ -247,14 +247,14 @@ impl ReplayBuffer {
         self.client.wake();
     }
 
-    /// Counts what the stream keeps, and drops what there is no room for.
+    /// Counts the bytes that the stream keeps, and drops messages beyond the limit.
     pub(crate) fn fit(&self, state: &mut BufferState) {
         if state.has_counted() {
             state.fit(&mut self.signals.kept());
         }
     }
 
-    /// Whether the client has got enough bytes for one write.
+    /// Whether the client has been given enough bytes for one write.
     pub(crate) fn is_full(&self) -> bool {
         let state = self.lock();
         state.attached && state.unread >= BATCH_BYTES
@@ -284,7 +284,7 @@ impl ReplayBuffer {
     /// Notes a cancellation of a request of this id, which several streams have.
     pub(crate) fn note_cancellation(&self, id: &Key) {
         let mut state = self.lock();
-        // At most one for each open request.
+        // At most one entry for each open request.
         let is_new = !state.perhaps_cancelled.contains(id);
         if is_new && state.open.iter().any(|(open, _)| open == id) {
             state.perhaps_cancelled.push(id.clone());
@@ -312,7 +312,7 @@ impl ReplayBuffer {
         self.lock().open.iter().any(|(open, _)| open == id)
     }
 
-    /// Whether the client has left and thereby given up its requests.
+    /// Whether the client has disconnected and thereby cancelled its requests.
     pub(crate) fn is_given_up(&self) -> bool {
         self.cancels && !self.lock().attached
     }
@@ -341,7 +341,7 @@ impl ReplayBuffer {
         state.over = true;
         let permit = state.permit.take();
         drop(state);
-        // Dropped without the lock, since its place goes to another stream.
+        // Dropped after the lock is released, because another stream takes the place at once.
         drop(permit);
         self.client.wake();
     }
@@ -369,7 +369,7 @@ impl ReplayBuffer {
         }
     }
 
-    /// The place of the stream among those of its route, for a client that comes back.
+    /// Returns the permit of the stream, for a client that reconnects.
     pub(crate) fn permit(&self) -> Option<Arc<StreamPermit>> {
         self.lock().permit.clone()
     }
@@ -394,7 +394,7 @@ impl ReplayBuffer {
         state.resumable && state.messages.iter().any(is_left)
     }
 
-    /// Whether messages behind this one are kept or can still come.
+    /// Whether messages from number `from` on are kept or can still arrive.
     pub(crate) fn has_more(&self, from: u64) -> bool {
         let state = self.lock();
         // An open request may still get its answer, even if the stream itself is over.

@@ -113,7 +113,7 @@ impl BodyProducer for BridgeBody {
             if !due.is_some_and(|due| self.pacing.is_due(due, cx)) {
                 return Poll::Pending;
             }
-            // Within a large message there is no place for a comment.
+            // A comment cannot be written within a large message.
             self.pacing.comment();
             if !self.subscription.is_midway() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));

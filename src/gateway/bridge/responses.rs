@@ -23,7 +23,7 @@ pub(crate) fn no_method() -> Response<Body> {
     response
 }
 
-/// The answer to a GET whose client takes no events.
+/// Returns the response to a GET whose client does not accept events.
 pub(crate) fn no_events() -> Response<Body> {
     let why = "this is a stream of events; send Accept: text/event-stream";
     refusal(StatusCode::NOT_ACCEPTABLE, why, None)

@@ -76,9 +76,9 @@ struct StreamTable {
 pub(crate) enum SessionKind {
     /// One client's of Streamable HTTP.
     Own,
-    /// One client's of HTTP+SSE, which has one stream for everything.
+    /// A session of one HTTP+SSE client, which has a single stream for all messages.
     HttpSse,
-    /// Shared by clients of 2026-07-28, which know of no session.
+    /// A session shared by clients of 2026-07-28, which do not know sessions.
     Shared,
 }
 
@@ -98,16 +98,16 @@ pub(crate) struct BridgeSession {
     heard: AtomicBool,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
-    /// The stream for messages of no request, which wait for a GET.
+    /// The stream for messages of no request. They wait there until the client opens a GET.
     pub(crate) session_buffer: Arc<ReplayBuffer>,
     /// A lock for the sender of a message in pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
-    /// The client has given the same id to requests that followed each other.
+    /// Whether the client has used the same id for consecutive requests.
     repeats_ids: AtomicBool,
-    /// The headers that calls of the tools of a shared server must have, as far as they are known.
+    /// The headers that calls to the tools of a shared server must have, as far as they are known.
     tools: Mutex<ToolHeaders>,
-    /// Clients that listen and cannot be asked whether they are there.
+    /// Number of clients that listen and whose disconnect cannot be noticed.
     pub(crate) listening: AtomicUsize,
     /// The calls of each client of a shared session.
     pub(crate) shares: FairShare,
@@ -158,7 +158,7 @@ impl BridgeSession {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the client gives the same id to requests that follow each other.
+    /// Notes that the client uses the same id for consecutive requests.
     pub(crate) fn mark_repeated_ids(&self) {
         self.repeats_ids.store(true, Ordering::Relaxed);
     }
@@ -219,10 +219,10 @@ impl BridgeSession {
         self.table().agreed.clone()
     }
 
-    /// A stream for the answers to a POST. `requests`: what its event ids name besides.
+    /// Opens a stream for the answers to a POST. `requests`: the requests that the event ids of the stream name.
     pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
-        // Here, because only a new stream needs the room.
+        // Old streams are forgotten here, because only a new stream needs their memory.
         table.forget();
         table.last += 1;
         let number = table.last;
@@ -284,7 +284,7 @@ impl StreamTable {
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
-        // From the newest on, so that the oldest ones are beyond the limits.
+        // Newest first, so that the oldest streams are the ones beyond the limits.
         for (number, buffer) in self.buffers.iter().rev().filter(|(_, buffer)| buffer.is_over()) {
             let resumable = buffer.resumable();
             count += usize::from(resumable.is_some());
@@ -301,9 +301,9 @@ impl StreamTable {
 
 /// The sessions with a server that has replaced another one on its route.
 pub(crate) trait SessionHeir: Send + Sync {
-    /// Whether a session of the previous server, in which nothing was said, can go on here.
+    /// Whether a session of the previous server, on which nothing has been sent, can continue here.
     fn adopts(&self, session: &BridgeSession) -> bool;
-    /// Goes on with such a session; false if there is no room for its server, or the server does not start.
+    /// Continues such a session; false if the limit on servers is reached, or the server does not start.
     fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
     -> bool;
     /// Answers a POST for a stream that was handed over while the request was on its way.
@@ -314,14 +314,14 @@ pub(crate) trait SessionHeir: Send + Sync {
 #[derive(Default)]
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,
-    /// The sessions with the server that has replaced that of these.
+    /// The sessions with the server that has replaced the server of these sessions.
     heir: OnceLock<Weak<dyn SessionHeir>>,
     servers: AtomicUsize,
     /// The tokens that are active in them.
     tokens: Arc<ActiveTokens>,
 }
 
-/// A session's server, which counts as long as this is there.
+/// A permit for a session's server, which counts until it is dropped.
 pub(crate) struct ServerPermit {
     sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
@@ -368,20 +368,21 @@ impl BridgeSessions {
         (sessions.len(), messages, bytes)
     }
 
-    /// Room for one more server, if `max` are not running; `running` counts those of the proxy.
+    /// Returns a permit for one more server, if fewer than `max` are running; `running` counts the servers of the
+    /// proxy.
     pub(crate) fn count(
         self: &Arc<Self>,
         max: usize,
         running: &Arc<InFlight>,
     ) -> Option<ServerPermit> {
-        // Counted before the comparison: of two requests at the same time only one gets the last place.
+        // Counted before the comparison, so that only one of two concurrent requests gets the last place.
         let before = self.servers.fetch_add(1, Ordering::Relaxed);
         let counted = ServerPermit {
             sessions: Arc::clone(self),
             _running: running.open(),
             client: [None, None],
         };
-        // Dropped where there is no place, which takes it back from the count.
+        // Beyond the limit `counted` is dropped, which subtracts it from the count again.
         (before < max).then_some(counted)
     }
 
@@ -421,18 +422,19 @@ impl BridgeSessions {
         self.lock().is_empty()
     }
 
-    /// The server of these sessions was replaced: those of `heir` have the other one.
+    /// The server of these sessions was replaced: the sessions of `heir` use the new server.
     pub(crate) fn set_heir(&self, heir: &Arc<impl SessionHeir + 'static>) {
         let heir = Arc::downgrade(heir);
         let _ = self.heir.set(heir);
     }
 
-    /// The sessions with the server that has replaced that of these; `None` if there is none.
+    /// Returns the sessions with the server that has replaced the server of these sessions; `None` if it was not
+    /// replaced.
     pub(crate) fn heir(&self) -> Option<Arc<dyn SessionHeir>> {
         self.heir.get()?.upgrade()
     }
 
-    /// Something else holds for their route: each is to look.
+    /// Wakes all sessions, because the state of their route has changed.
     pub(crate) fn wake_all(&self) {
         self.lock().values().for_each(|session| session.signals.wake());
     }
@@ -442,7 +444,7 @@ impl BridgeSessions {
     }
 }
 
-/// The requests in a message, as they are compared and as their ids are written.
+/// Returns the requests in a message: their keys, and the texts of their ids.
 pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
     use crate::protocol::jsonrpc::Kind;
     let of = |one: &Message| {

@@ -1,5 +1,5 @@
-//! Servers that clients of 2026-07-28 share: one for each route and `Authorization`, started with the
-//! first request, and again when it has died.
+//! Servers that clients of 2026-07-28 share: one for each route and `Authorization`, started with the first request,
+//! and started again after it has died.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,20 +23,20 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The interval of checks whether an ending server has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A server that has lived for so long is no longer one that dies at once.
+/// A server that has run for this time is healthy: its end does not count as a repeated failure at start.
 const LIVED: Duration = Duration::from_secs(60);
 
-/// Callers whose servers have died and whose restart pause is remembered.
+/// Maximum number of callers whose servers have died and whose restart pause is remembered.
 const DEAD_MAX: usize = 1000;
 
-/// The name of the certificate and the values of `Authorization`, one after the other. They are compared
-/// whole: a hash might be another's.
+/// The name of the certificate and the values of `Authorization`, concatenated. They are compared in full: a hash could
+/// equal the hash of another caller.
 type Caller = Box<[u8]>;
 
 struct SharedServer {
     session: Arc<BridgeSession>,
     began: Instant,
-    /// The number of the server's recent deaths, and the time of the last one.
+    /// The number of the server's recent failures, and the time of the last one.
     deaths: u32,
     died: Option<Instant>,
 }
@@ -98,7 +98,7 @@ impl SharedServers {
                     SharedLookup::At(at) if at > Instant::now() => at,
                     SharedLookup::Dead => return Err(dead()),
                     found => {
-                        // Started under the lock: two requests at the same time must not start two servers.
+                        // Started under the lock, so that two concurrent requests do not start two servers.
                         let session = start(matches!(found, SharedLookup::At(_)))?;
                         let deaths = known.get(&caller).map_or(0, |before| before.deaths);
                         let began = Instant::now();
@@ -113,7 +113,7 @@ impl SharedServers {
                     }
                 }
             };
-            // Without the lock: other callers start their servers in the meantime.
+            // Without the lock, so that other callers can start their servers meanwhile.
             sleep_until(at).await;
         }
     }
@@ -129,17 +129,17 @@ impl SharedServers {
             return;
         }
         let lived = entry.began.elapsed();
-        // A server that has lived for long did not die at its start: the pause begins anew.
+        // A server that has run for a while did not fail at its start, so the pause is reset.
         entry.deaths = if lived >= LIVED { 1 } else { entry.deaths.saturating_add(1) };
         entry.died = Some(Instant::now());
-        // Only the servers that are over go: a running one must be found by its callers.
+        // Only servers that have ended are removed: a running server must stay available to its callers.
         if known.len() > DEAD_MAX {
             known.retain(|_, entry| !entry.session.is_over());
         }
     }
 }
 
-/// Signals the end of the server of a session, whatever the cause.
+/// Signals the end of the server of a session, for any cause.
 pub(crate) struct EndNotice {
     pub(crate) servers: Arc<SharedServers>,
     pub(crate) session: Arc<BridgeSession>,
@@ -155,8 +155,8 @@ fn pause(deaths: u32) -> Duration {
     growing_pause(PAUSE, PAUSE_MAX, deaths.saturating_sub(1))
 }
 
-/// The clients that share a server: those of one certificate, else those of one `Authorization`. A server over
-/// HTTP gets the `Authorization` of its first client, so that there both count.
+/// Returns the key of the clients that share a server: their certificate, else their `Authorization`. A server over
+/// HTTP gets the `Authorization` of its first client, so both count there.
 pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let name = parts.extensions.get::<ClientName>();
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());

@@ -28,13 +28,13 @@ pub(crate) struct SessionSignals {
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
-    /// Whether the client has closed the stream for messages of no request, and was not heard since.
+    /// Whether the client has closed the stream for messages of no request, and has sent nothing since.
     has_left: AtomicBool,
-    /// Room for the messages that the streams keep, where these are more than a little.
+    /// The memory account of the streams' messages, if they need more than a little.
     kept: Mutex<ByteRoom>,
 }
 
-/// The signals of a session without a limit for what waits in memory.
+/// Signals of a session without a memory limit.
 #[cfg(test)]
 impl Default for SessionSignals {
     fn default() -> Self {
@@ -45,7 +45,7 @@ impl Default for SessionSignals {
 }
 
 impl SessionSignals {
-    /// The signals of a session whose client has this part of the bytes that wait in memory.
+    /// Returns the signals of a session whose client has this share of the memory for waiting messages.
     pub(crate) fn new(kept: &ByteShare) -> Self {
         Self {
             relay: AtomicWaker::new(),
@@ -63,7 +63,7 @@ impl SessionSignals {
         self.relay.register(cx.waker());
     }
 
-    /// The client of a stream has taken everything, or has left.
+    /// Notes that the client of a stream has read everything, or has disconnected.
     pub(crate) fn mark_drained(&self, stream: StreamId) {
         self.drained.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
         self.relay.wake();
@@ -73,7 +73,7 @@ impl SessionSignals {
         self.drained.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// The client of a stream has left, and gives up its requests with that.
+    /// Notes that the client of a stream has disconnected, and thereby cancels its requests.
     pub(crate) fn mark_disconnected(&self, stream: StreamId) {
         self.disconnected.lock().unwrap_or_else(PoisonError::into_inner).push_back(stream);
         self.relay.wake();
@@ -114,7 +114,7 @@ impl SessionSignals {
         used.map_or(Duration::ZERO, |used| used.elapsed())
     }
 
-    /// The client has closed the stream for messages of no request.
+    /// Notes that the client has closed the stream for messages of no request.
     pub(crate) fn mark_left(&self) {
         self.has_left.store(true, Ordering::Relaxed);
         self.relay.wake();
@@ -126,12 +126,12 @@ impl SessionSignals {
         self.touch();
     }
 
-    /// Whether the client has closed the stream for messages of no request, and made no request since.
+    /// Whether the client has closed the stream for messages of no request, and has sent no request since.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Relaxed)
     }
 
-    /// A client has become slow, or is so no more.
+    /// Notes that a client has become slow, or is no longer slow.
     pub(crate) fn slow(&self, slow: bool) {
         if slow {
             self.slow.fetch_add(1, Ordering::Relaxed);

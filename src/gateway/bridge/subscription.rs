@@ -15,7 +15,7 @@ use crate::protocol::jsonrpc::own_error;
 use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;
 
-/// A client that reads a stream. It has left when this is dropped.
+/// A client that reads a stream. The client counts as gone when this value is dropped.
 pub(crate) struct Subscription {
     pub(crate) buffer: Arc<ReplayBuffer>,
     reader: u64,
@@ -51,7 +51,7 @@ impl Subscription {
         }
     }
 
-    /// Ready when nothing more comes. What there is can then be looked at.
+    /// Ready when no more messages will arrive; all messages of the stream can then be examined.
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
@@ -63,21 +63,21 @@ impl Subscription {
 
     /// The client waits for more; the relay may send again.
     fn ask_for_more(&self, state: &mut BufferState) {
-        // The client has taken all that it was given.
+        // The client has read everything that it was given.
         state.unread = 0;
         if std::mem::take(&mut state.relay_waits) {
             self.buffer.signals.mark_drained(self.buffer.id);
         }
     }
 
-    /// The messages of an ended stream: its answers, and errors for requests without one. The
-    /// client has still to receive them.
+    /// Returns the messages of an ended stream, which the client has not received yet: its answers, and errors for
+    /// unanswered requests.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.buffer.lock();
         let messages = state
             .messages
             .iter()
-            // What broke off is answered below, with the error of its request.
+            // A message that broke off gets the error of its request below.
             .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
@@ -111,11 +111,11 @@ impl Subscription {
             let number = next.number;
             let broke_off = next.broken_off || (state.over && !next.whole);
             if broke_off && from == 0 {
-                // The message will never be whole: its request gets an error.
+                // The rest of the message will not arrive, so its request gets an error.
                 state.position = ReadPosition { number, pieces: 0 };
                 continue;
             }
-            // Its first pieces are gone, so the client gets an error in place of the whole message.
+            // The first pieces are dropped, so the client gets an error instead of the message.
             if from < next.lost {
                 let text = next.text(&state.broken);
                 frame::event(id(number), &text, out);
@@ -155,14 +155,14 @@ impl Subscription {
         ReadStatus::On
     }
 
-    /// The client is given pieces of a large answer, as they are.
+    /// Gives the client pieces of a large answer, unchanged.
     pub(crate) fn pieces(&self, out: &mut Batch) -> ReadStatus {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return ReadStatus::Elsewhere;
         }
         let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
-        // A client cannot resume in the middle of a message: pieces that it was given are not kept.
+        // A client cannot resume in the middle of a message, so pieces that it was given are not kept.
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole, broken_off) = (large.lost, large.whole, large.broken_off);
@@ -186,7 +186,7 @@ impl Subscription {
         state.received = state.position.number;
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
-        // Only if all pieces have been given: otherwise more can be written without the relay.
+        // Only if the client has taken all pieces: otherwise the relay can write more without being woken.
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
@@ -204,7 +204,7 @@ impl Subscription {
         self.listens(&self.buffer.lock(), cx);
     }
 
-    /// Registers to be woken, unless another reads now: there is room for one only.
+    /// Registers a wake-up, unless another reader has replaced this one: only one can be woken.
     fn listens(&self, state: &BufferState, cx: &Context<'_>) -> bool {
         let reads = state.reader == self.reader;
         if reads {
@@ -217,18 +217,18 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.buffer.lock();
-        // A reader that another one has replaced leaves nothing behind.
+        // A reader that was replaced must not change the state.
         if state.reader != self.reader {
             return;
         }
         state.detach();
         self.buffer.fit(&mut state);
-        // The time without a client counts from now on.
+        // The time without a client is counted from now on.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();
         }
-        // The relay does not know the stream yet: nobody else would end it.
+        // The relay does not know the stream yet, so nothing else would end it.
         if !state.known_to_relay {
             state.over = true;
         }

@@ -25,8 +25,7 @@ pub(crate) enum Upload {
     BrokenOff,
 }
 
-/// Gives up the request of a message that broke off, which no server can read and which gets no
-/// answer.
+/// Cancels the request of an incomplete message, which no server can read and which gets no answer.
 fn cancel(scan: &Scan) -> Option<SessionCommand> {
     let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
     let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
@@ -47,7 +46,8 @@ impl Drop for Begun<'_> {
         let Some(scan) = self.scan.take() else { return };
         let cancel = cancel(&scan);
         let end = SessionCommand::End(Arc::clone(&self.buffer), scan);
-        // Without room for the end, the next message would become a part of this one: the session ends instead.
+        // If the end of the line cannot be queued, the next message would become a part of this message. So the session
+        // ends instead.
         if ![Some(end), cancel].into_iter().flatten().all(|one| self.session.try_send(one)) {
             self.session.end(ENDED);
         }
@@ -55,8 +55,8 @@ impl Drop for Begun<'_> {
 }
 
 impl BridgeSession {
-    /// Says a message as it comes, on one line. `buffer` is where its answer goes. What breaks off
-    /// reaches the server as it is: it cannot be taken back.
+    /// Forwards a message while it arrives, on one line. `buffer` gets the answer. The beginning of an incomplete
+    /// message reaches the server: it cannot be taken back.
     pub(crate) async fn send_in_pieces(
         &self,
         mut body: RequestBody,

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{ClientLimit, CountedClient, LimitedClient, OverLimit};
 
-/// The open calls of each client on one child. An entry leaves with its last call.
+/// The open calls of each client on one child. An entry is removed with its last call.
 #[derive(Default)]
 pub(crate) struct FairShare {
     open: Arc<Mutex<HashMap<CountedClient, usize>>>,
 }
 
 impl FairShare {
-    /// Counts a call of a client. Each client that has calls open gets the same part of `max`, and at least one
-    /// call; 0 is any number.
+    /// Counts a call of a client. Each client with open calls gets the same share of `max`, and at least one call; 0 is
+    /// no limit.
     ///
-    /// Clients that came early keep what they have, and no newcomer waits for them: for a moment more than `max`
-    /// calls may be open.
+    /// Clients that came early keep what they have, and no newcomer waits for them: for a moment more than `max` calls
+    /// may be open.
     ///
     /// # Errors
-    /// If the client has its share.
+    /// If the client has already used its share.
     pub(crate) fn take(
         &self,
         asking: &LimitedClient,
@@ -86,7 +86,7 @@ mod tests {
             refused.to_string(),
             "this client has as many calls of a shared child as it may: see upstream.max_shared_calls"
         );
-        // A newcomer does not wait for calls of the first one.
+        // A new client does not wait for the calls of the first client.
         let second: Vec<_> = (0..2).map(|_| take(2, 4).unwrap()).collect();
         assert!(take(2, 4).is_err());
         first.truncate(2);
@@ -94,7 +94,7 @@ mod tests {
         first.pop();
         let again = take(1, 4).unwrap();
         assert!(take(1, 4).is_err());
-        // Each has at least one call, and all where there is no limit.
+        // Each client may have at least one call, and any number if there is no limit.
         assert!(take(3, 1).is_ok());
         assert!((0..9).all(|_| take(1, 0).unwrap().is_none()));
         drop((first, second, again));

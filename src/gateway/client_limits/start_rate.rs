@@ -1,19 +1,19 @@
-//! The starts of children for one client: so many in a minute, and a growing pause for a client that goes on.
+//! The starts of children for one client: a limited number per minute, and a growing pause for a client that continues.
 
 use std::time::{Duration, Instant};
 
 use crate::transport::clock::growing_pause;
 
-/// The time in which a client may have so many starts.
+/// The time for which starts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The pause of a client that has started as many children as it may. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest such pause.
+/// The longest pause.
 const PAUSE_MAX: Duration = WINDOW;
 
-/// The recent starts of one client, as a vessel that empties in a minute.
+/// The recent starts of one client, as a leaky bucket that empties in a minute.
 #[derive(Debug, Default)]
 pub(super) struct StartRate {
     /// Starts that have not drained away, at the time of `counted`.

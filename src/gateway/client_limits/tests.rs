@@ -1,4 +1,4 @@
-//! The clients that are counted as one, and their limits.
+//! Which clients are counted as one client, and their limits.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn connect(limits: &Arc<ClientLimits>, from: &str) -> Result<Option<ClientPermit
     limits.connect(from.parse().unwrap(), &fronts())
 }
 
-/// The client of a request from an address, with what a front says.
+/// Returns the client of a request from an address, with the headers of a front.
 fn limited(
     remote: &str,
     name: Option<&ClientName>,
@@ -164,7 +164,7 @@ fn credentials_have_limits_of_their_own_besides_the_address() {
         headers.insert(AUTHORIZATION, token.parse().unwrap());
         limits.client_of(remote.parse().unwrap(), None, &headers, &fronts, proxy_auth)
     };
-    // Over loopback and from a silent front there is no other client.
+    // Over loopback, and from a front that names no client, all requests count as one client.
     for remote in ["127.0.0.1", "10.0.0.1"] {
         let client = limited(remote, None, &one, false).unwrap();
         assert!(

@@ -38,7 +38,7 @@ const INDEXING: [(&str, &str); 10] = [
     ("8", "Scanning docs"),
     ("null", "Compacting"),
     ("12", "Indexed 12 folders"),
-    // This one is late: it comes behind the answer.
+    // This report is late: it comes after the answer.
     ("12", "Index written"),
 ];
 
@@ -120,7 +120,7 @@ impl Request {
         vec![self.tools_progress(result, true), self.text_result(result)]
     }
 
-    /// Ends with the result, and then one more notification.
+    /// Ends with the result, followed by one more notification.
     async fn index_files(&self, stream: &ReplyStream) -> Vec<String> {
         let lines = INDEXING.map(|(figure, words)| {
             format!(

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Callers that are remembered. Callers with the same place in the table replace each other.
+/// Number of callers that are remembered. Callers with the same index in the table replace each other.
 const CALLERS: usize = 1024;
 
 /// A set of callers that may forget some.
@@ -29,7 +29,7 @@ impl AcceptedCallers {
         if proven {
             place.store(caller, Ordering::Relaxed);
         } else {
-            // Another caller may have taken the place meanwhile.
+            // Ignore the result: another caller may have taken the place meanwhile.
             let _ = place.compare_exchange(caller, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }

@@ -1,9 +1,9 @@
-//! A response of events: reads the server's events, passes each to its handler, and writes the due
-//! events when the client reads.
+//! A response of events: reads the server's events, passes each to its handler, and writes the due events when the
+//! client reads.
 //!
-//! The stream has no task and no queue of its own. The client's reads drive everything: the
-//! server's connection, the filter, the clock. Messages that a slow client has not read stay with
-//! the server, and newer progress replaces older progress.
+//! The stream has no task and no queue of its own. Each read of the client drives the server's connection, the filter
+//! and the timers. Messages that a slow client has not read stay with the server, and newer progress replaces older
+//! progress.
 
 use std::ops::Range;
 use std::task::{Context, Poll};
@@ -40,25 +40,25 @@ pub(crate) trait EventHandler: Send {
     fn takes_fast(&self) -> bool {
         false
     }
-    /// Takes a message that needs no place among others, and whose event has no other fields.
+    /// Takes a message that need not wait for other messages, and whose event has no other fields.
     fn take_fast(&mut self, _: ArrivedMessage<'_>) -> FastPath {
         FastPath::NotTaken
     }
-    /// Handles one event that [`EventHandler::take_fast`] has not taken. The bytes for the client go to `out` at once,
-    /// or later in [`EventHandler::collect`].
+    /// Handles an event that [`EventHandler::take_fast`] has not taken. The bytes for the client are written to `out`
+    /// at once, or later in [`EventHandler::collect`].
     fn event(&mut self, event: &SseEvent, out: &mut Batch);
     /// The place where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
     /// Asks the filter of the stream.
     fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T;
-    /// Whether the server's bytes pass, whatever the filter has for the client.
+    /// Whether the server's bytes are forwarded unchanged, whatever the filter has for the client.
     fn observes(&self) -> bool;
     /// Whether large events are not shown to the filter.
     fn skips_large(&self) -> bool {
         false
     }
-    /// The first piece of an event that is too large to be held: all that is ahead of its message,
-    /// and how that begins. True if it is no message, and passes as it is.
+    /// Takes the first piece of an event that is too large to keep in memory: all messages that precede it, and its
+    /// beginning. True if the event is not a message, and is forwarded unchanged.
     fn begin_large(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         self.collect(out);
         self.pass_piece(piece, out, FilterGuard::begin_large)
@@ -117,7 +117,7 @@ pub(crate) trait EventHandler: Send {
     fn holds_end(&self) -> bool {
         false
     }
-    /// Whether the stream is to go on.
+    /// Whether the stream continues.
     fn is_open(&self) -> bool {
         true
     }
@@ -152,7 +152,7 @@ impl<J> Chunks<J> for PlainBody {
 pub(crate) struct Silence {
     /// The silence after which a comment is written.
     pub(crate) keep_alive: Option<Duration>,
-    /// The silence after which a server is given up.
+    /// The silence after which the server's response is given up.
     pub(crate) idle: Option<Duration>,
 }
 
@@ -172,10 +172,10 @@ enum LargeEvent {
     AsItIs,
 }
 
-// The body of the response drives the server's connection; there is no task of its own. A task
-// would hand over each chunk separately, and each would be written separately; read in place, all
-// bytes that have arrived go out in one write. The connection also ends with the response: a call
-// may be silent for minutes, and a task would not notice that its client has left.
+// The body of the response drives the server's connection, without a task. A task would pass on each chunk separately,
+// and each chunk would be written separately. Here all bytes that have arrived are written at once. The connection also
+// ends with the response: a call may be silent for minutes, and a task would not notice that its client has
+// disconnected.
 pub(crate) struct EventStream<J, U> {
     pub(crate) handler: J,
     upstream: U,
@@ -183,15 +183,15 @@ pub(crate) struct EventStream<J, U> {
     large: LargeEvent,
     out: Batch,
     pub(crate) pacing: ClientPacing,
-    /// The silence after which a server is given up.
+    /// The silence after which the server's response is given up.
     idle: Option<Duration>,
     last_read: Instant,
     over: bool,
     /// The server's stream has ended. Its end is handled at this time, or earlier.
     ends: Option<Instant>,
-    /// Something was read since an event without its blank line was looked for.
+    /// Whether bytes were read since the last search for an event without its blank line.
     has_read: bool,
-    /// The time at which such an event is taken without the line.
+    /// The time at which such an event is taken without its blank line.
     unended: Option<Instant>,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
@@ -231,8 +231,8 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.idle = silence.idle;
     }
 
-    /// Gives out neighbouring events whose messages need no place among others, as they stand in the input. True if
-    /// the next event is one that has not been taken.
+    /// Gives out consecutive events whose messages need not wait for others, exactly as they are in the input. True if
+    /// the next event must still be taken.
     fn pass_run(&mut self) -> bool {
         let (mut from, mut at) = (0, 0);
         let mut is_refused = !self.handler.takes_fast();
@@ -258,7 +258,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         is_refused
     }
 
-    /// Takes an event that came in several pieces, if its message needs no place among others.
+    /// Takes an event that arrived in several pieces, if its message need not wait for others.
     fn take_fast(&mut self, event: &SseEvent) -> bool {
         let (frame, source) = (&event.raw[..], &event.raw);
         let Some(text) = event.view().sole_message() else { return false };
@@ -295,7 +295,8 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             self.handler.collect_at(at.into_std(), &mut self.out);
         }
         if !self.out.is_empty() {
-            // Own bytes may be the first on the stream: a byte order mark of the server would then stand in the middle.
+            // Milepost's own bytes may be the first on the stream; a byte order mark of the server would then not be at
+            // the beginning.
             self.events.drop_mark();
         }
         self.over |= !self.is_within() && !self.handler.is_open();
@@ -320,7 +321,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let mut last = Batch::default();
         self.handler.ended(error, &mut last);
         self.handler.collect(&mut last);
-        // The rest is no event, but the server's text; nothing of Milepost's own may become a part of it.
+        // The rest is an incomplete event of the server. Milepost's own messages must not become a part of it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
         } else if within {
@@ -332,7 +333,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over = true;
     }
 
-    /// The event that lacks nothing but its blank line, if such an event gets this line.
+    /// Returns the event that lacks only its blank line, if the settings add the line.
     fn unended_event(&mut self) -> Option<SseEvent> {
         let event = self.events.unfinished_event().filter(has_whole_message)?;
         let origin = self.handler.origin();
@@ -368,7 +369,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
 
     /// Reads until there is enough to write or nothing more to read.
     fn read(&mut self, cx: &mut Context<'_>) {
-        // The clock is read once for all that is done here: that takes less than a timer can tell.
+        // The clock is read once for all work of this poll, which is shorter than the resolution of a timer.
         let at = Instant::now();
         while !self.over && !self.out.is_full() {
             let is_refused = self.pass_run();
@@ -380,14 +381,15 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
                     SseFrame::Event(event) if !is_refused && self.take_fast(&event) => {}
                     frame => {
                         self.frame(frame);
-                        // One read may bring several chunks: what is due is not replaced by what comes behind it.
+                        // One read may bring several chunks. Collect now, so that a report that is due is not replaced
+                        // by a later report.
                         self.collect(at);
                     }
                 }
                 self.over |= !self.handler.is_open();
                 continue;
             }
-            // The due messages may take all the room.
+            // The messages that are due may fill the buffer.
             self.collect(at);
             if self.over || self.out.is_full() {
                 return;
@@ -445,7 +447,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
         self.collect(now);
         if self.pacing.comment_due().is_some_and(|due| now >= due) && self.out.is_empty() {
-            // Within an event there is no place for a comment.
+            // A comment cannot be written within an event.
             self.pacing.comment();
             if self.events.at_boundary() && self.handler.may_comment() {
                 self.out.raw(&Bytes::from_static(sse::COMMENT));
@@ -469,7 +471,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
                 self.handler.drain_mailbox(&mut self.out);
             }
             if self.pacing.is_stuck() {
-                // The unread bytes stay with the server.
+                // The unread bytes stay in the server's connection.
                 if !self.pacing.is_blocked_over(cx) {
                     return Poll::Pending;
                 }

@@ -1,5 +1,5 @@
-//! One POST and its response, with a filter of its own: no other request waits for this filter, and
-//! the filter waits for no other.
+//! One POST and its response, with its own filter: no other request waits for this filter, and this filter waits for no
+//! other.
 
 mod begin;
 mod elsewhere;
@@ -70,7 +70,7 @@ pub(crate) struct Exchange {
     /// The time of the server's last message.
     last_read: std::time::Instant,
     detour: Detour,
-    /// The answers come on another stream, since the server says nothing on that of the requests.
+    /// Set if the answers come on another stream, because the server sends nothing in the response to the requests.
     elsewhere: Option<Elsewhere>,
     /// The server has sent something on the stream of the requests.
     is_heard: bool,
@@ -104,9 +104,8 @@ impl Exchange {
     /// The server can only answer requests (`upstream.lifecycle`).
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
-        // Only where the route says so does a stream end with its last answer: a server may send
-        // messages, progress of a task or an event id after the answer; and to cut the stream is to
-        // close a connection that could be used again.
+        // By default the stream does not end with its last answer: the server may send messages, progress of a task or
+        // an event id after it, and ending the stream closes a connection that could be reused.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
@@ -149,7 +148,7 @@ impl Exchange {
         })
     }
 
-    /// The response has ended: an answer that fits no request may be the one that is missing.
+    /// Notes that the response has ended: an answer that matches no request may be the missing answer.
     fn end_response(&mut self) {
         if self.filter.try_with(|filter| filter.gate().holds_answer(OWN)) == Some(true) {
             self.filter.apply(now(), Input::EndResponse(OWN));
@@ -201,13 +200,13 @@ impl Exchange {
         {
             self.lease = None;
         }
-        // The session has to know of answers that are Milepost's own.
+        // The session must know about answers that Milepost itself gave.
         if let Some(member) = self.member.as_ref().filter(|_| gave_up)
             && self.filter.open_calls() == 0
         {
             member.refused();
         }
-        // After Milepost has ended all calls, nothing that still comes is for this client.
+        // After Milepost has ended all calls, later messages are not for this client.
         self.answered |= is_ended_here && self.filter.open_calls() == 0;
         while let Some(payload) = self.filter.poll_to_server() {
             if let Some(control) = &self.control {
@@ -402,7 +401,7 @@ impl EventHandler for Exchange {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         self.end_response();
         self.collect(out);
-        // The client comes back with the last event id. In 2026-07-28 a closed stream gives its requests up.
+        // The client resumes with the last event id. In 2026-07-28 a closed stream cancels its requests.
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
             return;
@@ -417,10 +416,10 @@ impl EventHandler for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // The answer may have come where the client has come back.
+        // The answer may have arrived on the stream to which the client has reconnected.
         self.drain_mailbox(&mut Batch::default());
         if let Some(member) = self.member.take() {
-            // Without event ids the client cannot come back for the answer.
+            // Without event ids the client cannot resume for the answer.
             let comes_back = self.resumable || self.elsewhere.is_some();
             if !self.modern && !comes_back && self.filter.open_calls() > 0 {
                 self.filter.apply(now(), Input::CloseClients);

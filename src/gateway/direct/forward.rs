@@ -35,7 +35,7 @@ impl Direct {
         body: RequestBody,
         proxy_auth: bool,
     ) -> Response<Body> {
-        // A GET may be a stream without an end: the shutdown waits for POSTs only.
+        // A GET may be an endless stream, so the shutdown waits for POSTs only.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
         let ended =
             (parts.method == Method::DELETE).then(|| parts.headers.get(SESSION_ID).cloned());
@@ -47,7 +47,7 @@ impl Direct {
         );
         match target.client.send(request).await {
             Ok(response)
-                // Without a call that is counted the shutdown does not wait, and has to end the stream itself.
+                // The shutdown waits only for counted calls, so this stream must be ended by it.
                 if open.is_none() && Content::of(response.headers()) == Content::Events =>
             {
                 let (parts, body) = response.into_parts();
@@ -55,7 +55,7 @@ impl Direct {
                 self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
             }
             Ok(response) => {
-                // Only if the server has accepted the end of the session.
+                // Only if the server has accepted the end of the session do the waits of its requests end.
                 if let Some(id) = ended.flatten().filter(|_| response.status().is_success()) {
                     self.sessions.end_waits(id.as_bytes());
                 }
@@ -116,7 +116,7 @@ impl Direct {
         write_state: WriteState,
     ) -> Response<Body> {
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
-        // Milepost may hold the stream for this client already.
+        // Milepost may already hold the stream for this client.
         if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }
@@ -166,7 +166,7 @@ impl Direct {
         let (mut head, body) = response.into_parts();
         let body = take_events(&mut head, body, coding);
         if !observes {
-            // Some clients take a stream for one only under this status.
+            // Some clients accept a stream only with this status.
             head.status = StatusCode::OK;
         }
         Ok((head, body, permit))

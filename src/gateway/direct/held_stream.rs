@@ -1,5 +1,5 @@
-//! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`):
-//! some servers send progress only there.
+//! The GET stream that Milepost holds for a session whose client opens none (`own_get = true`): some servers send
+//! progress only on that stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,20 +30,20 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Bytes of messages kept for a client that has no stream open to receive them. Beyond the limit
-/// the oldest message is dropped.
+/// Bytes of messages kept for a client that has no open stream to receive them. Beyond the limit the oldest message is
+/// dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-/// This limit in words for operators.
+/// The limit as text for operators.
 const QUEUE_LIMIT: &str = "256 KiB for a session whose client has no GET stream open";
 
 type HeldEventStream = EventStream<Listening, PlainBody>;
 
 /// Why a stream is held no longer.
 enum HeldEnd {
-    /// The stream or its session has ended, or the client has come for the stream.
+    /// The stream or its session has ended, or the client has claimed the stream.
     Over,
-    /// The client did not use the session for long, and the place of the stream is free for others.
+    /// The client did not use the session for too long, so the stream's place is free for others.
     Unused,
 }
 
@@ -59,7 +59,7 @@ struct Handover {
 pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listening {
     let session = match request_head.session_id() {
         Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
-        // Without a session no request can be known here.
+        // Without a session, no request can be known here.
         None => {
             let observers = &direct.state.shared.observers;
             let scope = direct.sessions.scope(None, None);
@@ -83,7 +83,7 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
-        // A task: no request of the client drives this stream.
+        // A task, because no request of the client drives this stream.
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
@@ -108,7 +108,7 @@ impl Direct {
         let mut get = Request::new(());
         *get.method_mut() = Method::GET;
         *get.headers_mut() = headers;
-        // They belong to the POST whose headers these are.
+        // These headers describe the body of the POST; the GET has no body.
         get.headers_mut().remove(header::CONTENT_TYPE);
         get.headers_mut().remove(header::CONTENT_LENGTH);
         get.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -143,7 +143,7 @@ impl Direct {
         let body = take_events(&mut head, body, coding);
         head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
-        // Nobody reads the stream yet: comments would only fill the queue.
+        // No client reads the stream yet: comments would only fill the queue.
         quiet.keep_alive = None;
         let stream =
             EventStream::new(listening(self, &request_head), body, quiet, WriteState::default());
@@ -162,7 +162,8 @@ impl Direct {
                         let ClaimRequest { write_state, reply } = claim;
                         held.stream.set_client(write_state, Silence::of(&self.state.route));
                         let body = stream_behind(held.queue, held.stream, permit);
-                        // Fails if the client has left in the meantime: the stream then ends with the body.
+                        // Ignore the error: the client has disconnected meanwhile, and the stream then ends with the
+                        // body.
                         let _ = reply.send((head, body));
                     }
                     return HeldEnd::Over;
@@ -178,7 +179,7 @@ impl Direct {
         }
     }
 
-    /// The client comes for the stream that is held for it, if one is.
+    /// Gives the client the stream that is held for it, if any.
     pub(crate) async fn held_get(
         &self,
         request_head: &RequestHead,
@@ -206,7 +207,7 @@ impl Handover {
     /// Writes a message of the session to an open response, or keeps the message. A message in
     /// pieces is kept, because another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
-        // Both are asked: a piece may begin or end within an event.
+        // Both states are needed: a piece may begin or end within an event.
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
         if !midway && !self.midway && session.offer(self.stream.handler.stream(), &event) {
             return;

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream for all server messages, and the endpoint for POSTs, which
-//! the server names in its first event. For the client both are below the route's path.
+//! HTTP+SSE of 2024-11-05: one stream for all server messages, and an endpoint for POSTs, which the server names in its
+//! first event. For the client both have paths below the route's path.
 
 use std::sync::{Arc, Mutex};
 use std::task::Context;
@@ -58,7 +58,7 @@ impl SseServerHandler {
         let base = self.direct.state.sse.as_ref().and_then(|target| target.url.as_ref());
         let endpoint = base.and_then(|base| same_origin(base, named));
         let Some(on_server) = endpoint else {
-            // Only the origin is logged: the path and the query may hold a secret.
+            // Log only the origin: the path and the query may contain a secret.
             let named = std::str::from_utf8(named).ok().and_then(|named| base?.join(named).ok());
             tracing::error!(
                 route = self.direct.state.route.path,
@@ -68,7 +68,7 @@ impl SseServerHandler {
             return self.refuse(Some(out));
         };
         let target = SsePostTarget { stream: Arc::clone(&self.stream), on_server };
-        // A stream keeps its key: however often a server names endpoints, there is one entry.
+        // A stream keeps its key, so that a server that names many endpoints adds only one entry.
         let key = match self.key.take() {
             Some(key) => {
                 self.direct.sse_streams.lock().insert(key.clone(), target);
@@ -100,8 +100,8 @@ impl SseServerHandler {
         }
     }
 
-    /// Ends the stream if this piece of a large event names the event an endpoint. Nobody reads the
-    /// address of such an endpoint, so nobody can say that its origin is the server's.
+    /// Ends the stream if this piece of a large event names the event `endpoint`. The address of such an endpoint is
+    /// not read, so its origin cannot be checked.
     fn refuse_large_endpoint(&mut self, piece: &Piece) -> bool {
         if self.large_name.read(&piece.raw) {
             tracing::error!(
@@ -164,7 +164,7 @@ impl EventHandler for SseServerHandler {
         let withhold = || self.stream.lock().filter.withhold_noise(now(), Origin::Shared);
         if message.is_none() && !observing && is_stray(event) && withhold() {
             self.collect(out);
-            // Before the endpoint event clients expect nothing else.
+            // Clients expect nothing before the endpoint event.
             if self.key.is_some() {
                 out.raw(&Bytes::from_static(COMMENT));
                 EventIds::default().keep_remaining_fields(event, None, out);
@@ -217,7 +217,7 @@ impl EventHandler for SseServerHandler {
         if ended {
             state.renew_tokens();
         }
-        // Messages of the filter's own, such as cancellations, for which there is no POST of a client.
+        // Messages of the filter itself, such as cancellations, which belong to no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(control) = &state.control {
                 control.send(&payload);
@@ -349,7 +349,7 @@ impl Direct {
         };
         let policy = endpoint.stream.policy();
         let (message, body) = request_body::for_server(read, &policy, &mut parts.headers);
-        // The stream of a retired route goes on for its open calls, and takes no new ones.
+        // The stream of a retired route stays open for its open calls, but accepts no new calls.
         if self.state.shared.is_retired() && asks(message.as_ref()) {
             return text(
                 StatusCode::NOT_FOUND,
@@ -358,7 +358,7 @@ impl Direct {
         }
         let origin = origin_of(&parts);
         // A request may be answered on the stream before its POST has a response, so it is noted before it is sent.
-        // Everything else counts once the server has accepted it.
+        // Other messages count only after the server has accepted them.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
             None => (SmallVec::new(), Vec::new()),

@@ -24,7 +24,7 @@ const JSON_HELD_MAX: usize = 256 << 10;
 /// The time for which the head of a long JSON answer waits for the first bytes of the body.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// Whether a whole JSON body is not the answer: it is empty, or words of the server's own under a status that announces
+/// Whether a complete JSON body is not the answer: it is empty, or is a text of the server with a status that announces
 /// no answer.
 fn is_no_answer(status: StatusCode, body: &Bytes) -> bool {
     let message = || Message::parse(body.slice_ref(body.trim_ascii()));
@@ -55,14 +55,14 @@ impl Post {
                 let next = async {
                     let next = std::future::poll_fn(|cx| body.poll_data(cx));
                     match deadline {
-                        // A body that never ends has its answer all the same.
+                        // All answers have arrived, although the body may never end.
                         _ if has_all => timeout(UNENDED_WAIT, next).await.ok().or(Some(None)),
                         None => Some(next.await),
                         Some(at) => timeout_at(at, next).await.ok(),
                     }
                 };
                 let next = tokio::select! {
-                    // Progress comes first: what came before the answer is written before the answer.
+                    // Progress first: a report that came before the answer is written before the answer.
                     biased;
                     cancelled = exchange.next_progress() => {
                         if let Some(answers) = cancelled {
@@ -125,8 +125,8 @@ impl Post {
         mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
-            // A short wait only: a server that pauses behind the head must not hold the head back. The response has no
-            // length then.
+            // Wait only briefly: if the server pauses after the head, the head must not be delayed. The response then
+            // has no `Content-Length`.
             let first = std::future::poll_fn(|cx| body.poll_data(cx));
             match timeout(FIRST_WAIT, first).await {
                 Ok(Some(Ok(chunk))) => held.push(chunk),
@@ -142,7 +142,7 @@ impl Post {
             let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
             return self.direct.state.forwarder.response(parts, true, body);
         }
-        // Nothing can follow this answer, and it ends its requests: its text need not be read.
+        // The answer is the whole response and ends its requests, so its text need not be parsed.
         let open = exchange.release();
         let body = Body::piped((!head.is_empty()).then_some(head), body, open);
         self.direct.state.forwarder.response(parts, false, body)

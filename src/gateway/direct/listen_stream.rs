@@ -153,7 +153,7 @@ impl EventHandler for Listening {
 
     fn drain_mailbox(&mut self, out: &mut Batch) {
         let mailbox = Arc::clone(&self.member.mailbox);
-        // Only events are for a stream on which the client listens.
+        // A stream on which the client listens carries only events.
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(event) = mail {
                 self.collect(out);
@@ -163,7 +163,7 @@ impl EventHandler for Listening {
     }
 
     fn ended(&mut self, _: Option<&UpstreamError>, out: &mut Batch) {
-        // What still waits for its time is written now: later there would be no stream for it.
+        // Messages that still wait are written now: the stream closes.
         self.member.session.with_filter(|filter| filter.apply(now(), Input::Flush));
         self.collect(out);
     }

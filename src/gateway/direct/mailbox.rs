@@ -12,21 +12,21 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Message;
 use crate::transport::sync::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, Mutex};
 
-/// Messages waiting in one mailbox. Further progress is dropped.
+/// Maximum number of messages that wait in one mailbox. Further progress is dropped.
 const MAIL_MAX: usize = 1024;
 
-/// Messages waiting in one mailbox with the news that end a response. Only a response that nobody reads any more
-/// has so many, and further ones are dropped too.
+/// Maximum number of messages that wait in one mailbox, including the news that end a response. Only a response that is
+/// no longer read reaches it. Further messages are dropped.
 const NEWS_MAX: usize = 2 * MAIL_MAX;
 
 /// Bytes of messages waiting in one mailbox. Further progress is dropped.
 const MAIL_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes waiting in one mailbox with the news that end a response. Beyond the limit these are dropped too, as
+/// Bytes waiting in one mailbox, including the news that end a response. Beyond the limit these are dropped too, as
 /// beyond [`NEWS_MAX`].
 const NEWS_BYTES_MAX: usize = 2 * MAIL_BYTES_MAX;
 
-/// The limit of a mailbox in words for operators.
+/// The limit of a mailbox as text for operators.
 pub(crate) const MAILBOX_LIMIT: &str = "1,024 messages or 8 MiB for one response";
 
 /// A message from one stream to another.
@@ -44,20 +44,21 @@ pub(crate) enum Mail {
     Settled(Message),
     /// All requests have been answered on other streams.
     AllSettled,
-    /// The answer to the request, received on another stream: the server says nothing on the stream of the request.
+    /// The answer to the request, received on another stream, because the server sends nothing in the response to the
+    /// request.
     Answer(Message),
     /// The session has ended, and with it the stream on which the answer could come.
     SessionOver,
     /// The tasks that its requests have turned into are over.
     TasksOver,
-    /// The client has come back on another stream.
+    /// The client has reconnected on another stream.
     Replaced,
-    /// Something for the client that has no stream of its own to go on.
+    /// An event for a client whose own stream has ended or is not open.
     Event(Bytes),
 }
 
 impl Mail {
-    /// Whether a client that does not hear of it misses nothing but a report or a log.
+    /// Whether a client that does not get this mail misses only a report or a log message.
     fn may_be_missed(&self) -> bool {
         matches!(self, Self::Progress(..) | Self::Log(..) | Self::Question(_) | Self::Event(_))
     }
@@ -89,9 +90,9 @@ pub(crate) struct Mailbox {
     queue: Mutex<MailQueue>,
     /// Whether the mailbox may hold a message, so that a look costs nothing.
     filled: AtomicBool,
-    /// Whether a reader has looked: a response that is not a stream needs no mail.
+    /// Whether a reader has taken mail: a response that is not a stream needs none.
     read: AtomicBool,
-    /// The value that the client has been told last, in bits.
+    /// The last value that the client has received, as bits.
     sent_value: AtomicU64,
     /// Cancellations of requests of the response that the server has not answered.
     cancels: AtomicUsize,
@@ -106,7 +107,7 @@ impl Mailbox {
     /// Adds mail; false if the mailbox is full and the mail was left out.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        // What a client may miss is dropped first, so that the end of a response still finds room.
+        // Reports and logs are dropped first, so that the end of a response still has a place.
         let (most, most_bytes) = match mail.may_be_missed() {
             true => (MAIL_MAX, MAIL_BYTES_MAX),
             false => (NEWS_MAX, NEWS_BYTES_MAX),
@@ -118,8 +119,8 @@ impl Mailbox {
         queue.bytes = bytes;
         queue.mail.push_back(mail);
         drop(queue);
-        // Set behind the message: whoever sees the mark finds the message. A faster reader leaves a mark without a
-        // message, which costs one look.
+        // The flag is set after the message: a reader that sees the flag must find the message. A faster reader may
+        // leave the flag set without a message, which costs one needless read.
         self.filled.store(true, Ordering::Release);
         self.waker.wake();
         true
@@ -136,7 +137,7 @@ impl Mailbox {
         self.waker.register(cx.waker());
     }
 
-    /// Completes when there is progress, for a response that is no stream yet.
+    /// Completes when progress arrives, for a response that is not a stream yet.
     pub(crate) fn poll_progress(&self, cx: &Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
         let is_progress = |queue: &MailQueue| {
@@ -171,12 +172,12 @@ impl Mailbox {
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// The client of the response has been told this value of its only request.
+    /// Notes the last value of the response's only request that its client has received.
     pub(crate) fn set_told(&self, value: Option<f64>) {
         self.sent_value.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
     }
 
-    /// The value that the client was told last; `None` if there is none, or if it is 0.
+    /// Returns the last value that the client has received; `None` if it is 0 or missing.
     pub(crate) fn sent_value(&self) -> Option<f64> {
         Some(f64::from_bits(self.sent_value.load(Ordering::Relaxed))).filter(|value| *value != 0.0)
     }
@@ -208,7 +209,7 @@ impl Mailbox {
         let mut queue = self.queue.lock().ok()?;
         let mail = queue.mail.pop_front();
         queue.bytes -= mail.as_ref().map_or(0, Mail::bytes);
-        // Under the lock: a message that is put in at this moment sets the mark again.
+        // Under the lock, because a message that is added at this moment sets the flag again.
         if queue.mail.is_empty() {
             self.filled.store(false, Ordering::Release);
         }

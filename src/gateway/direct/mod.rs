@@ -29,8 +29,8 @@ pub(crate) mod sse_streams;
 pub(crate) mod stream_body;
 pub(crate) mod written_ids;
 
-/// The direct path of a route, from clients over HTTP to a server over HTTP. After a reload the next value
-/// shares the tables of this one, if the server is the same.
+/// The direct path of a route, from clients over HTTP to a server over HTTP. After a reload the new value shares the
+/// tables of the old one, if the server is the same.
 pub(crate) struct Direct {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<Sessions>,

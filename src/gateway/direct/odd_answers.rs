@@ -1,5 +1,5 @@
-//! Responses to POSTs that are successes without saying clearly where the answer is: nothing at all, or a body without
-//! a type.
+//! Responses to POSTs that have a success status, but do not say clearly where the answer is: an empty response, or a
+//! body without a content type.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -20,14 +20,13 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 
-/// The time for which the head of a response without a type waits for the first bytes of its body, which say what
-/// the body is.
+/// The time that a response without a content type waits for the first bytes of its body, which show the type.
 const TYPE_WAIT: Duration = Duration::from_secs(5);
 
 impl Post {
-    /// The server has taken the requests and says nothing in its response. Where the session has a GET stream, the
-    /// answers come there, and belong into this response. Otherwise the client gets the response as it is, and the
-    /// requests stay open for the GET stream that it may open.
+    /// Handles requests that the server has accepted without an answer in its response. If the session has a GET
+    /// stream, the answers come there, and belong to this response. Otherwise the client gets the response unchanged,
+    /// and the requests stay open for the GET stream that it may open.
     pub(crate) async fn answer_elsewhere(
         self: Box<Self>,
         mut parts: Parts,
@@ -57,7 +56,7 @@ impl Post {
             let stream = self.stream(exchange, UpstreamAnswer::Elsewhere, permit, true);
             return response.map(|_| stream);
         }
-        // The client reads only JSON: its response begins when all answers are there.
+        // The client reads only JSON, so its response begins when all answers have arrived.
         let shared = std::sync::Arc::clone(&self.direct.state.shared);
         let mut ending = std::pin::pin!(shared.shutdown.wait());
         while !exchange.take_answers(&mut answers) {
@@ -69,8 +68,8 @@ impl Post {
         self.answered(parts, answers)
     }
 
-    /// The response, with status 404 if its words say that the server does not know the session: for any other status
-    /// clients go on with a session that no longer is.
+    /// Returns the response, with status 404 if its text says that the server does not know the session: with any other
+    /// status clients continue to use the lost session.
     pub(crate) async fn unless_lost(
         &self,
         mut response: Response<UpstreamBody>,
@@ -79,7 +78,7 @@ impl Post {
         let may_be_lost = lost_session::may_tell(status)
             && self.request_head.session_id().is_some()
             && !self.policy().observes()
-            // A compressed body cannot be searched as it is.
+            // A compressed body cannot be searched.
             && !response.headers().contains_key(header::CONTENT_ENCODING);
         if !may_be_lost {
             return response;
@@ -100,14 +99,14 @@ impl Post {
         response
     }
 
-    /// The answers of Milepost's own as one JSON body, in the place of a response of the server.
+    /// Returns Milepost's own answers as one JSON body, in the place of the server's response.
     pub(crate) fn answered_here(&self, answers: Vec<Bytes>) -> Response<Body> {
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = self.origin_headers().unwrap_or_default();
         self.answered(parts, answers)
     }
 
-    /// The answers of the requests as one JSON body.
+    /// Returns the answers of the requests as one JSON body.
     fn answered(&self, mut parts: Parts, mut answers: Vec<Bytes>) -> Response<Body> {
         self.make_readable(&mut parts, Content::Json);
         parts.headers.remove(header::CONTENT_LENGTH);
@@ -118,7 +117,7 @@ impl Post {
         self.direct.state.forwarder.response(parts, true, Body::from(body))
     }
 
-    /// A body that is no message, or cannot be read.
+    /// Handles a body that is not a message, or cannot be read.
     pub(crate) fn unread(
         &self,
         parts: Parts,
@@ -129,7 +128,7 @@ impl Post {
         self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }
 
-    /// A body without a type, or with one that says nothing: its first bytes decide.
+    /// Handles a body with a missing or meaningless content type: the first bytes decide.
     pub(crate) async fn untyped(
         self: Box<Self>,
         parts: Parts,
@@ -140,7 +139,7 @@ impl Post {
     ) -> Response<Body> {
         let is_packed = parts.headers.contains_key(header::CONTENT_ENCODING);
         let first = poll_fn(|cx| body.poll_data(cx));
-        // The bytes of a compressed body say nothing about its type.
+        // The first bytes of a compressed body do not show its type.
         let first = if is_packed { None } else { timeout(TYPE_WAIT, first).await.ok() };
         let kind = match first {
             Some(Some(Ok(first))) => {

@@ -1,5 +1,5 @@
-//! A POST to a Streamable HTTP endpoint: registered, sent on, and answered in whatever form the server
-//! answers, or as an event stream if no answer has come in time.
+//! A POST to a Streamable HTTP endpoint: it is registered, forwarded, and answered in the form in which the server
+//! answers, or as an event stream if no answer comes in time.
 
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -45,8 +45,8 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// The longest time that progress from another stream waits for the head of the response, where the client gets no
-/// stream before. Then the progress is written on that other stream.
+/// The longest time that progress from another stream waits for the head of the response, if the client gets no stream
+/// before the head. After it the progress is written on the other stream.
 const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 
 /// One POST.
@@ -64,7 +64,7 @@ pub(crate) struct Post {
     /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
     /// message.
     own_get: Option<Box<HeaderMap>>,
-    /// The settings that the request goes by.
+    /// The settings of the request.
     policy: Arc<Policy>,
 }
 
@@ -90,12 +90,12 @@ impl Direct {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
-            // Boxed: otherwise the future that reads the body would have room for all that follows.
+            // Boxed: otherwise the future that reads the body would reserve memory for all later steps.
             post.send(parts, body, proxy_auth).await
         }
     }
 
-    /// What is known of a POST when its body has been read, and the body for the server.
+    /// Returns the data of a POST whose body has been read, and the body for the server.
     fn begin_post(
         self: &Arc<Self>,
         read: ReadBody,
@@ -110,7 +110,8 @@ impl Direct {
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
             if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
-                // The headers decided which way the request took. Without them it may be on a wrong one.
+                // The path of the request was chosen by its headers. If they do not match the body, the path may be
+                // wrong.
                 header_mirror::require(&parts.headers, message)?;
             }
         }
@@ -162,7 +163,7 @@ impl Post {
         let client = target.client.clone();
         let address = target.address(parts.uri.query());
         if asks(self.message.as_ref()) {
-            // Before 2026-07-28 a disconnect is no cancellation: the request still has to reach the server.
+            // Before 2026-07-28 a disconnect is not a cancellation, so the request still has to reach the server.
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
@@ -218,7 +219,7 @@ impl Post {
         let mut patience: Option<Instant> = None;
         let head = loop {
             tokio::select! {
-                // The head comes first: with it the client needs no early stream.
+                // The head has priority: once it is there, the client needs no early stream.
                 biased;
                 head = sending.as_mut() => break head,
                 cancelled = exchange.next_progress(), if patience.is_none() => {
@@ -268,8 +269,8 @@ impl Post {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
-                // The server knows who may say something in a session. A message that it refuses says
-                // nothing; and nothing of Milepost's own may come before the client's first.
+                // The server decides who may use a session, so a message that it refuses has no effect, and Milepost
+                // must not add messages before the client's first one.
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
@@ -314,7 +315,7 @@ impl Post {
             self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(self.request_head.caller),
-            // The server may not know the session any more, and must be able to say so with a status.
+            // The server may no longer know the session, and must be able to say so with a status.
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
@@ -325,9 +326,9 @@ impl Post {
             .then_some(after)
     }
 
-    /// Whether the client gets a stream for progress that has come elsewhere.
+    /// Whether the client gets a stream for progress that has come on another stream.
     pub(crate) fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
-        // A client that takes short events only is better off with JSON.
+        // A client that accepts only short events is better served with JSON.
         !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
     }
 
@@ -440,7 +441,7 @@ impl Post {
         response.map(|_| stream)
     }
 
-    /// Gives the response status 200 and the usual type of its content: some clients read only such a body.
+    /// Sets the response status to 200 and the usual content type: some clients read only such a body.
     pub(crate) fn make_readable(&self, parts: &mut http::response::Parts, kind: Content) {
         if !self.policy.observes() {
             parts.status = StatusCode::OK;
@@ -479,7 +480,7 @@ impl Post {
             idle: self.direct.state.route.idle_timeout.filter(|_| !is_elsewhere),
         };
         let write_state = self.write_state.clone();
-        // The headers of an answer that has begun have been read: its POST is not needed any more.
+        // The headers of the answer have been read, so its POST is no longer needed.
         let has_begun = matches!(answer, UpstreamAnswer::Events(_) | UpstreamAnswer::Elsewhere);
         let post = (!has_begun).then_some(self);
         let upstream = PostUpstream { answer, post };

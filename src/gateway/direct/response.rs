@@ -1,5 +1,5 @@
-//! The response to a POST whose client has a stream already or gets a stream: events as they
-//! arrive, JSON as one event, a status as an error.
+//! The response to a POST whose client has or gets a stream: events as they arrive, JSON as one event, an error status
+//! as an error.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -21,14 +21,14 @@ use crate::transport::mcp_http::server_words;
 
 /// The server's answer to a POST, as far as known.
 pub(crate) enum UpstreamAnswer {
-    /// Nothing yet.
+    /// The head has not arrived yet.
     Head(Sending),
     Events(PlainBody),
     /// JSON, which the client gets as an event.
     Json(JsonBody),
-    /// A status that is no success, the seconds after which to try again, and the beginning of its body.
+    /// A status that is not a success, the seconds after which to retry, and the beginning of the body.
     Failure(StatusCode, Option<u64>, ErrorBody),
-    /// Nothing in the response: what there is comes on the GET stream of the session.
+    /// The response is empty: the messages come on the GET stream of the session.
     Elsewhere,
     Over,
 }
@@ -85,14 +85,15 @@ impl PostUpstream {
     }
 }
 
-/// Whether a success says nothing: it has no body, or some words beside a status that announces no answer.
+/// Whether a success contains no answer: it has no body, or its status announces none and the body is not a message.
 pub(crate) fn says_nothing(parts: &http::response::Parts, body: &UpstreamBody) -> bool {
     let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
     body.is_empty() || announces_none && Content::unpacked(&parts.headers) == Content::Other
 }
 
 impl PostUpstream {
-    /// The end of the server's stream. If it has said nothing there, the answer may come on the GET stream.
+    /// Handles the end of the server's stream. If the server has sent nothing on it, the answer may come on the GET
+    /// stream.
     fn end_of_events(
         &mut self,
         exchange: &mut Exchange,

@@ -1,5 +1,5 @@
-//! The state shared by the requests of one session: the stream of each request's progress, tasks,
-//! and the revision. All other state belongs to the requests themselves (`exchange`).
+//! The state shared by the requests of one session: the stream of each request's progress, tasks, and the revision. All
+//! other state belongs to the single requests (`exchange`).
 
 mod cancel;
 mod held;
@@ -83,14 +83,14 @@ struct SessionState {
     control: Option<ControlSender>,
 }
 
-/// The decision about a message on one stream that may belong to another.
+/// The decision about a message on one stream that may belong to another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// Another stream has it now.
     Moved,
     /// The message is forwarded unchanged on its own stream.
     Passes,
-    /// The message must not be sent on this stream or on another.
+    /// The message must not be written on this stream or any other.
     OutOfPlace(Reason),
     /// No other stream knows it.
     Unknown,
@@ -111,7 +111,7 @@ pub(crate) enum ListenDelivery {
 pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
-    /// The kind of the stream, or of that with which the stream goes on.
+    /// The kind of the stream, or of the stream that it continues.
     pub(crate) kind: StreamKind,
     pub(crate) mailbox: Arc<Mailbox>,
     /// The client of the session.
@@ -160,7 +160,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
-        // A poisoned lock is used: panics stay inside the filter's guard, and nothing else is left half changed.
+        // A poisoned lock is used: panics stay inside the filter's guard, and no other state is left inconsistent.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.used = Instant::now();
         shared
@@ -177,7 +177,7 @@ impl Session {
         shared.proven.is_some() && shared.refused != Some(caller)
     }
 
-    /// Whether the caller that the server has served last is another one.
+    /// Whether the last caller that the server has served is another caller.
     pub(crate) fn has_served_another(&self, caller: u64) -> bool {
         self.lock().proven.is_some_and(|proven| proven != caller)
     }
@@ -189,7 +189,7 @@ impl Session {
         shared.refused.take_if(|refused| *refused == caller);
     }
 
-    /// Notes that the server has refused a caller. The refusal says nothing about other callers.
+    /// Notes that the server has refused a caller. Other callers are not affected.
     pub(crate) fn refuse(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven.take_if(|proven| *proven == caller);
@@ -201,7 +201,7 @@ impl Session {
         !self.lock().listening.is_empty()
     }
 
-    /// Opens a stream for the requests in `message`, which go by `policy`.
+    /// Opens a stream for the requests in `message`, which use `policy`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         message: Option<(&Message, &RequestMembers)>,
@@ -244,28 +244,28 @@ impl Session {
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }
 
-    /// A message of the client is on its way to the server: if it is a cancellation, the end of the response that
-    /// it means waits for what the server says to it.
+    /// Notes that a message of the client is on its way to the server. If the message is a cancellation, the response
+    /// of the cancelled request stays open until the server has reacted.
     pub(crate) fn announce(&self, message: &Message) -> Vec<CancelNotice> {
         let cancels = cancels_in(message).into_iter();
         let meant = cancels.filter_map(|cancel| self.lock().cancelled_by(&cancel));
         meant.map(CancelNotice::new).collect()
     }
 
-    /// A request has been answered, or a task described, on its own stream. `all`: every request of the
-    /// stream has its answer.
+    /// Notes that a request was answered, or a task described, on its own stream. `all`: whether every request of the
+    /// stream is answered.
     pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
-        // An answer may have had an id that the session does not know.
+        // The answer may have had an id that the session does not know.
         if all && shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             shared.filter.apply(now(), Input::SettleStream(on));
         }
         shared.note();
     }
 
-    /// Handles a message on the stream of a request that, to the stream's knowledge, is not about
-    /// the request. `modern`: such a stream carries messages of its own request only.
+    /// Handles a message on the stream of a request that is, as far as the stream knows, not about that request.
+    /// `modern`: such a stream carries only messages of its own request.
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -301,7 +301,8 @@ impl Session {
         }
         let is_repeated = |filter: &mut Filter| filter.calls().open().is_answered(message);
         if shared.resumed.contains_key(&on) && shared.filter.try_with(is_repeated) == Some(true) {
-            // The client resumes the stream to get what it has missed, whatever was written for it before.
+            // The client resumes the stream to get the messages that it has missed, so they are forwarded even if they
+            // were written for it before.
             return ListenDelivery::Passes;
         }
         if message.kind() == Kind::Response
@@ -362,8 +363,8 @@ impl Session {
         own.map(|(_, number, withheld)| (number, withheld)).collect()
     }
 
-    /// The time of the last use; `None` while the session is used. A stream that is held for a client that has
-    /// not come is no use.
+    /// Returns the time of the last use; `None` while the session is in use. A stream that Milepost holds for an absent
+    /// client does not count as use.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let is_used = shared.streams.len() > usize::from(shared.held.is_some())
@@ -383,7 +384,7 @@ impl SessionState {
         SessionStream { session: Arc::clone(session), stream, kind, mailbox, client }
     }
 
-    /// The response whose request a message of the client cancels.
+    /// Returns the response whose request a message of the client cancels.
     fn cancelled_by(&mut self, message: &Message) -> Option<Arc<Mailbox>> {
         let id = crate::protocol::json::member(&message.params()?, "requestId");
         let id = Key::read(&id?)?;
@@ -392,7 +393,7 @@ impl SessionState {
         self.streams.get(&stream).cloned()
     }
 
-    /// Gives a message that came `on` one stream to the stream of the call it is about.
+    /// Moves a message that came on the stream `on` to the stream of the call that it is about.
     fn deliver(&mut self, stream: StreamId, message: &Message, on: StreamId) -> Delivery {
         let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
         if self.listening.contains(&stream) && message.kind() != Kind::Response {
@@ -402,7 +403,7 @@ impl SessionState {
             mailbox.wake();
             return Delivery::Moved;
         }
-        // The client may read no other stream than that of its request, if Milepost holds this one for it.
+        // If Milepost holds this stream for the client, the client may read no other stream than that of its request.
         let is_held = || self.held.is_some() && self.listening.contains(&on);
         if message.kind() == Kind::Response
             && (mailbox.takes_answers() || is_held())
@@ -411,7 +412,7 @@ impl SessionState {
             return Delivery::Moved;
         }
         if message.kind() == Kind::Response {
-            // The answer stays on the stream on which it came: its client finds the request by the id.
+            // The answer stays on the stream on which it came: the client finds the request by the id.
             self.post(mailbox, Mail::Settled(message.clone()));
             // On a stream that the client has left, the answer may not reach it.
             let is_left = self.listening.contains(&stream) && !self.streams.contains_key(&on);
@@ -468,7 +469,7 @@ impl SessionState {
 
 impl Drop for SessionState {
     fn drop(&mut self) {
-        // No client has come back for the answers of these calls.
+        // No client has reconnected for the answers of these calls.
         if self.filter.open_calls() > 0 {
             self.filter.apply(now(), Input::CloseClients);
             self.filter.apply(now(), Input::CloseServer("the session is over".into()));

@@ -16,15 +16,15 @@ use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 /// Parts of the table of sessions.
 const SHARDS: usize = 16;
 
-/// The longest id of a session, in bytes, that is remembered. The requests of a session with a longer one are on
-/// their own, so that a client cannot fill the memory by ids.
+/// The longest session id, in bytes, that is remembered. Requests of a session with a longer id are handled separately,
+/// so that a client cannot fill the memory with ids.
 const ID_MAX: usize = 1 << 10;
 
 type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
 
 /// The sessions of a route, by the id that the server gave them.
 pub(crate) struct Sessions {
-    /// By a hash of the id, so that they seldom wait for each other.
+    /// Divided by a hash of the id, so that requests seldom wait for each other.
     shards: [Mutex<SessionShard>; SHARDS],
     hasher: RandomState,
     /// For each shard.
@@ -95,7 +95,7 @@ impl Sessions {
         let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
-            // More than is needed, so that the search for idle sessions is rare.
+            // More entries than needed are removed, so that the search for idle sessions is rare.
             forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(
@@ -106,7 +106,7 @@ impl Sessions {
             self.scope(None, Some(id)),
         ));
         session.take_cancellations();
-        // Without room the session is not remembered: each of its requests stands alone.
+        // If the table is full the session is not remembered: each of its requests is handled separately.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }
@@ -148,7 +148,7 @@ impl Sessions {
     }
 }
 
-/// Forgets some of those that were not used for longest, and lets go the streams that are held for them.
+/// Forgets some of the sessions that were unused for longest, and releases the streams that are held for them.
 fn forget_idle(known: &mut SessionShard, count: usize) {
     let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
     let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
@@ -170,7 +170,7 @@ mod tests {
     use crate::gateway::direct::session::SessionStream;
     use crate::observe::metrics::Metrics;
 
-    /// Sessions of which each part remembers `max`, and ids of one part.
+    /// Returns sessions of which each part remembers `max`, and ids that belong to one part.
     fn one_part(max: usize) -> (Sessions, impl Iterator<Item = String>) {
         let observers = Observers::new("/r", Metrics::new().route("/r"), &[]);
         let sessions = Sessions::new(max * SHARDS, observers);

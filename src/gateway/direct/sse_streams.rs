@@ -106,7 +106,7 @@ impl DirectSseStreams {
 
     /// Enters a stream under the query of its endpoint, or under a query of Milepost's own.
     pub(crate) fn enter(&self, endpoint: SsePostTarget) -> Option<String> {
-        // The lock is held from the look to the entry: two streams must not get the same key.
+        // The lock is kept from the check to the entry, so that two streams cannot get the same key.
         let mut known = self.lock();
         let query = endpoint.on_server.query().unwrap_or_default();
         let key = if query.is_empty() || known.contains_key(query) {

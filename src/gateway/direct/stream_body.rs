@@ -23,8 +23,8 @@ pub(crate) fn of_call<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     ended(stream, permit, None)
 }
 
-/// The body of a stream on which a client listens: it also ends with the last call to a server that its
-/// route has no more.
+/// Returns the body of a stream on which a client listens. It also ends with the last call to a server that its route
+/// no longer has.
 pub(crate) fn of_listener<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     stream: EventStream<H, U>,
     permit: StreamPermit,

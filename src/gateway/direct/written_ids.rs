@@ -1,25 +1,25 @@
-//! The event ids that this process has written on the streams of a session: a client that comes back names one
-//! of them, or one of another process.
+//! The event ids that this process has written on the streams of a session: a client that resumes names one of them, or
+//! an id of another process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::progress::{StreamId, StreamKind};
 
-/// Event ids of a session that are remembered: the newest of each stream. A client that comes back with an older
-/// one counts as a client of another process. Past the bound the stream with the most ids forgets its oldest, so
-/// that a loud stream does not push out the ids of a quiet one.
+/// Maximum number of event ids of a session that are remembered: the newest of each stream. A client that resumes with
+/// an older id counts as a client of another process. Beyond it the stream with the most ids forgets its oldest id, so
+/// that a loud stream does not displace the ids of a quiet stream.
 const IDS_MAX: usize = 1024;
 
 struct WrittenId {
     hash: u64,
-    /// The value that the client of the stream had been told before.
+    /// The last value that the client of the stream had received before.
     before: Option<f64>,
 }
 
 /// The newest event ids of a stream, oldest first.
 struct StreamIds {
-    /// Of a stream that goes on with another one, the kind of that.
+    /// The kind of the stream; for a stream that continues another stream, the kind of that stream.
     kind: StreamKind,
     ids: VecDeque<WrittenId>,
 }
@@ -34,7 +34,8 @@ pub(crate) struct WrittenIds {
 }
 
 impl WrittenIds {
-    /// An event with this id is written on `stream`, a stream of this kind whose client has been told the value `before`.
+    /// Notes that an event with this id is written on `stream`, a stream of this kind whose client has received the
+    /// value `before`.
     pub(crate) fn insert(
         &mut self,
         id: &[u8],
@@ -42,11 +43,11 @@ impl WrittenIds {
         kind: StreamKind,
         before: Option<f64>,
     ) {
-        // An empty id resets the last one of a client (HTML, 9.2.6), so that no client comes back behind it.
+        // An empty id resets the client's last id (HTML, 9.2.6), so no client can resume after it.
         if id.is_empty() {
             return;
         }
-        // Only a hash is kept: ids may be long, and the client brings the id back.
+        // Only a hash is kept: ids may be long, and the client sends the id again.
         let hash = self.hasher.hash_one(id);
         self.of(stream, kind).ids.push_back(WrittenId { hash, before });
         self.count += 1;
@@ -65,7 +66,7 @@ impl WrittenIds {
         let share = IDS_MAX / self.streams.len().max(1);
         let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
-            // The usual case, without a look at the other streams: more than a share is loud enough.
+            // The usual case, which needs no search: a stream with more than its share is the one that forgets.
             Some(newest)
         } else {
             self.streams
@@ -91,7 +92,7 @@ impl WrittenIds {
         found.map(|(stream, _)| *stream).collect()
     }
 
-    /// The kind of the stream with which a client goes on that comes back behind an id of one of these streams.
+    /// Returns the kind of the stream for a client that resumes after an id of one of these streams.
     pub(crate) fn kind_of(&self, streams: &[StreamId]) -> StreamKind {
         let is_exchange = |stream| {
             self.streams.get(stream).is_some_and(|written| written.kind == StreamKind::Exchange)
@@ -100,18 +101,19 @@ impl WrittenIds {
         if all { StreamKind::Exchange } else { StreamKind::Shared }
     }
 
-    /// The client of the stream `old` has come back on the stream `new`: its ids name that stream from now on.
+    /// Notes that the client of the stream `old` has reconnected on the stream `new`: its ids belong to the new stream
+    /// from now on.
     pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
         if let Some(written) = self.streams.remove(&old) {
             self.of(new, written.kind).ids.extend(written.ids);
         }
     }
 
-    /// The value that the client of `stream` had been told when the next id came after this one; `None` if none
-    /// has come.
+    /// Returns the last value that the client of `stream` had received when the event after this id was written; `None`
+    /// if no event followed.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
-        // From the newest on: a server may give an id twice, and the last one is meant.
+        // Newest first: if a server uses an id twice, the last event is meant.
         let mut next = None;
         self.streams.get(&stream)?.ids.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);

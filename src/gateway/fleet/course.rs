@@ -11,14 +11,16 @@ pub enum Course {
     Here,
     /// The session is that of the replica at this address.
     Elsewhere(SocketAddr),
-    /// The process that the session belonged to is no more, or cannot be reached.
+    /// The process that owned the session has ended, or cannot be reached.
     Gone,
-    /// Another replica passed the request on, and the session is not here: nobody passes it on again.
+    /// Another replica passed the request on, but the session is not here either. The request must not be passed on
+    /// again.
     Loop,
 }
 
-/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `passed_on`: another
-/// replica has passed the request on. `is_down`: whether the replica at an address could not be reached just now.
+/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `passed_on`: whether another
+/// replica has passed the request on. `is_down`: returns whether the replica at an address was unreachable a short time
+/// ago.
 pub fn course(
     owner: Owner,
     me: Owner,

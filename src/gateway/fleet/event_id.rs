@@ -13,7 +13,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::transport::http::body::Batch;
 
-/// Bytes that ids of the requests of one stream may have for event ids to name them.
+/// Bytes of the request ids of one stream that event ids may contain.
 const NAMED_IDS_MAX: usize = 256;
 
 /// The part of an event id that names the requests of its stream; `None` if there are none, or too many.

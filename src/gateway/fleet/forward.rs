@@ -28,14 +28,14 @@ impl FleetMember {
     /// Passes a request on to the replica `to`, and returns the response while it arrives.
     ///
     /// # Errors
-    /// The request itself, if that replica cannot be reached, and whose fault that is.
+    /// The request itself, if that replica cannot be reached, and whether this machine is the cause.
     pub(super) async fn pass_on(
         self: &Arc<Self>,
         to: Owner,
         request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<Response<Body>, Unreached> {
-        // A GET may be a stream without an end: the shutdown waits for calls only.
+        // A GET may be an endless stream, so the shutdown waits for calls only.
         let is_get = request.method() == Method::GET;
         let begun = Instant::now();
         let open = (!is_get).then(|| self.calls.open());
@@ -71,7 +71,8 @@ impl FleetMember {
         let FailedRequest { error, unsent } = failed;
         let unsent = unsent.and_then(|request| {
             let (mut parts, body) = request.into_parts();
-            // The replica that serves the request instead must not see the header that was for another one.
+            // The replica that serves the request instead must not see the header, which was signed for another
+            // replica.
             parts.headers.remove(FORWARDED);
             Some(Box::new(Request::from_parts(parts, body.into_unread()?)))
         });
@@ -116,7 +117,7 @@ impl FleetMember {
 /// A request for a replica that cannot be reached.
 pub(super) struct Unreached {
     pub(super) request: Box<Request<Incoming>>,
-    /// Whether this machine or process is the cause, so that the other replica may well be there.
+    /// Whether this machine or process is the cause, so that the other replica may still be running.
     pub(super) is_own_fault: bool,
 }
 
@@ -130,8 +131,8 @@ pub(super) fn unreachable_now() -> Response<Body> {
 
 /// The kind of a response that is passed on.
 enum HopBody {
-    /// It may be a stream on which the client only listens.
+    /// A stream on which the client may only be listening.
     Stream,
-    /// A call, for whose end the shutdown waits.
+    /// A call, for which the shutdown waits.
     Call(InFlightGuard),
 }

@@ -1,7 +1,8 @@
-//! Who serves a session whose owner is gone: settled in a store that all replicas reach, if there is one.
+//! Decides which replica serves a session whose owner has ended: in a store that all replicas can reach, if the
+//! settings name one.
 //!
-//! Without a store each replica that gets a request of such a session serves it, without heartbeats. With a store
-//! one of them is the heir, the others pass requests on to it, and it serves the session as an owner does.
+//! Without a store each replica that gets a request of such a session serves it, without heartbeats. With a store one
+//! of them is the heir, the others pass requests on to it, and it serves the session as an owner does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,14 +14,14 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
 
-/// Sessions with heirs that a replica remembers. Beyond it those of other replicas are forgotten, and then the
-/// store is asked for each request.
+/// Maximum number of inherited sessions that a replica remembers. Beyond it sessions of other replicas are forgotten,
+/// and then the store is asked for each request.
 const HEIRS_MAX: usize = 1 << 16;
 
 /// The longest time that a request waits for the store.
 const SETTLE_MAX: Duration = Duration::from_millis(50);
 
-/// The time for which the store is not asked after it did not answer.
+/// After a failure of the store, the time for which the store is not used.
 const STORE_DOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The time for which the heir of a session is remembered where that is another replica.
@@ -29,13 +30,14 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 /// The time after its last request for which a replica stays the heir of a session.
 const HEIR_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The interval in which a replica renews what it has inherited. It is a third of [`OWNED_FOR`].
+/// The interval at which a replica renews the sessions that it has inherited: a third of [`OWNED_FOR`], so that two
+/// failed renewals do not lose a session.
 const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 /// The time for which an entry of the store lives without being renewed.
 pub const OWNED_FOR: Duration = Duration::from_secs(60);
 
-/// The name of a session in the store: a digest, from which nobody learns the id of the session.
+/// The name of a session in the store: a digest, so that the store does not reveal the id of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey([u8; 16]);
 
@@ -54,35 +56,35 @@ impl SessionKey {
     }
 }
 
-/// A replica's wish to serve a session whose owner is gone.
+/// A replica's claim to serve a session whose owner has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct HeirClaim {
     /// The session.
     pub session: SessionKey,
     /// The replica that claims it.
     pub claimant: Owner,
-    /// An earlier heir, which is gone too.
+    /// An earlier heir, which has ended too.
     pub gone: Option<Owner>,
 }
 
-/// A store that all replicas reach, in which one claim to a session wins.
+/// A store that all replicas can reach, in which only one claim to a session succeeds.
 pub trait OwnerStore: Send + Sync + 'static {
-    /// Settles a claim: the replica that serves the session from now on, the claimant if nobody else does. `None` if
-    /// the store does not answer.
+    /// Settles a claim: returns the replica that serves the session from now on, which is the claimant if no other
+    /// replica has it. `None` if the store does not answer.
     fn settle(&self, claim: HeirClaim) -> BoxFuture<'static, Option<Owner>>;
 
-    /// Renews what a replica owns, as far as the entries are still its own. Nobody waits for that.
+    /// Renews the sessions of a replica, as far as the entries still belong to it. The result is not awaited.
     fn renew(&self, owner: Owner, sessions: Vec<SessionKey>);
 }
 
-/// The replica that serves a session whose owner is gone.
+/// The replica that serves a session whose owner has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heir {
-    /// This one, as an owner does.
+    /// This replica, which serves the session as its owner does.
     Me,
-    /// Another one.
+    /// Another replica.
     Other(Owner),
-    /// It is not settled: this one serves the request, and others may do so at the same time.
+    /// Not settled: this replica serves the request, and others may do so at the same time.
     Unknown,
 }
 
@@ -108,7 +110,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Heirs {
-    /// Heirs that a store settles, and a task that renews what this replica inherits.
+    /// Returns heirs that a store settles, and starts a task that renews the sessions that this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
         // `Weak`: the task ends with the replica's part in the fleet.
@@ -123,11 +125,11 @@ impl Heirs {
         mine.map(|known| known.at = Instant::now()).is_some()
     }
 
-    /// The replica that serves a session. `gone`: an heir that cannot be reached.
+    /// Returns the replica that serves a session. `gone`: an heir that cannot be reached.
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)
-            // An heir that was found to be gone is not believed, even if it is remembered.
+            // An heir that has been found to have ended does not count, even if it is remembered.
             && Some(known.owner) != gone
             && (known.owner == self.me || now < known.at + REMEMBERED)
         {
@@ -138,7 +140,7 @@ impl Heirs {
         }
         let claim = HeirClaim { session, claimant: self.me, gone };
         let Ok(Some(owner)) = timeout(SETTLE_MAX, self.store.settle(claim)).await else {
-            // A store that is down must not delay each request: it is not asked for a while.
+            // An unreachable store must not delay each request, so it is not asked for a while.
             *lock(&self.down_until) = Some(Instant::now() + STORE_DOWN_FOR);
             return Heir::Unknown;
         };
@@ -153,7 +155,7 @@ impl Heirs {
     fn remember(&self, session: SessionKey, heir: KnownHeir) {
         let mut known = lock(&self.known);
         if known.len() >= HEIRS_MAX {
-            // What this replica has inherited is never forgotten here: it must be renewed.
+            // Sessions that this replica has inherited stay in the table: they must be renewed.
             known.retain(|_, known| known.owner == self.me);
         }
         if known.len() < HEIRS_MAX {
@@ -162,7 +164,7 @@ impl Heirs {
     }
 }
 
-/// Renews what a replica has inherited as long as it is used, and forgets the rest.
+/// Renews the inherited sessions that are still used, and forgets the others.
 async fn renew(me: Owner, known: Weak<KnownHeirs>, store: Arc<dyn OwnerStore>) {
     let mut ticks = interval(RENEW_EVERY);
     loop {

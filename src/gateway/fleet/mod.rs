@@ -55,7 +55,7 @@ use crate::transport::random::random_bytes;
 
 pub use self::peers::DialReplica;
 
-/// The error of a request whose replica has ended with the server.
+/// The error of a request whose replica has ended together with the server.
 const LOST: &str =
     "the replica that ran the MCP server of this session has ended; initialize a new session";
 
@@ -64,20 +64,23 @@ pub struct FleetMember {
     /// The address where other replicas pass requests on.
     pub(crate) listen: SocketAddr,
     seal: Arc<FleetSeal>,
-    /// What a call of a session of this replica says of its way: one that came here, and one that was passed on.
+    /// How a call of a session of this replica arrived, for its log and trace: directly, or passed on by another
+    /// replica.
     hops: [Arc<ReplicaHop>; 2],
     office: PassportOffice,
-    /// The nonce of the next passport. All are counted from a random number, so that no two replicas use the same one.
+    /// The nonce of the next passport. Nonces count up from a random number, so that no two replicas use the same
+    /// nonce.
     nonces: AtomicU64,
     peers: Peers,
-    /// Who serves sessions whose owners are gone, if there is a store for that.
+    /// Decides who serves sessions whose owners have ended, if a store is configured.
     heirs: Option<Heirs>,
     counts: FleetCounts,
     calls: Arc<InFlight>,
     shutdown: Arc<Shutdown>,
 }
 
-/// The replicas of one session that a request tries, one after the other: its owner, and heirs that the store names.
+/// Maximum number of replicas of one session that a request tries, one after the other: its owner, and heirs that the
+/// store names.
 const REPLICAS_TRIED_MAX: usize = 3;
 
 /// Another replica has passed the request on.
@@ -95,7 +98,7 @@ impl FleetMember {
         Self::join_with(settings, proxy, dial, None)
     }
 
-    /// The same with a store, in which replicas settle who serves a session whose owner is gone.
+    /// Joins a fleet with a store, in which replicas settle who serves a session whose owner has ended.
     pub fn join_with(
         settings: &routes::Fleet,
         proxy: &Proxy,
@@ -121,7 +124,7 @@ impl FleetMember {
         }))
     }
 
-    /// The settings in words. Keys are shown by their numbers, which every sealed id shows too.
+    /// Returns the settings as text. Keys are shown by their numbers, which every sealed id shows too.
     pub(crate) fn words(settings: &routes::Fleet) -> String {
         let routes::Fleet { keys, listen, advertise, seal, .. } = settings;
         let numbers = Seal::new(keys.iter().map(FleetKey::reveal));
@@ -129,7 +132,8 @@ impl FleetMember {
         format!("listen {listen}, advertise {advertise}, keys {}, seal {seal}", to_hex(&numbers))
     }
 
-    /// Takes a request that another replica passes on: removes what that one says of its client, and returns it.
+    /// Takes a request that another replica passes on: removes the facts about its client that the other replica has
+    /// signed, and returns them.
     ///
     /// # Errors
     /// If no replica with the same key has just passed it on.
@@ -167,7 +171,7 @@ impl FleetMember {
                 session.note_name(kind, &parts, &id);
                 let request = Request::from_parts(parts, body);
                 let heritage = self.heritage(route, part, &id);
-                // A replica that is leaving keeps the sessions that no other replica can serve.
+                // A replica that is shutting down keeps the sessions that no other replica can serve.
                 let moves = has_address(route, part);
                 let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
                 let (request, place) = found.await?;
@@ -204,7 +208,7 @@ impl FleetMember {
         Some((heirs, SessionKey::of(&route.path, id)))
     }
 
-    /// Finds the replica that serves a request: passes the request on, or returns it where this one serves it. The
+    /// Finds the replica that serves a request: passes the request on, or returns it if this replica serves it. The
     /// error is the response.
     async fn find_server(
         self: &Arc<Self>,
@@ -224,14 +228,15 @@ impl FleetMember {
         for _ in 0..REPLICAS_TRIED_MAX {
             match decided {
                 Course::Here => return Ok((request, ServedHere::Owned)),
-                // The replica that passed the request on may know this address as that of an heir that has ended.
+                // The replica that passed the request on may know this address as the address of an heir that has
+                // ended.
                 Course::Loop if heritage.is_none() => break,
                 Course::Loop | Course::Gone => {}
                 Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
                 Course::Elsewhere(_) => {
                     match self.pass_on(target, request, client).await {
                         Ok(response) => return Err(Box::new(response)),
-                        // The session still exists there, and no other replica may begin it anew.
+                        // The session still exists on that replica, so no other replica may begin it again.
                         Err(unreached) if unreached.is_own_fault && !moves => {
                             return Err(Box::new(unreachable_now()));
                         }
@@ -262,8 +267,8 @@ impl FleetMember {
         Ok((request, ServedHere::Unsettled))
     }
 
-    /// The owner of the session of a request is gone: goes on here if the server has an address. The error is the
-    /// response if the server was lost with the owner, and the client has to be told.
+    /// Handles a session whose owner has ended: the session continues here if the server has an address. The error is
+    /// the response if the server was lost with the owner.
     fn take_over(
         &self,
         route: &Route,
@@ -278,7 +283,7 @@ impl FleetMember {
         let last = request.headers().get(LAST_EVENT_ID).filter(|_| request.method() == Method::GET);
         let lost = last.map_or_else(Vec::new, |id| event_id::requests_in(id.as_bytes()));
         if lost.is_empty() {
-            // The route itself answers that there is no such session.
+            // The route itself answers that the session does not exist.
             return Ok(());
         }
         // No other replica can ever answer these requests.
@@ -300,17 +305,17 @@ enum ServedHere {
     Owned,
     /// The session is its own from now on.
     Inherited,
-    /// The owner is gone, and other replicas may serve the session at the same time.
+    /// The owner has ended, and other replicas may serve the session at the same time.
     Unsettled,
 }
 
-/// Whether the server behind a request can be reached by every replica.
+/// Whether every replica can reach the server of a request.
 fn has_address(route: &Route, part: &EndpointKind) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_some())
         && *part == EndpointKind::Endpoint
 }
 
-/// The response where a client names a session that nobody has.
+/// Returns the response to a client that names an unknown session.
 fn no_session(kind: IdKind) -> Response<Body> {
     match kind {
         IdKind::Session => refusal(StatusCode::NOT_FOUND, NO_SESSION, None),

@@ -39,10 +39,10 @@ const SEEN_MAX: usize = 1 << 17;
 /// The usual length of the header.
 const FACTS_LENGTH: usize = 192;
 
-/// The usual length of what is signed.
+/// The usual length of the signed text, in bytes.
 const SIGNED_LENGTH: usize = 512;
 
-/// What the replica that took a request knows of its client.
+/// The facts about a client that the replica which took its request knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientFacts {
     /// The address of the client.
@@ -51,20 +51,20 @@ pub(crate) struct ClientFacts {
     pub(crate) local: SocketAddr,
     /// Whether the client uses TLS.
     pub(crate) secure: bool,
-    /// The name of its principal: in its certificate, or in the header of a trusted front.
+    /// The name of its principal: from its certificate, or from the header of a trusted front.
     pub(crate) name: Option<ClientName>,
 }
 
 /// Why a request on the address of a fleet is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PassportError {
-    /// There is no such header, or it cannot be read.
+    /// The header is missing, or cannot be read.
     #[error("no other replica has passed the request on")]
     None,
     /// Another key, or the request was changed.
     #[error("the request was not passed on by a replica with the same key")]
     Forged,
-    /// It was passed on to another replica.
+    /// The passport was signed for another replica.
     #[error(
         "the request was passed on to another replica; does the `advertise` of each replica lead to that replica?"
     )]
@@ -128,7 +128,7 @@ impl PassportOffice {
     /// Reads the header of a request that has reached the replica at `me`.
     ///
     /// # Errors
-    /// If no replica with the same key has just passed it on to this one.
+    /// If the header does not come from a replica with the same key, was made for another replica, or is too old.
     pub(crate) fn check(
         &self,
         parts: &Parts,
@@ -161,8 +161,8 @@ impl PassportOffice {
     }
 }
 
-/// What the header says, as text. The formatter of the standard library would take a fifth of the work of a request that is
-/// passed on.
+/// Returns the content of the header as text. The formatter of the standard library would take a fifth of the work of a
+/// request that is passed on.
 fn facts(client: &ClientFacts, to: SocketAddr, now: u64, nonce: u64) -> String {
     let ClientFacts { remote, local, secure, name } = client;
     let mut text = String::with_capacity(FACTS_LENGTH);
@@ -204,7 +204,7 @@ fn push_address(text: &mut String, address: SocketAddr) {
     push_number(text, address.port().into());
 }
 
-/// What the header says.
+/// The content of the header.
 struct Passport {
     time: u64,
     nonce: u64,

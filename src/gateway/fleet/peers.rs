@@ -20,17 +20,19 @@ use crate::transport::http::io::Io;
 /// The longest time of connecting to another replica.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The time for which a replica that could not be reached is not tried again.
+/// The time for which an unreachable replica is not tried again.
 const DOWN_FOR: Duration = Duration::from_secs(5);
 
-/// Other replicas that are remembered. Beyond it all are forgotten, and connections to them are made anew.
+/// Maximum number of other replicas that are remembered. Beyond it all are forgotten, and connections to them are made
+/// anew.
 const PEERS_MAX: usize = 4096;
 
-/// Replicas that are known to be leaving. Beyond it all are forgotten, and the next response of each tells again.
+/// Maximum number of replicas that are known to be shutting down. Beyond it all are forgotten, and the next response of
+/// each reports it again.
 const LEAVING_MAX: usize = 4096;
 
-/// The header in which a replica that will end soon tells so to the others: sessions that any replica can serve should
-/// go on elsewhere.
+/// The header in which a replica that will end soon reports that to the others: sessions that any replica can serve
+/// should continue elsewhere.
 pub(crate) const LEAVING: HeaderName = HeaderName::from_static("milepost-leaving");
 
 /// Makes connections to replicas within this process, in the place of the network.
@@ -72,12 +74,12 @@ impl Peers {
         }
     }
 
-    /// Whether a replica has told that it will end soon.
+    /// Whether a replica has reported that it will end soon.
     pub(crate) fn is_leaving(&self, replica: Owner) -> bool {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner).contains(&replica)
     }
 
-    /// A replica has told that it will end soon.
+    /// Notes that a replica has reported that it will end soon.
     pub(crate) fn mark_leaving(&self, replica: Owner) {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         if leaving.len() >= LEAVING_MAX {

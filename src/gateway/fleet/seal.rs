@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use crate::protocol::trace_context::to_hex;
 use crate::transport::sealing::{SEAL_TAG, SealKey, SealNonce};
 
-/// Bytes of an id of a server that is sealed. A longer id passes as it is.
+/// Bytes of a server's id that can be sealed. A longer id is forwarded unchanged.
 pub(crate) const SEALED_ID_MAX: usize = 1 << 10;
 
 const VERSION: u8 = 1;
@@ -28,16 +28,16 @@ const V6: u8 = 6;
 /// Marks an id that is packed.
 const PACKED: u8 = 0x80;
 
-/// The replica that a session belongs to, while one process of it runs.
+/// The replica that a session belongs to, during the life of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The address under which the others reach it.
     pub address: SocketAddr,
-    /// The number of the process: a process that starts anew at the same address has another.
+    /// The number of the process: a process that is started again at the same address has another number.
     pub boot: u64,
 }
 
-/// What is in a sealed id.
+/// The content of a sealed id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedId {
     /// Whose it is.
@@ -46,7 +46,7 @@ pub struct SealedId {
     pub id: Vec<u8>,
 }
 
-/// The kind of an id. One of a kind is none of the other.
+/// The kind of an id. An id of one kind is not valid as another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdKind {
     /// A session of Streamable HTTP.
@@ -55,14 +55,14 @@ pub enum IdKind {
     Endpoint,
 }
 
-/// What an id is bound to.
+/// The data that an id is bound to.
 #[derive(Debug, Clone, Copy)]
 pub struct IdBinding<'a> {
     /// The kind of the id.
     pub kind: IdKind,
     /// The path of the route.
     pub route: &'a str,
-    /// The principal of the client, by its certificate or by a trusted front; empty if nobody names it.
+    /// The principal of the client, by its certificate or by a trusted front; empty if neither names the client.
     pub principal: &'a str,
 }
 
@@ -80,11 +80,11 @@ impl IdBinding<'_> {
 /// The reading of a text that may be a sealed id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// It was sealed with one of the keys, for this binding.
+    /// The id was sealed with one of the keys, for this binding.
     Sealed(SealedId),
-    /// It is the id of a server, or sealed by others.
+    /// The id is a server's own, or was sealed by another program.
     Plain,
-    /// It looks sealed with one of the keys, and is not, or for another binding.
+    /// The id has the form of a sealed id of one of the keys, but is not authentic, or is bound to other data.
     Forged,
 }
 
@@ -101,7 +101,7 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The seal with these keys, of which the first seals. `None` if there is no key.
+    /// Returns the seal with these keys; the first key seals new ids. `None` if there is no key.
     pub fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Option<Self> {
         let cipher = |key: &[u8; 32]| {
             // A byte of a digest: enough to find the key, and it tells nothing about the key.
@@ -112,7 +112,7 @@ impl Seal {
         (!ciphers.is_empty()).then_some(Self { ciphers })
     }
 
-    /// The numbers of the keys, in their order. They are no secret.
+    /// Returns the numbers of the keys, in their order. The numbers are not secret.
     pub fn numbers(&self) -> impl Iterator<Item = u8> + '_ {
         self.ciphers.iter().map(|cipher| cipher.number)
     }
@@ -162,7 +162,7 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
-        // Another fleet or an old key: such an id is passed on as it is, and the server judges it.
+        // The seal of another fleet or an old key: such an id is forwarded unchanged, and the server judges it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;
@@ -197,7 +197,7 @@ fn read(plain: &[u8]) -> Option<SealedId> {
 
 /// The bytes of an id that is hexadecimal digits; `None` if it has another character or half a byte.
 fn pack(id: &[u8]) -> Option<Vec<u8>> {
-    // Only small letters: capital ones would come out as small ones.
+    // Only lower-case digits are packed: unpacking would turn capital ones into lower case.
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),

@@ -1,4 +1,4 @@
-//! The fleet's part in one request: the names of its session, sealed and as the server has them.
+//! The fleet's data for one request: the id of its session, sealed and as the server knows it.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::transport::random::random_bytes;
 /// The parameter with the sealed query in an endpoint of HTTP+SSE.
 const KEY: &str = "sessionId";
 
-/// What seals the ids of this replica.
+/// The keys with which this replica seals ids.
 pub(super) struct FleetSeal {
-    /// This process.
+    /// The address and boot number of this process.
     pub(super) me: Owner,
     pub(super) seal: Seal,
     /// Whether new ids are sealed.
     pub(super) seals: bool,
 }
 
-/// What a request has to know of the fleet: an extension of its head.
+/// The fleet's data for a request, an extension of its head.
 #[derive(Clone)]
 pub(crate) struct FleetSession {
     seal: Arc<FleetSeal>,
@@ -34,7 +34,7 @@ pub(crate) struct FleetSession {
     principal: Option<ClientName>,
     /// The session that the request names, as the client has it and as the server has it.
     named: Option<(HeaderValue, HeaderValue)>,
-    /// Its owner is gone, and this replica serves it without knowing all of it.
+    /// Whether its owner has ended, and this replica serves it without knowing all of its state.
     pub(super) is_taken_over: bool,
 }
 
@@ -94,7 +94,7 @@ impl FleetSession {
         }
     }
 
-    /// Whether the session was another replica's, and this one does not know all of it.
+    /// Whether another replica owned the session, so that this replica does not know all of its state.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.is_taken_over
     }
@@ -115,7 +115,7 @@ impl FleetSession {
     }
 }
 
-/// The sealed part of a query, if it has one.
+/// Returns the sealed part of a query, if the query has one.
 fn sealed_query(query: &str) -> Option<&[u8]> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == KEY).map(|(_, text)| text.as_bytes())

@@ -17,10 +17,11 @@ use super::heirs::{HeirClaim, OWNED_FOR, OwnerStore, SessionKey};
 use super::seal::Owner;
 use crate::config::routes::Secret;
 
-/// Commands that wait for the task that speaks to the server. A further one is an error of the store.
+/// Maximum number of commands that wait for the connection to the store. A further command counts as an error of the
+/// store.
 const COMMANDS_MAX: usize = 1024;
 
-/// Sessions that are renewed in one pipeline.
+/// Number of sessions that are renewed in one pipeline.
 const RENEWED_AT_ONCE: usize = 256;
 
 /// The longest time that the server may take for an answer.
@@ -33,7 +34,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
 // In one script, so that two replicas cannot both read nothing and both write.
-/// Claims a session: the owner that is there stays, unless it is the one that is gone.
+/// Claims a session: the entry's owner stays, unless it is the owner that has ended.
 const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
      if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
      return now";
@@ -56,11 +57,12 @@ pub(crate) struct Valkey {
 }
 
 impl Valkey {
-    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first
-    /// use. `errors` counts failures.
+    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first use.
+    /// `errors` counts failures.
     ///
     /// # Errors
-    /// If the address is none of Valkey or Redis. The error does not hold the address.
+    /// If the address is not one of Valkey or Redis. The error does not contain the address, which may contain a
+    /// password.
     pub(crate) fn open(address: &Secret, errors: Counter) -> Result<Self, RedisError> {
         let client = Client::open(address.reveal())?;
         let config = ConnectionManagerConfig::new()
@@ -75,7 +77,7 @@ impl Valkey {
     }
 
     fn send(&self, command: StoreCommand) {
-        // A full queue is an error and no wait: a request must not wait for the store.
+        // A full queue is an error instead of a wait, because a request must not wait for the store.
         if self.commands.try_send(command).is_err() {
             self.errors.inc();
         }
@@ -94,7 +96,7 @@ impl OwnerStore for Valkey {
     }
 }
 
-/// Speaks to the server, one command after the other.
+/// Sends the commands to the store, one after the other.
 async fn speak(
     mut connection: ConnectionManager,
     mut commands: mpsc::Receiver<StoreCommand>,
@@ -104,7 +106,7 @@ async fn speak(
     while let Some(command) = commands.recv().await {
         let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
-            // The request may have gone on without the answer.
+            // The request may have continued without the result.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
             StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
                 Ok(owner) => {
@@ -136,19 +138,19 @@ async fn speak(
     }
 }
 
-/// Whether the store does its work, from the outcome of each command. Claims and renewals are told apart: a store
-/// that is full takes renewals of its entries and refuses claims, which are new ones.
+/// Whether the store works, judged by the result of each command. Claims and renewals are judged separately: a full
+/// store accepts renewals of its entries but refuses claims, which are new entries.
 #[derive(Debug, Default)]
 struct StoreHealth {
     failing: [bool; 2],
 }
 
-/// What an operator is told, once for each change.
+/// A message for operators, given once for each change.
 #[derive(Debug, PartialEq, Eq)]
 enum StoreChange {
     /// The first command that fails after a time without failures.
     Fails,
-    /// Both kinds of commands succeed, after a time in which one of them failed.
+    /// Both kinds of commands succeed again after a failure.
     AnswersAgain,
 }
 
@@ -236,7 +238,7 @@ mod tests {
     }
 
     impl RedisServer {
-        /// `None` where this machine has no Redis.
+        /// Starts Redis; `None` if this machine does not have it.
         fn start() -> Option<Self> {
             let folder = tempfile::tempdir().unwrap();
             let mut server = Command::new("redis-server");
@@ -291,7 +293,7 @@ mod tests {
         cmd("FLUSHALL").exec_async(&mut store).await.unwrap();
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(second, None).await.unwrap(), Some(first));
-        // Who inherits from the first one keeps the session, whatever the first one renews.
+        // A replica that inherits from the first one keeps the session, even if the first one renews it.
         assert_eq!(settled(second, Some(first)).await.unwrap(), Some(second));
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(third, None).await.unwrap(), Some(second));
@@ -304,7 +306,8 @@ mod tests {
         assert!(life > milliseconds() / 2, "{life}");
     }
 
-    /// What an operator is told of these commands: claims (`c`) and renewals (`r`), in capitals where they fail.
+    /// Returns the notices for operators after these commands: claims (`c`) and renewals (`r`), in capitals if they
+    /// fail.
     fn told(commands: &str) -> Vec<Option<StoreChange>> {
         let mut health = StoreHealth::default();
         let note =

@@ -46,8 +46,8 @@ pub use streams::ROUTES_WATCHED;
 pub(super) use streams::{AdminBody, AdminStreams, JSON};
 pub use token::AdminToken;
 
-/// Connections open to the admin listener at one time. For one more, the connection that was silent for
-/// longest is closed.
+/// Maximum number of connections to the admin listener. If one more arrives, the connection that was idle for longest
+/// is closed.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// Bytes of the head of a request to the admin listener. A longer head is refused.
@@ -79,10 +79,10 @@ pub(super) struct AdminApi<H> {
     clients: Option<(SocketAddr, bool)>,
 }
 
-/// What the live page says about the listener for clients.
+/// Data about the listener for clients, for the live page.
 #[derive(Serialize)]
 struct AboutClients {
-    /// The URL that the paths of routes follow; `null` where there is no listener for clients.
+    /// The URL to which the paths of routes are appended; `null` without a listener for clients.
     address: Option<String>,
     version: &'static str,
 }
@@ -257,7 +257,7 @@ enum AdminDecision {
     Answered(AdminResponse),
     /// A request whose body is the new log filter.
     Change,
-    /// A request to cancel the call of this number, whose body is the reason.
+    /// A request to cancel the call with this number, whose body is the reason.
     Cancel(Arc<Table>, String),
 }
 

@@ -31,11 +31,10 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
-/// The header in which a browser says from which site a request comes; no page can change it.
+/// The header in which a browser names the relation of a request's site to this one; no page can change it.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Types of bodies that a browser sends for a page without asking the listener first; the last one is
-/// no type at all.
+/// Content types that a browser sends for a page without a preflight request. The last is an empty type.
 const FORM_TYPES: [&str; 4] =
     ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""];
 
@@ -85,14 +84,14 @@ pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the body of a POST has a type that a listener takes. A page of any site can send a form's
-/// types, and a body without a type, without asking the browser first.
+/// Checks that the body of a POST has an accepted type. A page of any site can send the types of forms, and a body
+/// without a type, without a preflight request.
 ///
 /// # Errors
 /// If a browser sent the request and its type is one of these.
 pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
-    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is no page.
+    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is not a page.
     let is_page = headers.contains_key(ORIGIN) || headers.contains_key(SITE);
     if !server.check_pages || parts.method != Method::POST || !is_page {
         return Ok(());
@@ -118,20 +117,20 @@ pub fn authorize(bearer: Option<&Secret>, headers: &HeaderMap) -> Result<bool, R
     if right { Ok(true) } else { Err(Refusal::Unauthorized) }
 }
 
-/// Whose request this is, as far as somebody has verified that.
+/// The principal of a request, as far as it has been verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPrincipal {
     /// The name that a trusted front gives, else the name in the certificate.
     pub name: Option<ClientName>,
-    /// The header of `principal`, where another than a trusted front sends it, or it names another than this one.
+    /// The `principal` header, if the client is not a trusted front, or names another principal than the verified one.
     pub foreign: Option<HeaderName>,
 }
 
-/// Finds the principal of a request. The certificate of a front names the front itself, so that the front's header
-/// goes before the front's certificate. An empty value names nobody.
+/// Finds the principal of a request. The certificate of a front names the front itself, so that the front's header goes
+/// before the front's certificate. An empty value counts as no principal.
 ///
-/// The replica that took a request from its client has found the principal, and has signed it. No header of the
-/// request that it passes on says anything else.
+/// The replica that took a request from its client has found the principal, and has signed it. No header of the request
+/// that it passes on says anything else.
 ///
 /// # Errors
 /// If a trusted front sends the header twice (one of the two may be the client's), or with a value that is no name.
@@ -166,7 +165,7 @@ pub fn principal(
 /// Compares in a time that depends only on the length of the presented text.
 fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     let secret = secret.reveal().as_bytes();
-    // An empty secret equals nothing, also no empty token.
+    // An empty secret matches nothing, not even an empty token.
     let mut differs = u8::from(presented.len() != secret.len() || secret.is_empty());
     for (byte, expected) in presented.iter().zip(secret.iter().cycle()) {
         differs = std::hint::black_box(differs | (byte ^ expected));
@@ -196,7 +195,7 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         },
         None => None,
     };
-    // A path, or all of `http://host/path`; HTTP/2 always has all of it.
+    // A path, or a whole URL `http://host/path`; HTTP/2 always has the whole URL.
     match parts.uri.scheme_str() {
         Some("http" | "https") => {}
         None if parts.uri.authority().is_none() => {}
@@ -214,8 +213,8 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// The loopback host that a request names, if it names one. Behind the published port of a container, clients name
-/// such a host, and the listener has another address.
+/// Returns the loopback host that a request names. Clients of a container's published port name such a host, although
+/// the listener has another address.
 pub fn loopback_name(parts: &Parts) -> Option<String> {
     match host(parts).ok()?.filter(Authority::is_loopback)?.host {
         Host::Name(name) => Some(name),
@@ -253,7 +252,7 @@ fn may_speak(server: &Server, origin: &str) -> bool {
             .any(|text| WebOrigin::parse(text).as_ref() == Some(&origin))
 }
 
-/// An origin in one spelling for all that are the same.
+/// A normalised origin, so that equal origins compare equal.
 #[derive(PartialEq, Eq)]
 enum WebOrigin {
     /// `http://host[:port]` or the same with `https`; the port is always there.

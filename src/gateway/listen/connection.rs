@@ -27,7 +27,7 @@ use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
-/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head behind its first
+/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first
 /// byte.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
@@ -42,7 +42,7 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Concurrent HTTP/2 streams of one connection. The client waits with further requests.
+/// Maximum number of concurrent HTTP/2 streams of one connection. The client waits with further requests.
 const STREAMS_MAX: u32 = 100;
 
 /// The interval of pings to a silent HTTP/2 client, and the time that the client has to answer.
@@ -54,9 +54,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The time that a client has to send its first request, if it connected while the listener lingered.
 pub(super) const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. `h2` drops requests that it has read and not
-/// handed on if it sees the end in the same turn or cannot acknowledge the client's settings: a notification whose client
-/// closes at once would be lost.
+/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. If `h2` sees the end in the same poll,
+/// or cannot acknowledge the client's settings, it drops requests that it has read but not passed on: a notification
+/// whose client closes at once would be lost.
 const END_AFTER: Duration = Duration::from_millis(1);
 
 /// The first bytes of an HTTP/2 client.
@@ -102,7 +102,7 @@ impl ConnectionEnd {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
                 io::ErrorKind::TimedOut => Self::TooSlow,
-                // The listener stops before the client has said anything.
+                // The listener stopped before the client had sent anything.
                 io::ErrorKind::Interrupted => Self::Closed,
                 _ => Self::Broken,
             };
@@ -122,7 +122,8 @@ impl ConnectionEnd {
     }
 }
 
-/// The answer to a request while it is made. Boxed: the connection keeps room for one, also while there is none.
+/// The future of the answer to a request. Boxed, because every connection reserves memory for one future, even while it
+/// is idle.
 pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
 
 /// Answers the requests of a connection.
@@ -142,7 +143,7 @@ impl Http {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
-            // Without a timer hyper applies no time limit, and does not report that.
+            // Without a timer hyper silently applies no time limit.
             .timer(TokioTimer::new())
             // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
             .header_read_timeout(None)
@@ -165,8 +166,8 @@ impl Http {
         Self { idle, ..self }
     }
 
-    /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and
-    /// new ones are not accepted; if it says true, a client that has sent none yet may send one.
+    /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and new ones are not
+    /// accepted; if it returns true, a client that has not sent a request yet may send one.
     ///
     /// The kinds of connections and of answers are behind pointers: HTTP is compiled once for each kind of body.
     pub(super) async fn converse<B>(
@@ -182,7 +183,7 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            // To the end, until the message of a POST says otherwise (`set_outlives`).
+            // The request is completed until the message of a POST changes the rule (`set_outlives`).
             let rule = match *request.method() {
                 Method::POST | Method::DELETE => Outlives::ToTheEnd,
                 _ => Outlives::Nothing,
@@ -206,7 +207,8 @@ impl Http {
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    // A client that does not close is not waited for, but a request that came meanwhile is.
+                    // The connection does not wait for a client that does not close, but a request that has arrived
+                    // meanwhile is served.
                     () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
                 };
                 return ended.map_or_else(
@@ -254,15 +256,16 @@ struct Impatient {
     io: MeteredIo<Io>,
     /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    /// The first bytes of HTTP/1.1. Whoever asks for the version is told that nothing has come, which means HTTP/1.1,
-    /// and hyper reads these bytes with those behind them: a head in two reads would double its buffer.
+    /// The first bytes of HTTP/1.1. A reader that asks for the version is told that no byte has arrived, which means
+    /// HTTP/1.1, and hyper then reads these bytes together with the following ones: a head in two reads would double
+    /// its buffer.
     first: Vec<u8>,
     /// The end of the bytes of an HTTP/2 client.
     end: Http2End,
     write_state: WriteState,
     answers: OpenAnswers,
-    /// The number of the head whose first byte has come. The beginning of a head that comes in one read with the head
-    /// before is not seen: such a connection ends by its idle time.
+    /// The number of the head whose first byte has arrived. If a head begins in the same read as the end of the head
+    /// before, its beginning is not noticed: such a connection ends by its idle time.
     head: Option<u64>,
     /// The end of the time of a head that did not come whole, and the number of this head.
     head_limit: Option<(u64, Pin<Box<Sleep>>)>,
@@ -273,7 +276,7 @@ enum Http2End {
     /// The client speaks HTTP/1.1, or has not shown its version yet.
     NotHttp2,
     Open,
-    /// The client takes no bytes any more: what is written is dropped, and the rest of its own bytes is read.
+    /// The client no longer reads: written bytes are dropped, and the rest of the client's own bytes is read.
     ReadOnly,
     /// The bytes have ended, perhaps with an error, and `h2` learns of it after [`END_AFTER`].
     Waits(Pin<Box<Sleep>>, Option<io::Error>),
@@ -308,14 +311,14 @@ impl Impatient {
         let mut read = Pin::new(&mut self.io).poll_read(context, buffer);
         if buffer.filled().len() > before {
             self.head = self.answers.next_head();
-            // The bytes that were held back are there, so that the read is not pending, whatever the socket says.
+            // Bytes that were held back are available, so the read must not be pending, whatever the socket says.
             if read.is_pending() {
                 read = Poll::Ready(Ok(()));
             }
         }
         if read.is_pending()
             && let Some(head) = self.head
-            // Only if the head that has begun is still awaited: otherwise it has come whole.
+            // Only if this head is still incomplete: otherwise it has arrived meanwhile.
             && self.answers.next_head() == Some(head)
         {
             let (of, limit) = self.head_limit.get_or_insert_with(|| (head, Box::pin(sleep(HEAD))));
@@ -356,7 +359,7 @@ impl Impatient {
     ) -> Poll<io::Result<usize>> {
         let is_lost = matches!(self.end, Http2End::ReadOnly | Http2End::Waits(..));
         if matches!((&written, &self.end), (Poll::Ready(Err(_)), Http2End::Open)) {
-            // The error of a write is not told: the last bytes of the client may still have a request.
+            // The write error is not reported: the last bytes of the client may still contain a request.
             self.end = Http2End::ReadOnly;
         } else if !is_lost {
             self.write_state.block(written.is_pending());
@@ -389,7 +392,8 @@ impl AsyncRead for Impatient {
                 let new = &buffer.filled()[before..];
                 let (count, preface) = (new.len(), &PREFACE[*seen..]);
                 let is_http1 = !preface.starts_with(new);
-                // Only if nothing of a preface has come: bytes that were taken for one have been handed on already.
+                // Only if no byte of an HTTP/2 preface has arrived: bytes taken for a preface have already been passed
+                // on.
                 if is_http1 && *seen == 0 {
                     this.first = new.to_vec();
                     buffer.set_filled(before);

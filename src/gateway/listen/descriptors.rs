@@ -5,12 +5,12 @@ use tracing::warn;
 use crate::config::routes::Server;
 use crate::transport::child::{descriptor_limit, raise_descriptor_limit};
 
-/// Of so many descriptors one is kept from connections of clients: a child takes three, a call to a server over
-/// HTTP/1.1 takes one, and so do an operator, a long message and a file of recordings.
+/// One of this many descriptors is kept from connections of clients. A child needs three; a call to a server over
+/// HTTP/1.1, an operator, a long message and a file of recordings need one each.
 const KEPT_ONE_OF: u64 = 4;
 
-/// Raises the limit of the process if the settings say so, and warns where `max_connections` is more than
-/// the limit allows. Servers that start later keep the limit of before.
+/// Raises the descriptor limit of the process if the settings say so, and warns if `max_connections` exceeds the limit.
+/// Servers that start later keep the old limit.
 pub(super) fn prepare(server: &Server) {
     if server.raise_descriptors
         && let Err(error) = raise_descriptor_limit()
@@ -31,12 +31,12 @@ pub(super) fn prepare(server: &Server) {
 
 /// The number of connections of clients that are served.
 pub(super) fn connections_max(server: &Server) -> usize {
-    // A system that does not report a limit has one of its own.
+    // If the system does not report a limit, `max_connections` of the settings counts.
     descriptor_limit()
         .map_or(server.max_connections, |limit| server.max_connections.min(room(limit)))
 }
 
-/// The number of connections that a limit of descriptors leaves room for; at least one.
+/// Returns the number of connections for which a limit of descriptors suffices; at least one.
 fn room(limit: u64) -> usize {
     usize::try_from(limit - limit / KEPT_ONE_OF).unwrap_or(usize::MAX).max(1)
 }

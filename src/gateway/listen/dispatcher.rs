@@ -68,7 +68,7 @@ pub(super) struct StopTimes {
     pub(super) drain: Duration,
 }
 
-/// The settings for new requests. They are exchanged as a whole: a request sees all of one version.
+/// The settings for new requests. They are replaced as a whole, so that a request never sees a mixture of two versions.
 pub(super) struct ServingConfig {
     server: Server,
     trusted_proxies: Arc<[IpNet]>,
@@ -88,7 +88,7 @@ impl ServingConfig {
         Self { server, trusted_proxies, endpoints, cors, served: Vec::new() }
     }
 
-    /// Routes as they are served.
+    /// Returns the dispatcher of a listener with these routes.
     pub(super) fn of(server: Server, served: Vec<ServedRoute>) -> Self {
         let routes = served.iter().map(|served| (served.route(), served.is_removed()));
         let config = Self::new(server, routes);
@@ -133,25 +133,25 @@ impl<H: Handler> Dispatcher<H> {
         StopTimes { linger: config.server.linger, drain: config.server.drain }
     }
 
-    /// From now on each response over HTTP/1.1 asks its client to use another connection. A connection that
-    /// stays open would meet the end of the listener while its client sends the next request.
+    /// From now on each response over HTTP/1.1 asks its client to use another connection. Otherwise an open connection
+    /// might be closed while its client sends the next request.
     pub(super) fn linger(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.linger();
     }
 
-    /// From now on only what is open continues; other replicas may still ask for that.
+    /// From now on only open requests continue. Other replicas may still ask for their sessions.
     pub(super) fn drain(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.drain();
     }
 
-    /// The number of requests whose response has not ended.
+    /// Returns the number of requests whose response has not ended.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Answers one request. What can be decided at once is: the future holds no more than the rest needs.
+    /// Answers one request. Decisions that need no waiting are made here, so that the future only has to hold the rest.
     pub(super) fn answer(
         self: Arc<Self>,
         client: Peer,
@@ -197,7 +197,7 @@ impl<H: Handler> Dispatcher<H> {
         })
     }
 
-    /// Answers one request that another replica passes on. It is admitted as if its client had sent it here.
+    /// Answers a request that another replica passes on. It is admitted as if its client had sent it to this replica.
     pub(super) async fn answer_passed_on(
         self: Arc<Self>,
         peer: Peer,
@@ -208,7 +208,7 @@ impl<H: Handler> Dispatcher<H> {
             Ok(client) => {
                 let front = Arc::clone(&self);
                 let mut response = self.answer(client, Request::from_parts(parts, body)).await;
-                // Only a replica may set this header, not a server behind it.
+                // Only a replica may set this header, so a server's own header of this name is removed.
                 response.headers_mut().remove(LEAVING);
                 if front.is_lingering.load(Ordering::Relaxed) {
                     response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
@@ -233,7 +233,8 @@ impl<H: Handler> Dispatcher<H> {
         found: &mut Option<MatchedRoute>,
     ) -> Result<Decision, Refusal> {
         let config = self.config.load();
-        // Host and origin come first: a page of any site can send requests to this listener (DNS rebinding).
+        // Host and origin are checked first, because a page of any site can send requests to this listener (DNS
+        // rebinding).
         admit(&config.server, &self.via, client.local, parts)?;
         admit_page(&config.server, parts)?;
         let route_match = config.endpoints.find(parts.uri.path());
@@ -273,7 +274,8 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// The answer of the handler. Its state is dropped with it: nobody sees what a panic has left half done.
+/// Returns the answer of the handler. The handler's state is dropped with it, so that no later request sees the
+/// incomplete state after a panic.
 fn handled<H: Handler>(
     handler: &Arc<H>,
     request: Request<Incoming>,
@@ -282,7 +284,7 @@ fn handled<H: Handler>(
     route: Option<usize>,
 ) -> impl Future<Output = Response<Either<Full<Bytes>, H::Body>>> + Send + use<H> {
     let begun = catch_unwind(AssertUnwindSafe(|| handler.handle(request, admitted)));
-    // No `async`: such a future would hold the other one twice.
+    // No `async`: such a future would contain the other future twice.
     let handled = match begun {
         Ok(begun) => future::Either::Left(AssertUnwindSafe(begun).catch_unwind()),
         Err(panic) => future::Either::Right(ready(Err(panic))),
@@ -296,8 +298,7 @@ fn handled<H: Handler>(
     })
 }
 
-/// Writes one log line about a refused request, unless there are too many. Paths and queries may be
-/// private.
+/// Writes one log line about a refused request, unless too many were written. Paths and queries may be private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     if refusal == Refusal::Host {
         tell_of_loopback_name(parts);
@@ -338,7 +339,7 @@ fn tell_of_loopback_name(parts: &Parts) {
 
 /// Reads a small part of a body that no handler needs.
 async fn read_some(parts: &Parts, body: Incoming) {
-    // A client that waits to be asked for the body has not sent it.
+    // A client that waits for `100 Continue` has not sent the body.
     if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
         let mut body = Limited::new(body, REFUSED_BYTES_MAX);
         let end = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use crate::platform::files;
 
-// The file is polled, not subscribed to: every way of replacing a file ends in another device,
-// inode, time or length behind the path, and a check every 2 s needs no crate and no limit of the
-// system.
+// Poll the file instead of subscribing to changes: every way to replace a file changes the device, inode, time or
+// length behind the path, and a check every 2 s needs neither a crate nor a watch of the system.
 /// The interval of the examinations. A change counts when two examinations have found the same state:
 /// no write of a file takes that long.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -62,11 +61,11 @@ impl FileWatch {
         *self = Self { files, known, seen };
     }
 
-    /// Looks at the files once. A change is reported once, by the second look that sees the same.
+    /// Checks the files once. A change is reported once, by the second check that finds the same state.
     pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
-            // The same file, shorter: emptied to be written again. A whole new file has another inode.
+            // The same file, but shorter: it was truncated to be written again. A new file has another inode.
             (Some(now), Some(seen)) => now.0 == seen.0 && now.1 == seen.1 && now.4 < seen.4,
             _ => false,
         });
@@ -83,10 +82,10 @@ impl FileWatch {
     }
 }
 
-/// The result of one look.
+/// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FileChange {
-    /// The files are as they are known, or have changed since the last look only.
+    /// The files are unchanged, or have changed since the last check only.
     Same,
     /// The files have changed, and were the same at the last two looks.
     Changed,
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!(watch.check(), FileChange::BeingWritten);
         fs::write(&file, "12").unwrap();
         assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
-        // A file that is put there by a rename is whole.
+        // A file that is renamed into place is complete.
         fs::write(&new, "1").unwrap();
         fs::rename(&new, &file).unwrap();
         assert_eq!([watch.check(), watch.check()], [FileChange::Same, FileChange::Changed]);
@@ -143,7 +142,7 @@ mod tests {
         fs::write(&new, "2").unwrap();
         fs::rename(&new, &file).unwrap();
         assert_eq!(changes(&mut watch, 3), [false, true, false]);
-        // Gone for a moment, and then back.
+        // The file is missing for a moment, and then returns.
         fs::remove_file(&file).unwrap();
         assert_eq!(changes(&mut watch, 1), [false]);
         // Another length: the system may give the new file the inode of the old one, in the same tick of its clock.

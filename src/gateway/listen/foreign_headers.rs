@@ -1,4 +1,4 @@
-//! Headers of a request that do not go to its server, because a setting decides about them and the client has no say.
+//! Headers of a request that are not forwarded, because a setting determines their value and the client must not.
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -8,12 +8,12 @@ use crate::config::routes::{ForwardedRule, FrontHeader, Route, Server};
 /// The beginning of the names of the older form of headers about clients of fronts.
 const X_FORWARDED: &str = "x-forwarded-";
 
-/// Finds the headers that are left out: the one of `Forwarded` and `X-Forwarded-*` that fronts do not write, and
-/// headers with another spelling of a name that a setting decides about.
+/// Finds the headers that are not forwarded: those of `Forwarded` and `X-Forwarded-*` that fronts do not write, and
+/// headers with another spelling of a name that a setting determines.
 ///
-/// CGI, WSGI and PHP give a program `X_User` and `X-User` under one name, `HTTP_X_USER`, and the program reads either. So
-/// nginx drops names with `_`, and Apache names with any other sign than `-`. Here only those are dropped that would pass
-/// for the principal, a front's client or a header that the route sets or removes.
+/// CGI, WSGI and PHP give a program `X_User` and `X-User` under one name, `HTTP_X_USER`, and the program reads either.
+/// So nginx drops names with `_`, and Apache names with any other sign than `-`. Here only those are dropped that would
+/// pass for the principal, a front's client or a header that the route sets or removes.
 pub(super) fn foreign_headers(
     server: &Server,
     route: Option<&Route>,

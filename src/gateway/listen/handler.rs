@@ -45,7 +45,7 @@ pub struct Peer {
     pub local: SocketAddr,
     /// Whether the connection uses TLS.
     pub secure: bool,
-    /// The name in the client's certificate, if the listener asks for one; of an admitted request, that of its
+    /// The name in the client's certificate, if the listener requests one; for an admitted request, the name of its
     /// principal.
     pub name: Option<ClientName>,
     /// Whether the client takes written bytes.
@@ -72,14 +72,14 @@ impl Peer {
 pub struct Admitted {
     /// The route and endpoint of the request.
     pub route_match: RouteMatch,
-    /// The route as it was when the request came.
+    /// The route at the time when the request arrived.
     pub served: Option<ServedRoute>,
     /// The client of the request.
     pub client: Peer,
-    /// Fronts whose headers about their clients are believed.
+    /// Fronts whose headers about their clients are trusted.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// Headers that are left out: that of `principal` from another than these fronts, and headers that some servers
-    /// would read as one that a setting decides about.
+    /// Headers that are removed: the `principal` header of clients other than these fronts, and headers that some
+    /// servers would read as a header that a setting determines.
     pub foreign_headers: Vec<HeaderName>,
     /// The request's `Authorization` was for this listener and is not forwarded.
     pub authorization_was_ours: bool,
@@ -113,14 +113,14 @@ impl Routed {
             request.extensions_mut().insert(client);
         }
         let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
-        // A call of a server of Streamable HTTP needs no mark, which would cost an allocation.
+        // A call to a Streamable HTTP server needs no marker, which would cost an allocation.
         let has_own_sessions =
             matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
         let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
         if is_local && !proxy_auth && !has_own_sessions {
             request.extensions_mut().insert(LoopbackCaller);
         }
-        // Before the rule of the route, which may leave the header out.
+        // Before the rules of the route, which may remove the header.
         let prefix = ForwardedPrefix::read(request.headers()).filter(|_| is_front);
         if let Some(prefix) = prefix {
             request.extensions_mut().insert(prefix);
@@ -161,7 +161,7 @@ impl Routed {
         };
         let session = request.extensions().get::<FleetSession>().cloned();
         let mut response = self.serve_here(served, request, admitted).await;
-        // The ids in the response are sealed: the client has to be able to bring them to any replica.
+        // The ids in the response are sealed, so that the client can send them to any replica.
         if let Some(session) = session {
             session.seal_response(&mut response);
         }
@@ -177,7 +177,7 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        // Neither the server nor another replica, which may trust other fronts, may read these headers.
+        // Neither the server nor another replica (which may trust other fronts) may read these headers.
         for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
@@ -187,7 +187,7 @@ impl Handler for Routed {
         if self.fleet.is_none() {
             return Either::Right(Either::Left(self.serve_here(served, request, admitted)));
         }
-        // Boxed: what only a fleet needs must not make the future of every call larger.
+        // Boxed: the work that only a fleet needs must not make the future of every call larger.
         let routed = Arc::clone(self);
         Either::Right(Either::Right(Box::pin(async move {
             routed.receive(served, request, admitted).await
@@ -293,18 +293,18 @@ pub trait Handler: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one request. The future is dropped when its client leaves, as is the body of the
-    /// answer. The future is small: it is moved into a box for each request.
+    /// Answers one request. The future is dropped when its client disconnects, and so is the body of the answer. The
+    /// future is small, because it is moved into a box for each request.
     fn handle(
         self: &Arc<Self>,
         request: Request<Incoming>,
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<Self>;
 
-    /// The listener will close soon, and says so.
+    /// Notes that the listener will close soon, and announces that.
     fn linger(&self) {}
 
-    /// The listener has closed, and only what is open continues.
+    /// Notes that the listener has closed, and only open requests continue.
     fn drain(&self) {}
 
     /// Waits until no call is open. While the listener stops, streams that only listen may remain,
@@ -364,6 +364,6 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// Ends every stream as its protocol has it, and lets no new one begin.
+    /// Ends every stream as its protocol requires, and lets no new stream begin.
     fn end_streams(&self) -> impl Future<Output = ()> + Send;
 }

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The end of connections on which no request is open.
 #[derive(Debug, Clone)]
 pub(super) struct IdleRule {
-    /// The time without a request on HTTP/1.1; `None`: such a connection stays.
+    /// The time without a request on HTTP/1.1; `None`: such a connection stays open.
     pub(super) http1: Option<Duration>,
     /// The same on HTTP/2.
     pub(super) http2: Option<Duration>,
@@ -41,7 +41,7 @@ pub(super) struct OpenAnswers {
 #[derive(Debug)]
 struct Answers {
     open: AtomicUsize,
-    /// Requests that have come so far.
+    /// Number of requests that have arrived so far.
     entered: AtomicU64,
     is_http2: SetOnce<bool>,
     begun: Instant,
@@ -62,7 +62,7 @@ impl OpenAnswers {
         Self { answers: Arc::new(answers) }
     }
 
-    /// A request has come.
+    /// Notes that a request has arrived.
     pub(super) fn enter(&self) -> OpenAnswer {
         self.answers.open.fetch_add(1, Ordering::Relaxed);
         self.answers.entered.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl OpenAnswers {
         }
     }
 
-    /// Waits until a request has come, for so long at most.
+    /// Waits until a request has arrived, at most for `most`.
     pub(super) async fn begun(&self, most: Duration) {
         let until = Instant::now() + most;
         let has_begun = || {
@@ -102,7 +102,7 @@ impl OpenAnswers {
         }
     }
 
-    /// Waits until no request was open for so long.
+    /// Waits until no request was open for the time `after`.
     pub(super) async fn idle(&self, after: Duration) {
         loop {
             if self.answers.open.load(Ordering::Acquire) > 0 {

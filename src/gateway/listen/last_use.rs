@@ -1,4 +1,4 @@
-//! Connections in the order of their last use, so that a full listener can close a silent one.
+//! Connections ordered by last use, so that a full listener can close an idle one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl LastUse {
         last_use
     }
 
-    /// A request has come.
+    /// Notes that a request has arrived.
     pub(super) fn renew(&self) {
         let now = self.shared.order.fetch_add(1, Ordering::Relaxed);
         self.shared.last.store(now, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl LastUse {
     }
 }
 
-/// The connections of a listener that closes a silent connection where one more comes than it serves.
+/// The connections of a listener that, when it is full, closes an idle connection for each new one.
 pub(super) struct SilentConnections {
     order: Arc<AtomicU64>,
     open: Vec<(LastUse, AbortHandle)>,
@@ -81,8 +81,8 @@ impl SilentConnections {
         self.open.push((last_use, task));
     }
 
-    /// Closes the connection without an endless answer whose last request is the oldest. False if there is
-    /// none.
+    /// Closes the connection, among those without an endless answer, whose last request is the oldest. False if there
+    /// is none.
     pub(super) fn close_one(&mut self) -> bool {
         self.open.retain(|(_, task)| !task.is_finished());
         let silent = self.open.iter().enumerate().filter(|(_, (last_use, _))| last_use.is_silent());

@@ -46,8 +46,8 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// connections are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// Of the places of connections that get the reason, so many are taken by one for which no descriptor is left: they take
-/// descriptors of the reserve, which have to last for operators.
+/// Number of places that a connection takes, among those for connections that are told the reason of their refusal, if
+/// no descriptor is left: such connections use reserved descriptors, which have to suffice for operators.
 const TURNED_AWAY_WITHOUT_DESCRIPTOR: u32 = 16;
 
 /// Connections that are accepted from the system's queue after a listener has lingered, before its socket is closed.
@@ -61,7 +61,7 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 pub(super) enum ListenPhase {
     /// Serve.
     Serving,
-    /// Serve on, but say that the listener is not ready.
+    /// Requests are served, but the listener reports that it is not ready.
     Lingering,
     /// Accept no new connection, and finish open requests.
     Draining,
@@ -74,8 +74,8 @@ pub(super) async fn wait_for_phase(phases: &mut watch::Receiver<ListenPhase>, ph
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
 
-/// Waits for the phase in which only what is open continues. Returns whether the listener has lingered before: then
-/// its clients were told to go, and those that came nevertheless are served.
+/// Waits for the phase in which only open requests continue. Returns whether the listener was in the lingering phase
+/// before: its clients were asked to leave then, and clients that connected nevertheless are served.
 async fn wait_for_drain(phases: &mut watch::Receiver<ListenPhase>) -> bool {
     let now = phases.wait_for(|now| *now >= ListenPhase::Lingering).await;
     let lingers = now.is_ok_and(|now| *now == ListenPhase::Lingering);
@@ -132,14 +132,14 @@ impl ConnectionTerms {
     }
 }
 
-/// A connection that counts as long as this is there.
+/// A permit for a connection, which counts until it is dropped.
 struct Room {
     open: Arc<AtomicUsize>,
     _client: Option<ClientPermit>,
 }
 
 impl Room {
-    /// One more, and whether there are fewer than `max` others.
+    /// Counts one more connection. Returns its permit, and whether fewer than `max` others are open.
     fn take(open: &Arc<AtomicUsize>, max: usize, client: Option<ClientPermit>) -> (Self, bool) {
         let before = open.fetch_add(1, Ordering::Relaxed);
         (Self { open: Arc::clone(open), _client: client }, before < max)
@@ -166,8 +166,8 @@ impl HttpListener {
         }
     }
 
-    /// The same, but where one more connection comes than it serves, it closes the one that was silent for
-    /// longest. `count` is called for each of these.
+    /// Returns the listener changed so that, when it is full and another connection arrives, it closes the connection
+    /// that was idle for longest. `count` is called for each closed connection.
     pub(super) fn closing_silent(self, count: impl Fn() + Send + Sync + 'static) -> Self {
         Self { silent: Some(SilentConnections::new(count)), ..self }
     }
@@ -246,7 +246,7 @@ impl HttpListener {
                 }
             }
         }
-        // Closed at once: no client waits in the queue of a listener that accepts no more.
+        // Closed at once, so that no client waits in the queue of a listener that accepts no more connections.
         drop(self.socket);
         finish(connections, phase).await
     }
@@ -291,7 +291,7 @@ impl HttpListener {
             }
             Err(why) => why,
         };
-        // Over TLS the reason would need a handshake: such a connection is closed without it.
+        // Over TLS the reason would need a handshake, so such a connection is closed without it.
         if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
             && tls.is_none()
         {
@@ -299,7 +299,8 @@ impl HttpListener {
         }
     }
 
-    /// No descriptor is left but those for operators: tells a few clients at a time, and closes the connections of others.
+    /// Handles a connection when only the descriptors reserved for operators are left: a few clients at a time are told
+    /// the reason, and the connections of others are closed.
     fn turn_away_without_descriptor<A>(
         &mut self,
         server: &ConnectionServer<A>,
@@ -335,7 +336,7 @@ impl HttpListener {
     }
 }
 
-/// What the connections of a listener share.
+/// The state that the connections of a listener share.
 struct ConnectionServer<A> {
     answer: A,
     stop: watch::Receiver<ListenPhase>,
@@ -346,7 +347,7 @@ struct ConnectionServer<A> {
 enum TurnedAway {
     /// There are as many as the listener serves.
     Busy,
-    /// The client has as many as one client may.
+    /// The client has reached its limit of connections.
     OverLimit(OverLimit),
 }
 
@@ -360,7 +361,7 @@ impl TurnedAway {
     }
 }
 
-/// Waits for connections that end by themselves, and cuts those that are left at the end.
+/// Waits for connections that end by themselves, and cuts the remaining ones at the end.
 async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<ListenPhase>) -> usize {
     loop {
         tokio::select! {
@@ -403,7 +404,7 @@ impl AcceptedConnection {
         B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let Self { stream, remote, tls, http, room, last_use, lingered } = self;
-        // Without a local address the connection is closed already.
+        // Without a local address the connection is already closed.
         let Ok(local) = stream.local_addr() else { return };
         tune(&stream);
         let (secure, write_state) = (tls.is_some(), WriteState::default());
@@ -457,7 +458,7 @@ fn tune(stream: &TcpStream) {
     limit_waiting(stream);
 }
 
-/// Tells a client that there is no room for it.
+/// Answers a client that the listener cannot serve because it is full.
 async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePermit) {
     let (status, text) = why.answer();
     let text = format!("milepost: {text}\n");
@@ -469,7 +470,7 @@ async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePe
     let tell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // A connection that is closed over unread bytes is reset, and the answer may be lost.
+        // If a connection is closed while bytes are unread, the system resets it, and the answer may be lost.
         let mut unread = [0; 1024];
         while stream.read(&mut unread).await? > 0 {}
         io::Result::Ok(())

@@ -40,10 +40,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The time for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Ports below this one are for programs with a privilege on most systems.
+/// On most systems, only privileged programs may use ports below this one.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// What helps where an address cannot be listened on.
+/// Returns advice for an address on which the program cannot listen.
 fn listen_cure(address: SocketAddr, source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied if address.port() < FIRST_FREE_PORT => {
@@ -113,13 +113,12 @@ pub struct Listeners<H> {
 impl<H: Handler> Listeners<H> {
     /// Binds the listeners. Clients that connect from now on wait until they are served.
     ///
-    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`,
-    /// the second that of `[admin]`. `state` is the folder of the token for operators; `None` if nothing is
-    /// kept.
+    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`, the second that of
+    /// `[admin]`. `state` is the directory of the operators' token; `None` if no state is kept.
     ///
     /// # Errors
-    /// If an address cannot be listened on, other machines could connect though no names are
-    /// allowed and it is not `insecure`, or the certificate cannot be used.
+    /// If an address cannot be listened on, other machines could connect though no names are allowed and it is not
+    /// `insecure`, or the certificate cannot be used.
     pub async fn bind<'a>(
         server: &Server,
         admin: &Admin,
@@ -152,14 +151,14 @@ impl<H: Handler> Listeners<H> {
         };
         let fleet = match handler.fleet_address() {
             Some(address) => {
-                // The connections of replicas have no idle time, and no limits for each client.
+                // Connections of replicas have no idle time limit, and no limits per client.
                 let limits = (descriptors::connections_max(server), server.max_header_bytes);
                 let terms = ConnectionTerms::new(None, limits, Traffic::default());
                 Some(HttpListener::new(listen(None, address, "fleet").await?, terms))
             }
             None => None,
         };
-        // Not before the addresses are known to be free: a process that ends at once makes no token.
+        // Only after the addresses are bound: a process that ends at once must not write a token.
         let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler))
             .knowing(clients.address().ok(), server.tls.is_some());
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
@@ -187,7 +186,7 @@ impl<H: Handler> Listeners<H> {
         self.clients.address()
     }
 
-    /// The address of the admin listener, if there is one.
+    /// Returns the address of the admin listener, if one is configured.
     ///
     /// # Errors
     /// If the system does not know it.
@@ -221,7 +220,7 @@ impl<H: Handler> Listeners<H> {
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
-        // Only now: systemd starts what waits for this service.
+        // Only now: systemd starts the units that depend on this service.
         service::notify_ready();
 
         let signal = next_signal(&mut stop).await;
@@ -236,8 +235,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // A client that has its answer sends the next request at once, and other replicas may not know yet
-                // that they should send requests elsewhere.
+                // A client that has its answer sends the next request at once, and other replicas may not know yet that
+                // they should get it.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");
@@ -252,14 +251,14 @@ impl<H: Handler> Listeners<H> {
             let open = self.front.open();
             clients_phase.send_replace(ListenPhase::Over);
             let connections = clients.await.unwrap_or_default();
-            // A cut connection without an open request is no loss.
+            // Cutting a connection without an open request loses nothing.
             if open > 0 {
                 warn!(connections, requests = open, "cut what was still open");
                 code = 1;
             }
         }
         self.admin_api.end_streams();
-        // Other replicas reach the calls that run here until the last one is over.
+        // Other replicas can reach the calls that run here until the last call has ended.
         for (listener, phase) in [(fleet, fleet_phase), (admin, admin_phase)] {
             phase.send_replace(ListenPhase::Draining);
             if let Some(mut listener) = listener
@@ -334,7 +333,7 @@ impl<H: Handler> Controls<H> {
     /// If other machines could connect though no names are allowed and it is not `insecure`, or the
     /// certificate cannot be used.
     pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
-        // A new file may have lost the names that are needed where other machines can connect.
+        // A new file may lack the names that are needed for other machines.
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = tls::load(server)?;
         Ok(Readiness(terms(server, tls, &*self.handler)))
@@ -358,13 +357,13 @@ async fn drain<H: Handler>(
     stop: &mut mpsc::Receiver<StopSignal>,
 ) -> bool {
     tokio::select! {
-        // The clients of other replicas may have calls here.
+        // Clients of other replicas may have calls here.
         _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = quiet_after_calls(handler, quiet) => {}
         _ = next_signal(stop) => return false,
     }
-    // Streams end after the calls: a client may wait for messages until then.
+    // Streams end after the calls, because a client may wait for messages until then.
     let end = async {
         handler.end_streams().await;
         let _ = clients.await;

@@ -1,5 +1,5 @@
-//! What runs, for other processes of the same user: `/about`, `/calls`, `/calls/N/cancel` and `/tap` on a local
-//! socket, without a token. No page of a browser can reach the socket.
+//! The interface for other processes of the same user: `/about`, `/calls`, `/calls/N/cancel` and `/tap` on a local
+//! socket, without a token. A page in a browser cannot reach the socket.
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
@@ -30,7 +30,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The place that an operator on a local socket comes from, in the log.
 const OPERATOR: &str = "local";
 
-/// The path that says what runs.
+/// The path of the description of a process.
 pub const PATH_OF_ABOUT: &str = "/about";
 
 /// A process that shows its calls.
@@ -49,7 +49,7 @@ pub struct AboutProcess {
 }
 
 impl AboutProcess {
-    /// This process.
+    /// Returns the description of this process.
     pub fn this(kind: &str, name: String) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -75,8 +75,8 @@ impl LocalApi {
         Arc::new(Self { about, calls, streams: AdminStreams::default() })
     }
 
-    /// Serves a socket in `folder` for as long as the future is polled. Where there can be no socket, the future
-    /// waits for ever. Each connection is a task, so that no task runs without an observer.
+    /// Serves a socket in `folder` while the future is polled. If no socket can be opened, the future never completes.
+    /// Each connection is a task, so that no task runs without an observer.
     pub async fn serve(self: Arc<Self>, folder: &Path) -> Infallible {
         let socket = match LocalSocket::bind(folder, &self.about.kind) {
             Ok(socket) => socket,

@@ -1,4 +1,4 @@
-//! The live page of `milepost wrap`: a listener on loopback whose link holds the token.
+//! The live page of `milepost wrap`: a listener on loopback whose link contains the token.
 
 use std::convert::Infallible;
 use std::future;
@@ -72,7 +72,7 @@ impl LocalPage {
         Ok(Self { listener, api, link })
     }
 
-    /// The address of the page, with the token behind `#`.
+    /// Returns the address of the page, with the token after `#`.
     pub fn link(&self) -> &str {
         &self.link
     }

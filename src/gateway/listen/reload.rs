@@ -32,7 +32,7 @@ pub(super) struct Reloading {
     memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
-    /// The settings that cannot be exchanged, as they were at the start.
+    /// The settings that cannot change while the process runs, as they were at the start.
     fixed: Fixed,
     /// The settings of operators that hold.
     admin: Admin,
@@ -81,7 +81,7 @@ impl Fixed {
     }
 }
 
-/// A file as it was read.
+/// The text of a file, and its mark when it was read.
 struct RouteFileText {
     text: Result<String, RoutesError>,
     named: Vec<PathBuf>,
@@ -120,7 +120,7 @@ impl Reloading {
         let mut watch = FileWatch::new(self.files());
         // The file may have changed since it was read at the start.
         let mut is_other = self.read().mark != self.mark_in_effect;
-        // SIGHUP came while the file was being written: the next look answers it.
+        // SIGHUP came while the file was being written, so the next check answers it.
         let mut is_waiting = false;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +132,7 @@ impl Reloading {
             if asked && hangups.was_end_of_terminal() {
                 return;
             }
-            // Files are read and certificates parsed: that may take a while, on a network for long.
+            // Reading files and parsing certificates may take a while, on a network file system even long.
             let done = spawn_blocking(move || {
                 if asked {
                     service::notify_reloading();
@@ -184,11 +184,11 @@ impl Reloading {
         mark.finish()
     }
 
-    /// Reads the file and takes its settings, if they can be used; `asked`: somebody waits for the
-    /// outcome. False if the file changed while it was read: then nothing is taken.
+    /// Reads the file and applies its settings, if they are valid. `asked`: a client waits for the result. False if the
+    /// file changed while it was read: then nothing is applied.
     fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
-        // Read twice: a file that changes in between may be half written.
+        // The file is read twice, because a file that changes in between may be incomplete.
         if self.read().mark != mark {
             return false;
         }
@@ -226,7 +226,7 @@ impl Reloading {
         true
     }
 
-    /// Does all that can fail, without an effect on what is served.
+    /// Does everything that can fail, without an effect on running connections.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?
             .with_strict_files(self.strict_files)?
@@ -236,11 +236,11 @@ impl Reloading {
         Ok((routes, ready, prepared))
     }
 
-    /// Applies what was prepared. Nothing of this can fail, so that no reload is applied in part.
+    /// Applies the prepared settings. No step can fail, so that a reload is never applied in part.
     fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;
-        // Without the table [admin], the listener that runs keeps the token that it requires.
+        // If the new file has no table [admin], the running listener keeps its token.
         if routes.admin().listen.is_some() {
             self.admin = routes.admin().clone();
         }

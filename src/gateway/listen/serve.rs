@@ -37,10 +37,10 @@ pub enum StartError {
     /// The system gives no random bytes for the number of this replica.
     #[error("cannot make a random number for this replica of the fleet")]
     Fleet,
-    /// The address of the store is not one of Valkey or Redis.
+    /// The address of the store is not an address of Valkey or Redis.
     #[error("`valkey` of [fleet] is not an address such as rediss://valkey:6379")]
     Store,
-    /// A route's server cannot be reached as the route says.
+    /// A route's server cannot be reached with the settings of the route.
     #[error(transparent)]
     Route(#[from] TargetError),
     /// A listener cannot be opened.
@@ -64,9 +64,9 @@ pub async fn serve(
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    // Servers start later, and by a starter that needs the orphans adopted.
+    // Servers start later, through a starter that requires adopted orphans.
     descriptors::prepare(routes.server());
-    // The table of calls is read through the admin address only: without one it would cost for nothing.
+    // The table of calls is only read through the admin address. Without that address its cost would be wasted.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
     let watch =
@@ -99,7 +99,7 @@ pub async fn serve(
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
         local.abort();
-        // Waited for, because its socket file is removed at its end.
+        // Awaited, because the socket file is removed when it ends.
         let _ = local.await;
     }
     let code = code?;
@@ -113,7 +113,7 @@ pub async fn serve(
     Ok(code)
 }
 
-/// The store in which replicas settle who inherits sessions, if the settings name one.
+/// Returns the store in which replicas settle who inherits sessions, if the settings name one.
 #[cfg(feature = "fleet-valkey")]
 fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
     let open = |address| Valkey::open(address, proxy.metrics().fleet_store_errors().clone());
@@ -121,7 +121,7 @@ fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerSt
     Ok(store.map(|store| Arc::new(store) as Arc<dyn OwnerStore>))
 }
 
-/// This program has no store: a route file that names one is refused.
+/// Returns an error if the route file names a store: this build does not include the stores.
 #[cfg(not(feature = "fleet-valkey"))]
 #[expect(clippy::unnecessary_wraps, reason = "the store may be refused where there is one")]
 fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {

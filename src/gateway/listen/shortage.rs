@@ -45,13 +45,13 @@ impl Shortage {
         }
     }
 
-    /// A connection was turned away because no descriptor is left but those for operators.
+    /// Notes a connection that was refused because only the descriptors reserved for operators are left.
     pub(super) fn note_reserve(&mut self) {
         self.counts.without_descriptor.inc();
         self.note(&"the last descriptors are kept for operators");
     }
 
-    /// A connection was not accepted, or not served. Logs the first one of a shortage.
+    /// Notes a connection that was not accepted, or not served. Logs the first one of a shortage.
     pub(super) fn note(&mut self, why: &dyn fmt::Display) {
         if self.last.replace(Instant::now()).is_none() {
             warn!(
@@ -70,7 +70,7 @@ impl Shortage {
     }
 }
 
-/// Whether the failure to accept concerns only one connection, and not the next one too.
+/// Whether a failed accept concerns only this connection, so that the next one may succeed.
 pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

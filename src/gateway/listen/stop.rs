@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use crate::platform::child::Signal;
 use crate::platform::signals::Signals;
 
-/// Signals that wait to be received. The third one cuts everything at the latest, so a fourth has nothing
-/// to add.
+/// Maximum number of signals that wait to be received. The third signal cuts everything at the latest, so a fourth
+/// would have no effect.
 const SIGNALS_MAX: usize = 3;
 
 /// A signal to stop.

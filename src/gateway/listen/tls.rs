@@ -26,13 +26,13 @@ pub enum TlsError {
         #[source]
         source: pem::Error,
     },
-    /// There is no certificate in its file.
+    /// The file contains no certificate.
     #[error("{} holds no certificate; a section `BEGIN CERTIFICATE` is expected", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
-    /// There is no key in its file.
+    /// The file contains no key.
     #[error("{} holds no private key; a section `BEGIN PRIVATE KEY` is expected", path.display())]
     NoKey {
         /// The file.
@@ -47,7 +47,7 @@ pub enum TlsError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The two do not go together, or rustls does not know their kind.
+    /// The certificate and the key do not match, or rustls does not support their kind.
     #[error("{} and {} do not make a certificate that can be used", certificate.display(), key.display())]
     Unusable {
         /// The certificate's file.
@@ -93,7 +93,7 @@ pub(super) fn load(server: &Server) -> Result<Option<TlsAcceptor>, TlsError> {
     Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let path = || path.to_owned();
     let found: Vec<_> = CertificateDer::pem_file_iter(path())

@@ -1,5 +1,5 @@
-//! A client: the reference server feeds it good and bad progress; what the client showed, and whether it
-//! survived, comes from its own report.
+//! Tests a client: the reference server sends it correct and faulty progress. The client itself reports what it showed,
+//! and whether it survived.
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -68,21 +68,21 @@ pub enum ClientError {
     /// The report cannot be read.
     #[error("cannot read the report")]
     Read(#[source] io::Error),
-    /// There is no report.
+    /// The report is missing.
     #[error(
         "no report: a line with an object with `calls` is expected (docs/check-progress.md), not {0:?}"
     )]
     NoReport(String),
 }
 
-/// What a client says of itself. Other members are allowed.
+/// The report of a client. Other members are allowed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ClientReport {
     /// The name of the client.
     #[serde(default)]
     pub(super) client: Option<String>,
     pub(super) calls: Vec<ReportedCall>,
-    /// What the client complained of.
+    /// The errors that the client reported.
     #[serde(default)]
     pub(super) errors: Vec<String>,
 }
@@ -100,7 +100,7 @@ pub(super) struct ReportedCall {
     pub(super) error: Option<String>,
 }
 
-/// Judges a client by the scenarios for clients among these.
+/// Judges a client by those of these scenarios that are for clients.
 pub(super) async fn judge(
     terms: ClientTerms,
     only: &[Scenario],
@@ -163,7 +163,7 @@ pub(super) fn tool(scenario: Scenario) -> &'static str {
     scenario.id().split_once('/').map_or("correct", |(_, tool)| tool)
 }
 
-/// What the operator has to do.
+/// Returns the instructions for the operator.
 fn instructions(server: &ReferenceHttp, wanted: &[Scenario]) -> String {
     let tools: Vec<&str> = wanted.iter().map(|scenario| tool(*scenario)).collect();
     format!(
@@ -179,7 +179,7 @@ fn instructions(server: &ReferenceHttp, wanted: &[Scenario]) -> String {
 /// Runs a driver, and returns its output. At the end the driver ends with all its descendants.
 async fn drive(line: &str, tool: &'static str, patience: Duration) -> Result<String, ClientError> {
     let (mut child, pipes) = child::spawn(&shell::program(line), Stderr::Inherit)?;
-    // A driver reads nothing.
+    // A driver gets no input.
     drop(pipes.stdin);
     let said = timeout(patience, all_of(pipes.stdout)).await;
     end(&mut child).await;
@@ -206,7 +206,7 @@ async fn all_of(from: impl AsyncRead + Unpin) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The report in a text: the whole text, or its last line that is one.
+/// Finds the report in a text: the whole text, or its last line that is a report.
 fn read(text: &str) -> Result<ClientReport, ClientError> {
     let whole = serde_json::from_str(text).ok();
     let line = || text.lines().rev().find_map(|line| serde_json::from_str(line).ok());

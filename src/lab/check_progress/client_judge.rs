@@ -8,7 +8,7 @@ use super::{ScenarioFinding, ScenarioOutcome};
 use crate::lab::doctor::findings::shown;
 use crate::lab::reference::script::{FLOOD, STEPS};
 
-/// The judgement of one scenario.
+/// Returns the judgement of one scenario.
 pub(super) fn outcome(scenario: Scenario, reports: &[ClientReport]) -> ScenarioOutcome {
     let asked = tool(scenario);
     let place = |report: &ClientReport| report.calls.iter().position(|call| call.tool == asked);
@@ -48,12 +48,12 @@ fn ending(call: &ReportedCall) -> String {
     shown(format!("{}: {why}", call.outcome).as_bytes())
 }
 
-/// The values that a client has shown; what is no number is `None`.
+/// Returns the values that a client has shown; `None` for a value that is not a number.
 fn values(call: &ReportedCall) -> Vec<Option<f64>> {
     call.progress.iter().map(|shown| shown.first().and_then(Value::as_f64)).collect()
 }
 
-/// What the client showed: adds to the faults, and returns what is worth knowing.
+/// Judges what the client showed: adds to the faults, and returns the remarks.
 fn shows(
     scenario: Scenario,
     call: &ReportedCall,

@@ -11,7 +11,7 @@ use super::{ProgressReport, ScenarioOutcome, ScenarioResult};
 /// The report as JUnit XML: a suite for each revision, a case for each scenario.
 pub(super) fn junit(report: &ProgressReport) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    // The schema of Jenkins has no `skipped` here, only at each suite.
+    // In the schema of Jenkins only each suite has `skipped`, so it is not written here.
     let (tests, failures, _) = counts(&report.results);
     let _ = writeln!(
         text,
@@ -73,7 +73,7 @@ fn explained(result: &ScenarioResult) -> String {
     text
 }
 
-/// Text of XML. XML 1.0 has no form for some characters: a space stands in their place.
+/// Escapes a text for XML. XML 1.0 cannot represent some characters, which become spaces.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for sign in text.chars() {

@@ -1,4 +1,4 @@
-//! `milepost check-progress`: named scenarios for what a server, a proxy or a client does with progress.
+//! `milepost check-progress`: named scenarios that test how a server, a proxy or a client treats progress.
 //!
 //! ```text
 //! server: the sessions of `doctor` ───┐
@@ -89,13 +89,13 @@ pub struct CheckedProgress {
     pub unstarted: Vec<String>,
 }
 
-/// The reason why there is no report.
+/// The reason why no report was made.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckProgressError {
     /// The server cannot be used, or a signal came.
     #[error(transparent)]
     Server(#[from] DoctorError),
-    /// The client says nothing that can be judged.
+    /// The client's report contains nothing that can be judged.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A report cannot be written.
@@ -121,7 +121,7 @@ impl ScenarioFinding {
         Self { rule: None, name: None, count: 1, what: what.into(), example: example.into() }
     }
 
-    /// Adds a finding, or counts one that says the same.
+    /// Adds a finding, or increases the count of an equal finding.
     fn add_to(self, all: &mut Vec<Self>) {
         match all.iter_mut().find(|one| one.what == self.what) {
             Some(same) => same.count += 1,
@@ -145,13 +145,13 @@ impl From<&Finding> for ScenarioFinding {
 /// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq)]
 enum ScenarioOutcome {
-    /// The program does what it has to do.
+    /// The program fulfils the scenario.
     Passed,
-    /// Somebody is hurt.
+    /// The program breaks the scenario, and a client or server is harmed.
     Failed(Vec<ScenarioFinding>),
-    /// Worth knowing; nobody is hurt.
+    /// Remarks about behaviour that harms no client or server.
     Noted(Vec<ScenarioFinding>),
-    /// Nothing was seen that would tell, with the reason.
+    /// The run gave no evidence; with the reason.
     NotAssessed(String),
 }
 
@@ -178,7 +178,7 @@ impl ScenarioOutcome {
     }
 }
 
-/// One scenario in one place.
+/// One scenario for one revision or pair of transports.
 #[derive(Debug, Clone)]
 struct ScenarioResult {
     scenario: Scenario,
@@ -188,7 +188,7 @@ struct ScenarioResult {
 }
 
 impl ScenarioResult {
-    /// The name of the result. It is the same in each run.
+    /// Returns the name of the result. It is the same in each run.
     fn id(&self) -> String {
         match &self.place {
             Some(place) => format!("{}@{}", self.scenario.id(), place.replace(' ', "-")),
@@ -197,7 +197,7 @@ impl ScenarioResult {
     }
 }
 
-/// What was judged.
+/// The kind of program that was judged.
 enum Judged {
     Server { name: Option<String>, reached: String, wire: TransportKind },
     Proxy { commands: Vec<String> },
@@ -214,7 +214,7 @@ impl Judged {
     }
 }
 
-/// Everything that was judged.
+/// The results of all scenarios.
 struct ProgressReport {
     judged: Judged,
     results: Vec<ScenarioResult>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
 use crate::lab::doctor::findings::shown;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
 
 impl ProgressReport {
@@ -50,7 +50,7 @@ impl ProgressReport {
         }
     }
 
-    /// For machines, on one line.
+    /// Returns the report as JSON, on one line.
     pub(super) fn json(&self) -> String {
         let one = |result: &ScenarioResult| {
             let scenario = result.scenario;
@@ -111,7 +111,7 @@ fn write_result(to: &mut String, result: &ScenarioResult) {
     }
 }
 
-/// A finding in one line, without its example.
+/// Returns a finding on one line, without its example.
 pub(super) fn described(finding: &ScenarioFinding) -> String {
     let name = finding.name.as_ref().map(|name| format!(" ({})", shown(name.as_bytes())));
     let name = name.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The scenarios for servers, proxies and clients: for each its id, the weight of its rule in the
-//! specification, why it matters, and how an author mends the fault.
+//! The scenarios for servers, proxies and clients: for each its id, the weight of its rule in the specification, the
+//! reason, and the remedy for the author.
 
 use crate::lab::doctor::rules::Rule;
 
@@ -47,8 +47,8 @@ impl Duty {
     }
 }
 
-/// The scenarios in the order of reports: each with its id, its duty, what the program has to do, the
-/// section of the specification, why it matters, and how to mend it.
+/// The scenarios in the order of reports: each with its id, its duty, the required behaviour, the section of the
+/// specification, the reason, and the remedy.
 macro_rules! scenarios {
     ($(
         $(#[doc = $doc:literal])+
@@ -75,7 +75,7 @@ macro_rules! scenarios {
                 match self { $(Self::$scenario => Duty::$duty,)+ }
             }
 
-            /// What the program has to do.
+            /// Returns the required behaviour.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$scenario => $title,)+ }
             }
@@ -105,7 +105,7 @@ scenarios! {
         "Lifecycle, \"Initialization\"; Base Protocol, \"Responses\"",
         "clients cannot begin, or wait for seconds before they fall back to an older revision",
         "answer `initialize`, and answer unknown methods with the error -32601 instead of silence or an end";
-    /// Each call has one readable answer.
+    /// Each call gets exactly one readable answer.
     Answers: "server-answers", Must,
         "each request has exactly one answer, with its id as it was given",
         "Base Protocol, \"Responses\"; Tools, \"Calling Tools\"",
@@ -117,7 +117,7 @@ scenarios! {
         "Base Protocol, \"Messages\"",
         "clients refuse the message, and some close the connection",
         "write one JSON object for each message, with `jsonrpc` \"2.0\" and no key twice; write no arrays";
-    /// Nothing but messages on standard output.
+    /// Only messages are written to standard output.
     StandardOutput: "server-standard-output", Must,
         "standard output has nothing but messages",
         "Transports, \"stdio\"",
@@ -237,7 +237,7 @@ scenarios! {
         "Progress, \"Behavior Requirements\"",
         "clients cannot find the call; hosts report an unknown token, and some drop the connection",
         "translate your token back to that of the client, with its JSON type";
-    /// Nothing is lost.
+    /// No message is lost.
     ProxyArrives: "proxy/arrives", Survival,
         "each notification arrives",
         "Progress, \"Progress Flow\"",
@@ -261,7 +261,7 @@ scenarios! {
         "the specification allows it",
         "the user looks at nothing, and time-outs end the call",
         "write each notification at once, without a buffer";
-    /// Nothing comes after the answer.
+    /// No progress follows the answer.
     ProxyAfterAnswer: "proxy/after-answer", Must,
         "progress ends with the answer",
         "Progress, \"Behavior Requirements\"",
@@ -273,7 +273,7 @@ scenarios! {
         "Progress, \"Behavior Requirements\"",
         "one bar shows the progress of another call",
         "use a token for each call, and never the last one that came";
-    /// Without a token there is no progress.
+    /// A call without a token gets no progress.
     ProxyNoToken: "proxy/no-token", Must,
         "a call without a token has no progress",
         "Progress, \"Behavior Requirements\"",
@@ -297,7 +297,7 @@ scenarios! {
         "Progress, \"Progress Flow\"",
         "servers send them so that time-outs are reset: without them long calls fail",
         "do not drop notifications that look alike, and do not round numbers";
-    /// A stream that the server closes goes on.
+    /// A stream that the server closes is resumed.
     ProxyPolling: "proxy/polling", Should,
         "a response that the server ends early and offers to continue goes on",
         "Transports, \"Sending Messages to the Server\"",

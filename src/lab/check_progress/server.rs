@@ -1,4 +1,4 @@
-//! A server, in each revision that it speaks. The sessions and the judgement are those of `doctor`.
+//! Tests a server, in each revision that it speaks. The sessions and the judgement are those of `doctor`.
 
 use super::scenarios::{Scenario, ScenarioSubject};
 use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
@@ -8,7 +8,7 @@ use crate::lab::doctor::rules::Weight;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::doctor::{DoctorError, Options};
 
-/// Judges a server by the scenarios for servers among these.
+/// Judges a server by those of these scenarios that are for servers.
 pub(super) async fn judge(
     options: Options,
     only: &[Scenario],
@@ -54,7 +54,7 @@ fn outcome(findings: &[Finding], scenario: Scenario) -> Option<ScenarioOutcome> 
     }
 }
 
-/// The reason why a session without findings tells nothing about a scenario.
+/// Returns the reason why a session without findings is no evidence about a scenario.
 fn unseen(scenario: Scenario, examined: &Examined, wire: TransportKind) -> Option<&'static str> {
     let calls = &examined.calls;
     let usable = calls.iter().map(|call| call.usable).max().unwrap_or_default();
@@ -82,7 +82,7 @@ fn unseen(scenario: Scenario, examined: &Examined, wire: TransportKind) -> Optio
             no_call.or_else(no_report).or_else(|| fewer(1))
         }
         Scenario::Rises | Scenario::Readable => no_call.or_else(no_report).or_else(|| fewer(2)),
-        // Those of other programs.
+        // Scenarios for other kinds of programs.
         _ => Some("not a scenario for servers"),
     }
 }

@@ -26,7 +26,7 @@ struct ClientRequest {
 /// The client's reading of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientEvent {
-    /// One of its requests has come this far.
+    /// Progress of one of its requests has arrived.
     Progress(Progress),
     /// One of its requests is answered.
     Answer {
@@ -48,15 +48,15 @@ pub(super) struct Progress {
 /// The reason why a client cannot use a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageFault {
-    /// MCP has no such method.
+    /// MCP does not have the method.
     Method,
-    /// There is no progress token, or none of an open request of this client.
+    /// The progress token is missing, or does not belong to an open request of this client.
     Token,
-    /// `progress` is no number.
+    /// `progress` is not a number.
     Figure,
-    /// `total` is no number.
+    /// `total` is not a number.
     Total,
-    /// `message` is no string.
+    /// `message` is not a string.
     Words,
     /// The value does not rise.
     Falls,
@@ -80,7 +80,7 @@ impl MessageFault {
 }
 
 impl DemoClient {
-    /// The first line a client says.
+    /// Returns the first line that a client sends.
     pub(super) fn initialize(&mut self) -> String {
         self.request(
             "initialize",

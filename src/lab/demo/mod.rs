@@ -48,7 +48,7 @@ struct Scene {
     speaks: &'static str,
 }
 
-/// One after the other: invented tokens can only be attributed while one call is active.
+/// The scenes run one after the other: an invented token can only be attributed while a single call is active.
 const SCENES: [Scene; 3] = [
     Scene {
         tool: "pagerank",
@@ -76,7 +76,7 @@ pub enum DemoError {
         /// The line.
         line: String,
     },
-    /// A call has no answer, or an error for one.
+    /// A call was not answered, or was answered with an error.
     #[error("the call of {0} got no result")]
     Unanswered(&'static str),
     /// The client's count differs from the proxy's.
@@ -89,7 +89,7 @@ pub enum DemoError {
         /// Counted by the proxy.
         sent: u64,
     },
-    /// Lines and decisions do not fit each other.
+    /// Lines and decisions do not match.
     #[error("the client got other lines than the proxy decided")]
     Unsettled,
 }
@@ -107,7 +107,7 @@ pub async fn run(silence: Duration) -> Result<u8, DemoError> {
     };
     match ended {
         Ok(_) => Ok(0),
-        // Whoever reads us has seen enough.
+        // A closed pipe (`milepost demo | head`) is not an error.
         Err(DemoError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => {
             let _ = view.clear();
@@ -179,7 +179,7 @@ struct Show<'a, 'b> {
     began: Instant,
     /// The proxy's count of notifications sent, for the call that ended last.
     proxy_sent: u64,
-    /// The last one is that of the call going on.
+    /// The counts by call; the last ones belong to the current call.
     tallies: Vec<DemoTally>,
 }
 
@@ -210,7 +210,7 @@ impl Show<'_, '_> {
         self.tallies.last().map_or("initialize", |tally| tally.tool)
     }
 
-    /// The time of a phase has come.
+    /// Handles the beginning of a phase.
     async fn begin_phase(&mut self) -> Result<(), DemoError> {
         if let Phase::Calling(_) = self.phase {
             return Err(DemoError::Unanswered(self.tool()));
@@ -276,7 +276,7 @@ impl Show<'_, '_> {
         tally.sent += 1;
     }
 
-    /// Counts one row: the server's message, if there is one, and the client's message.
+    /// Counts one row: the server's message, if the row has one, and the client's message.
     async fn take(&mut self, row: &DemoRow) -> Result<(), DemoError> {
         let event = row.got.as_ref().map(|line| self.client.receive(line));
         if let Some(ClientEvent::Refused(fault)) = event {

@@ -17,7 +17,7 @@ use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 /// The capacity of a pipe of the operating system.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Something passed.
+/// A message that passed through the pipe.
 #[derive(Debug)]
 pub(crate) enum PipeEvent {
     /// The server sent this line.
@@ -49,7 +49,7 @@ impl Pipes {
 
         let (requests, answers) = split(server_end);
         tasks.spawn(async move {
-            // It fails only when nobody reads it any more.
+            // Ignore the error: the server fails only when its output is no longer read.
             let _ = server::serve(requests, answers, silence).await;
         });
 
@@ -71,7 +71,7 @@ impl Pipes {
         Self { requests, events, _tasks: tasks }
     }
 
-    /// Sends a line of the client. If the proxy is gone, the events have ended and tell so.
+    /// Sends a line of the client. If the proxy has ended, the events report that.
     pub(crate) async fn send(&mut self, line: &str) {
         let _ = self.requests.write_all(format!("{line}\n").as_bytes()).await;
     }

@@ -41,8 +41,8 @@ struct OpenRow {
     got: Option<Bytes>,
 }
 
-/// The unfinished rows. The proxy decides in the order in which it writes, so that each line of the
-/// client belongs to the next decision.
+/// The unfinished rows. The proxy decides in the order in which it writes, so each line of the client belongs to the
+/// next decision.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     last_key: u64,

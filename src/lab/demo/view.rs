@@ -45,7 +45,7 @@ struct Live {
     term: Term,
     color: bool,
     bars: MultiProgress,
-    /// One for each call; the last one belongs to the call going on.
+    /// One bar for each call; the last belongs to the current call.
     calls: Vec<ProgressBar>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> DemoView<'a> {
         width.max(WIDTH_MIN)
     }
 
-    /// Words, broken where the line ends. What follows the first line is indented by `indent`.
+    /// Writes a text, wrapped at the width of the line. The lines after the first are indented by `indent`.
     pub(super) fn words(&mut self, tone: Tone, words: &str, indent: usize) -> io::Result<()> {
         let width = self.width();
         let mut line = String::new();
@@ -236,7 +236,7 @@ impl Live {
                 "         =          ",
                 "      =             ",
                 "   =                ",
-                // Over, and nobody has said of how much.
+                // The call is over, and its total was never reported.
                 "--------------------",
             ],
         )
@@ -256,7 +256,7 @@ impl Live {
     }
 }
 
-/// The last place stays free: some terminals wrap as soon as it is written.
+/// Returns the usable width. The last column stays free, because some terminals wrap when it is written.
 fn width_of(term: &Term) -> usize {
     let columns = term.size_checked().map_or(PLAIN_WIDTH, |(_, columns)| columns.into());
     columns.saturating_sub(1)
@@ -304,8 +304,8 @@ fn cut(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The telling part of a server line, in the server's own spelling: its parameters or its result,
-/// keys without quotes, of content blocks the text.
+/// Returns the informative part of a server line, in the server's own spelling: its parameters or its result, with keys
+/// without quotes, and only the text of content blocks.
 pub(super) fn main_part(line: &Bytes) -> String {
     let message = Message::parse(line.clone());
     match (message.params(), message.result()) {

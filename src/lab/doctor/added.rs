@@ -1,5 +1,5 @@
-//! What the proxy does by itself: the notifications that it adds, which a report does not take for words
-//! of the server, and the number of those that it withholds so that the answer is not mistaken.
+//! The proxy's own actions: the notifications that it adds, which a report must not count as the server's, and the
+//! number of reports that it withholds so that the answer is not mistaken.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ impl AddedProgress {
         self.added.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(params))
     }
 
-    /// The notifications that were withheld because the answer was there already.
+    /// Returns the number of notifications that were withheld because the answer had already come.
     pub fn overtaken(&self) -> usize {
         self.overtaken.load(Ordering::Relaxed)
     }

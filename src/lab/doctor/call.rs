@@ -49,10 +49,10 @@ impl CallPlan {
 }
 
 impl DoctorClient {
-    /// Makes the calls, waits for their answers, and reads for the time `after` behind them.
+    /// Makes the calls, waits for their answers, and then reads for the time `after`.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why an answer is missing.
     pub(super) async fn call(&mut self, wanted: &CallPlan, after: Duration) -> Result<(), Trouble> {
         let mut ids = Vec::new();
         for at in 0..wanted.at_once {

@@ -57,12 +57,12 @@ pub(in crate::lab) struct DoctorClient {
     seen_answers: BTreeSet<u64>,
     /// The failures in place of an answer.
     failures: BTreeMap<Option<u64>, String>,
-    /// Heads of responses: whether the GET stream has one, and the last session that was named.
+    /// Facts from the heads of responses: whether the GET stream has arrived, and the last session id.
     get_head: bool,
     session: Option<HeaderValue>,
     closed: bool,
     has_endpoint: bool,
-    /// The revision that stands in each request (2026-07-28).
+    /// The revision that each request names (2026-07-28).
     modern: Option<&'static str>,
     /// The tools that only read, by their own account (`readOnlyHint`).
     read_only: BTreeSet<String>,
@@ -115,7 +115,7 @@ impl DoctorClient {
         }
     }
 
-    /// Reads the next arrival, until `deadline`; whether there was one.
+    /// Reads the next arrival until `deadline`. Returns whether something arrived.
     async fn step(&mut self, deadline: Instant) -> bool {
         let Some(arrived) = self.link.next(deadline).await else { return false };
         if self.closed && matches!(arrived.what, Arrival::Closed) {
@@ -162,7 +162,7 @@ impl DoctorClient {
                 return self.keep(at, TrafficEvent::Noise(message.raw().clone()));
             }
             TrafficEvent::Received { message, .. } => {
-                // A faulty message is a finding, and no reason to stop.
+                // A faulty message is a finding, but no reason to stop.
                 for message in Legible::of(message).messages {
                     self.receive(&message).await;
                     for element in message.elements() {
@@ -209,7 +209,7 @@ impl DoctorClient {
                     Some(Key::Text(id)) => str::from_utf8(&id).ok().and_then(|id| id.parse().ok()),
                     _ => None,
                 };
-                // Answers to nobody are judged, and not kept here.
+                // Answers to no request are judged, but not kept here.
                 if let Some(id) = id.filter(|id| *id < self.next_id) {
                     self.answers.entry(id).or_insert_with(|| message.clone());
                 }
@@ -292,7 +292,7 @@ impl DoctorClient {
                 return Err(Trouble::Failed(why));
             }
             if self.closed {
-                // What is still on its way: standard error, for one.
+                // Read what is still on its way, for example on standard error.
                 self.drain(Duration::from_millis(100)).await;
                 if ids.iter().all(|id| self.answers.contains_key(id)) {
                     return Ok(());
@@ -310,7 +310,7 @@ impl DoctorClient {
     /// Reads arrivals for the given time.
     pub(in crate::lab) async fn drain(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
-        // A server that never pauses is not listened to for ever.
+        // The time is limited, because some servers never pause.
         while Instant::now() < deadline && self.step(deadline).await {}
     }
 
@@ -370,7 +370,7 @@ impl DoctorClient {
         let session = self.session.clone();
         if let Some(web) = self.link.web() {
             web.session = session;
-            // Older servers know no such header.
+            // Older servers do not know this header.
             let knows = *agreed >= *"2025-06-18";
             web.revision = HeaderValue::try_from(&agreed).ok().filter(|_| knows);
         }
@@ -445,7 +445,7 @@ fn tool_names(page: &Value) -> impl Iterator<Item = String> {
     tools.filter_map(|tool| tool["name"].as_str().map(str::to_owned))
 }
 
-/// The names of the tools whose annotations say that the tool changes nothing.
+/// Returns the names of the tools whose annotations say that the tool changes nothing.
 fn tools_that_read(page: &Value) -> impl Iterator<Item = String> {
     let tools = page["tools"].as_array().into_iter().flatten();
     let reads = tools.filter(|tool| tool["annotations"]["readOnlyHint"] == true);

@@ -1,4 +1,4 @@
-//! The client whose name `doctor` uses: as a user names it, and as it names itself.
+//! The client whose name `doctor` uses: by the user's name for it, or its own.
 
 use crate::config::values::nearest;
 use crate::progress::clients::{self, CLIENTS, Row};

@@ -1,14 +1,15 @@
-//! Why a server cannot be used, as far as its output tells.
+//! Hints in a server's output about why it cannot be used.
 
 use super::findings::shown;
 use super::legible::Legible;
 use super::traffic::{TrafficEntry, TrafficEvent};
 use crate::protocol::jsonrpc::Kind;
 
-/// Lines of one message that is spread over several.
+/// Maximum number of lines of one message that is spread over several lines.
 const SPREAD_MAX: usize = 1000;
 
-/// What the output of a server tells about why `initialize` has no answer; `None` if the output has nothing unusual.
+/// Returns the hint that a server's output gives about why `initialize` was not answered; `None` if the output has
+/// nothing unusual.
 pub(super) fn clue(entries: &[TrafficEntry]) -> Option<String> {
     let lines: Vec<&[u8]> = entries
         .iter()

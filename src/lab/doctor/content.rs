@@ -1,29 +1,30 @@
 //! The content of messages: the words and the values that a server sends, and whether they arrive at a client.
 //!
-//! What is shown of words may be cut, joined or freed of control characters, and a second call says
-//! other numbers in them. So words are compared by their letters alone. A value may get a total, so it is compared
-//! with the client's value and with its part of the total.
+//! The text that a client shows may be shortened, joined or without control characters, and a second call has other
+//! numbers in its texts. So texts are compared by their letters only. A value may get a total, so it is compared with
+//! the client's value and with its part of the total.
 
 use serde_json::Value;
 
 use super::member_names::may_be_value;
 
-/// Words of one finding, or of all progress of a session, that are kept; as many values.
+/// Maximum number of texts that are kept of one finding, or of all progress of a session; the same for values.
 const WORDS_MAX: usize = 10_000;
 
-/// Letters of words that are compared. Words longer than 200 characters are cut by the proxy.
+/// Maximum number of letters of a text that are compared. Texts longer than 200 characters are cut by the proxy.
 const LETTERS_MAX: usize = 100;
 
-/// Letters from which on words may be part of other words. Shorter ones stand in many words by accident.
+/// Minimum number of letters of a text that may be found within another text. Shorter texts occur in many texts by
+/// accident.
 const PART_MIN: usize = 4;
 
-/// Letters from which on the beginning of words stands for the words, which the proxy has cut.
+/// Minimum number of letters with which the beginning of a text counts as the text, which the proxy has cut.
 const CUT_MIN: usize = 40;
 
-/// The largest difference of two values that are the same, as a part of the value.
+/// The largest difference of two values that count as equal, as a fraction of the value.
 const SAME: f64 = 1e-4;
 
-/// Members that hold words.
+/// Names of members that contain texts.
 const MEMBERS: [&str; 11] = [
     "message",
     "text",
@@ -38,7 +39,7 @@ const MEMBERS: [&str; 11] = [
     "content",
 ];
 
-/// Words and values as they are compared.
+/// Texts and values in a form for comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MessageContent {
     words: Vec<String>,
@@ -46,7 +47,7 @@ pub struct MessageContent {
 }
 
 impl MessageContent {
-    /// Adds the words and values of a message's parameters, or of a JSON line.
+    /// Adds the texts and values of a message's parameters, or of a JSON line.
     pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -65,7 +66,7 @@ impl MessageContent {
         }
     }
 
-    /// Adds words, or those of the JSON object that stands in a string.
+    /// Adds a text, or the texts of a JSON object in a string.
     pub fn add_text(&mut self, text: &str) {
         if text.trim_start().starts_with('{')
             && let Ok(inner @ Value::Object(_)) = serde_json::from_str(text)
@@ -83,14 +84,14 @@ impl MessageContent {
         }
     }
 
-    /// Adds a value. Zero is what clients assume before any progress.
+    /// Adds a value, except zero, which clients assume before any progress.
     pub fn add_number(&mut self, number: f64) {
         if number != 0.0 && self.values.len() < WORDS_MAX {
             self.values.push(number);
         }
     }
 
-    /// Adds what a client is told in progress with these parameters.
+    /// Adds the text and the values of progress that a client gets.
     pub fn add_told(&mut self, params: &Value) {
         self.add_value(params);
         if let (Some(value), Some(total)) = (params["progress"].as_f64(), params["total"].as_f64())
@@ -108,12 +109,12 @@ impl MessageContent {
         self.values.extend(other.values.into_iter().take(values));
     }
 
-    /// Whether there are neither words nor values.
+    /// Whether the content has neither texts nor values.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty() && self.values.is_empty()
     }
 
-    /// Whether some of these words or values stand in what a client was told.
+    /// Whether some of these texts or values occur in what a client was sent.
     pub fn arrives_in(&self, told: &Self) -> bool {
         let is_told = |words: &String| told.words.iter().any(|said| is_in(words, said));
         let is_same = |value: &f64| {
@@ -123,7 +124,7 @@ impl MessageContent {
     }
 }
 
-/// Whether words stand in what was said.
+/// Whether a text occurs in another.
 fn is_in(words: &str, said: &str) -> bool {
     let letters = |text: &str| text.chars().count();
     words == said
@@ -131,7 +132,7 @@ fn is_in(words: &str, said: &str) -> bool {
         || (letters(said) >= CUT_MIN && words.starts_with(said))
 }
 
-/// The number of a member that is a number, or a string of one such as `"45%"`.
+/// Returns the number of a member that is a number, or a string with one such as `"45%"`.
 fn number(member: &Value) -> Option<f64> {
     match member {
         Value::String(text) => {

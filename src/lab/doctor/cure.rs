@@ -29,16 +29,16 @@ pub enum Behind {
 /// The cure of the findings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cure {
-    /// The command that stands in front of the server.
+    /// The command that is put before the server's command.
     pub command: String,
     /// The lines of a route file; `None` if the defaults are enough.
     pub lines: Option<String>,
     /// The same as flags of `milepost wrap`; `None` if they do not suffice.
     pub flags: Option<String>,
-    /// The keys and tables alone, for a route that is there already.
+    /// Only the keys and tables, for an existing route.
     pub additions: String,
-    /// Faults that are not cured, by the names of their rules, with the method if there is one: those that no setting
-    /// cures, or, where the same was done behind Milepost, those that were counted there.
+    /// Faults that are not cured, by the names of their rules, with the method if there is one: faults that no setting
+    /// cures, or, if the same calls were made through Milepost, the faults that were counted there.
     pub uncured: Vec<String>,
 }
 
@@ -47,9 +47,9 @@ pub struct Cure {
 pub struct CureTerms<'a> {
     /// The server behind the proxy.
     pub behind: &'a Behind,
-    /// The server lists its tools at an address beside its endpoint.
+    /// Whether the server lists its tools at an address beside its endpoint.
     pub lists_tools: bool,
-    /// The name of the server in its own words.
+    /// The name of the server, as it states it.
     pub server: Option<&'a str>,
     /// The dialects that the route has already, as the route file has them.
     pub dialects: &'a [String],
@@ -62,10 +62,10 @@ impl<'a> CureTerms<'a> {
     }
 }
 
-/// One key of the route, and the flags of `wrap` that mean the same.
+/// One key of the route, and the equivalent flags of `wrap`.
 struct CureKey {
     line: String,
-    /// `None`: there is no such flag.
+    /// `None`: no flag sets it.
     flags: Option<String>,
 }
 
@@ -133,7 +133,7 @@ fn own_dialects(found: &Examined, known: &[String]) -> Vec<(String, String)> {
     drafts.filter_map(name).collect()
 }
 
-/// The key for the dialects that are needed besides those of the route.
+/// Returns the key for the dialects that are needed in addition to those of the route.
 fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Option<CureKey> {
     let off = found.findings.iter().filter(|finding| finding.rule == Rule::MethodOff);
     let mut added: Vec<&str> = off.filter_map(|finding| finding.name.as_deref()).collect();
@@ -169,13 +169,13 @@ fn uncured(found: &Examined) -> Vec<String> {
     found.findings.iter().filter(is_uncured).map(named).collect()
 }
 
-/// The faults that were counted behind Milepost, whatever the rules promise.
+/// Returns the faults that were counted behind Milepost, even if the rules promise a cure.
 pub(super) fn counted_again(after: &Examined) -> Vec<String> {
     let hurts = |finding: &&Finding| finding.rule.weight() != Weight::Note;
     after.findings.iter().filter(hurts).map(named).collect()
 }
 
-/// The name of a finding's rule, with the method or dialect if there is one.
+/// Returns the name of a finding's rule, with the method or dialect if it has one.
 fn named(finding: &Finding) -> String {
     match &finding.name {
         Some(name) => format!("{} ({name})", finding.rule.name()),
@@ -183,12 +183,12 @@ fn named(finding: &Finding) -> String {
     }
 }
 
-/// The keys for what shows in many messages together.
+/// Returns the keys for habits that only many messages together show.
 fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     let mut keys = Vec::new();
     let has = |rule| found.findings.iter().find(move |finding| finding.rule == rule);
     if found.uses_get && matches!(behind, Behind::Http(_, false)) {
-        // `wrap` holds a GET stream without being told.
+        // `wrap` holds a GET stream without a setting.
         keys.push(CureKey::new("own_get = true", ""));
     }
     if let Some(finding) = has(Rule::TokenInArguments) {
@@ -219,7 +219,7 @@ fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     keys
 }
 
-/// The preset that has all these keys: one for servers of this name, or one whose dialect the server speaks.
+/// Returns the preset that has all these keys: one for servers with this name, or one whose dialect the server speaks.
 fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
     let name = server.and_then(|server| server.split(' ').next()).unwrap_or_default();
     let dialects = keys.iter().find(|key| key.line.starts_with("dialects = "));
@@ -230,7 +230,7 @@ fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
         let line = preset.lines.lines().find(|line| line.starts_with(name));
         match line {
             Some(line) => words.into_iter().all(|word| line.contains(&format!("{word:?}"))),
-            // The keys of a table may stand in the table.
+            // The keys of a table may be inside the table.
             None => {
                 let table = name.split('.').take(2).collect::<Vec<_>>().join(".");
                 name.contains("lifecycle") && preset.lines.contains(&table)
@@ -266,7 +266,7 @@ pub(super) fn shown(behind: &Behind) -> String {
     }
 }
 
-/// `milepost wrap` in front of the server; each of `flags` has a space behind it.
+/// Returns `milepost wrap` before the server's command; each of `flags` is followed by a space.
 fn wrap_command(behind: &Behind, flags: &str) -> String {
     let shown = shown(behind);
     match behind {

@@ -5,7 +5,7 @@ use crate::gateway::listen::StartError;
 use crate::transport::child::SpawnError;
 use crate::transport::mcp_http::target::TargetError;
 
-/// The reason why there is no report on a server.
+/// The reason why no report on a server was made.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
     /// The server does not start.
@@ -17,7 +17,7 @@ pub enum DoctorError {
     /// The server is not an MCP server, or is not reachable.
     #[error("cannot use the server: {0}")]
     Server(String),
-    /// The server has no such tool.
+    /// The server has no tool with this name.
     #[error("the server has no tool {asked:?}; {known}")]
     NoTool {
         /// The requested tool.

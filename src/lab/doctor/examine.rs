@@ -38,7 +38,7 @@ pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
     examine_through(entries, terms, &AddedProgress::default())
 }
 
-/// Says what is wrong in a conversation through the proxy, which has added notifications of its own.
+/// Examines a conversation through the proxy, which has added notifications of its own.
 pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProgress) -> Examined {
     let mut examiner = Examiner {
         terms,
@@ -65,7 +65,7 @@ struct Examiner {
     terms: Terms,
     /// The notifications that the proxy has added.
     added: AddedProgress,
-    /// The words and values of usable progress.
+    /// The texts and values of usable progress.
     told: MessageContent,
     /// Progress or log messages of a call have come on the GET stream.
     uses_get: bool,
@@ -76,11 +76,11 @@ struct Examiner {
     /// Streams that have ended.
     over: Vec<TrafficStream>,
     presets: Extract,
-    /// Notifications of methods that nobody knows.
+    /// Notifications with unknown methods.
     unknown: UnknownMethods,
     /// Notifications that a dialect reads and lets pass.
     overheard: Vec<Overheard>,
-    /// The words of the calls.
+    /// The texts of the calls.
     texts: CallTexts,
 }
 
@@ -234,13 +234,13 @@ impl Examiner {
             if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
-                // Some servers put the words beside `data`, which they leave out.
+                // Some servers leave `data` out, and put the text beside it.
                 self.texts.log.add_value(params.get("data").unwrap_or(params));
             }
         } else if !is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             let implied = || self.implied_call(place.stream);
-            // Of several calls that are open any may be meant: the message counts all the same.
+            // If several calls are open, the message may be about any of them; it counts for the last.
             let open = || self.calls.iter().rposition(|call| call.ended.is_none());
             if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
@@ -295,8 +295,7 @@ impl Examiner {
             })
     }
 
-    /// The call that is meant if nothing names it: that of the stream, or the only one that is open, or
-    /// the last one.
+    /// Returns the call of a message that names none: the call of the stream, or the only open call, or the last call.
     fn implied_call(&self, stream: TrafficStream) -> Option<usize> {
         if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);
@@ -426,7 +425,8 @@ impl Examiner {
     }
 }
 
-/// The dialect that reads a method, and the rule for its messages: one that is on by default goes first.
+/// Returns the dialect that reads a method, and the rule for its messages. Dialects that are on by default are
+/// preferred.
 fn dialect_of(method: &str) -> Option<(&'static Dialect, Rule)> {
     let reading = || dialect::ALL.iter().filter(|one| one.reads(method));
     let is_default = |one: &&Dialect| dialect::defaults().any(|on| on.name() == one.name());

@@ -22,18 +22,18 @@ pub struct Finding {
     pub rule: Rule,
     /// The number of messages with the fault.
     pub count: usize,
-    /// The first time, as it was seen.
+    /// The first occurrence.
     pub example: String,
     /// The dialect or the method, for the cure.
     pub name: Option<String>,
     /// The settings that were drafted from the messages, for the cure.
     pub draft: Option<Draft>,
-    /// The words and values of the messages, for rules whose cure brings them to the client.
+    /// The texts and values of the messages, for rules whose cure brings them to the client.
     pub content: MessageContent,
 }
 
 impl Finding {
-    /// A finding of its own, not of one message.
+    /// Returns a finding that is not about a single message.
     pub fn of(rule: Rule, example: impl Into<String>) -> Self {
         Self {
             rule,
@@ -83,9 +83,9 @@ pub struct ObservedCall {
     pub token: Option<Value>,
     /// The end of the call.
     pub answer: Answer,
-    /// The words of the error with which the call ends, if it ends with one.
+    /// The text of the error, if the call ends with an error.
     pub refusal: Option<String>,
-    /// The error is one of Milepost's own.
+    /// Whether the error is Milepost's own.
     pub is_own_error: bool,
     /// The duration of the call; without an answer, the time until the last event.
     pub took: Duration,
@@ -97,9 +97,9 @@ pub struct ObservedCall {
     pub silence: Duration,
     /// Notifications of the server that a plain client can use.
     pub usable: usize,
-    /// Everything of the server that claims to be progress of this call.
+    /// The number of messages of the server that claim to be progress of this call.
     pub reports: usize,
-    /// Notifications that the proxy has added by itself.
+    /// Number of notifications that the proxy has added itself.
     pub added: usize,
     pub(super) habits: Habits,
     pub(super) begun: Duration,
@@ -116,17 +116,17 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The calls, in the order in which they were made.
     pub calls: Vec<ObservedCall>,
-    /// The words and values of the progress that a plain client can use.
+    /// The texts and values of the progress that a plain client can use.
     pub told: MessageContent,
     /// The server has ended before it answered.
     pub has_ended: bool,
     /// Whether progress, or a log message during a call, came on the GET stream.
     pub uses_get: bool,
-    /// The notifications that the proxy withheld because the answer was there already.
+    /// The notifications that the proxy withheld because the answer had already come.
     pub overtaken: usize,
     /// The pointers of dialects that found nothing behind the proxy.
     pub missed: Vec<PointerMiss>,
-    /// Log messages whose words tell how far a call is.
+    /// Number of log messages whose text shows how far a call is.
     pub logged: usize,
 }
 
@@ -136,7 +136,7 @@ impl Examined {
         self.findings.iter().any(|finding| finding.rule.weight() == Weight::Risk)
     }
 
-    /// The same without habits that the server did not have before.
+    /// Returns the findings without habits that the server did not have before.
     pub fn without_new_habits(mut self, before: &Self) -> Self {
         let is_new = |rule: Rule| rule.is_about_habits() && before.count(rule) == 0;
         self.findings.retain(|finding| !is_new(finding.rule));
@@ -149,7 +149,7 @@ impl Examined {
         self.findings.sort_by_key(|finding| finding.rule);
     }
 
-    /// Adds a description to the first finding of a rule, if there is one.
+    /// Adds a description to the first finding of a rule, if the rule has a finding.
     pub fn explain(&mut self, rule: Rule, why: String) {
         if let Some(finding) = self.findings.iter_mut().find(|finding| finding.rule == rule) {
             finding.example += ": ";
@@ -157,10 +157,10 @@ impl Examined {
         }
     }
 
-    /// Whether the content of a finding reaches a plain client here: some of its words or values are found in what the
-    /// client was told. `None`: the rule is not about content, or the messages have none.
+    /// Whether the content of a finding reaches a plain client here: some of its texts or values occur in what the
+    /// client was sent. `None`: the rule is not about content, or the messages have none.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
-        // Messages beside progress are nothing that has to arrive.
+        // Messages beside progress need not arrive.
         if finding.rule == Rule::MethodOther && finding.draft.is_none() {
             return None;
         }
@@ -185,7 +185,7 @@ pub struct Terms {
     pub silence_max: Duration,
 }
 
-/// A message as a report shows it, on one line.
+/// Returns a message in the form of a report, on one line.
 pub fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let plain = text.trim().chars().map(|sign| if is_unprintable(sign) { ' ' } else { sign });

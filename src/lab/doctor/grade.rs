@@ -1,16 +1,16 @@
-//! The grade of a server: what a plain client makes of its calls.
+//! The grade of a server: how well a plain client can work with its calls.
 
 use super::findings::{Examined, Finding};
 use super::rules::{Rule, Weight};
 
-/// What a plain client makes of a server.
+/// How well a plain client can work with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grade {
     /// No fault was seen, and the client shows every report.
     Fine,
-    /// Nothing breaks, and the client does not show some reports.
+    /// Nothing breaks, but the client does not show some reports.
     ShowsLess,
-    /// Something that was seen may break a client: its call, its connection or its reading of a message.
+    /// A fault may break a client: its call, its connection or its parsing of a message.
     MayBreak,
 }
 
@@ -38,26 +38,26 @@ impl Grade {
     }
 }
 
-/// The messages that tell how far a call is, and those of them that a plain client shows.
+/// The messages that show how far a call is, and how many of them a plain client shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownReports {
     /// Reports that a plain client shows.
     pub shown: usize,
-    /// All reports of the server, whatever their form.
+    /// The number of all reports of the server, whatever their form.
     pub sent: usize,
     /// A client that opens a GET stream shows more of them.
     needs_get: bool,
 }
 
 impl ShownReports {
-    /// The reports of a session. Calls without a token ask for no report.
+    /// Returns the grade of a session. Calls without a token do not request reports.
     pub fn of(examined: &Examined) -> Self {
         let calls = || examined.calls.iter().filter(|call| call.token.is_some());
         let usable: usize = calls().map(|call| call.usable).sum();
         let claimed: usize = calls().map(|call| call.reports).sum();
         let elsewhere =
             examined.findings.iter().map(|one| told_elsewhere(one, examined)).sum::<usize>();
-        // Of two calls at once, a report that names none may be of either, and is counted for neither.
+        // If two calls are open, a report that names neither may belong to either, and is counted for neither.
         let methods = [Rule::Method, Rule::MethodOff, Rule::MethodUnknown];
         let hidden: usize = methods.into_iter().map(|rule| examined.count(rule)).sum();
         let asked = hidden.saturating_sub(examined.count(Rule::Unasked));
@@ -66,7 +66,7 @@ impl ShownReports {
         Self { shown: usable.saturating_sub(on_get), sent, needs_get: on_get > 0 }
     }
 
-    /// What is not shown, as the end of a sentence about a client; `None` if every report is shown.
+    /// Returns which reports are not shown, as the end of a sentence about a client; `None` if every report is shown.
     pub fn words(self) -> Option<String> {
         let Self { shown, sent, .. } = self;
         let count = match shown {
@@ -84,7 +84,8 @@ impl ShownReports {
     }
 }
 
-/// The messages of a finding that tell how far a call is in a place where no client looks for progress.
+/// Returns the number of messages of a finding that show how far a call is in a place where no client looks for
+/// progress.
 fn told_elsewhere(finding: &Finding, examined: &Examined) -> usize {
     match finding.rule {
         Rule::MethodOther if finding.draft.is_some() => finding.count,
@@ -137,7 +138,7 @@ mod tests {
                 Grade::ShowsLess,
                 Some("shows nothing of 9 reports"),
             ),
-            // A message of a method that tells nothing is no report.
+            // A message of an unknown method without progress is not a report.
             (0, 0, &[(Rule::MethodOther, 4)], Grade::Fine, None),
             (5, 5, &[(Rule::OnGet, 5)], Grade::ShowsLess, Some("shows nothing of 5 reports")),
             (3, 3, &[(Rule::FigureRepeats, 1)], Grade::MayBreak, None),

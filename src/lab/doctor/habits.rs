@@ -1,21 +1,21 @@
-//! Habits of a server that show in many notifications together: values, words and frequency.
+//! Habits of a server that only several notifications together show: values, texts and frequency.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Usable notifications of one call within a second that are a flood.
+/// Number of usable notifications of one call within a second that count as a flood.
 const FLOOD: usize = 50;
 
-/// Values of one call that are kept.
+/// Maximum number of values of one call that are kept.
 const VALUES_MAX: usize = 1000;
 
-/// Messages of a call that show whether they are pieces of one text.
+/// Minimum number of messages of a call that show whether they are pieces of one text.
 const PIECES_MIN: usize = 3;
 
-/// Different values that show what a server counts.
+/// Minimum number of different values that show what a server counts.
 const VALUES_MIN: usize = 3;
 
-/// Values beside words with a total that are a habit.
+/// Minimum number of values beside texts with a total that count as a habit.
 const BESIDE_WORDS_MIN: usize = 2;
 
 /// The habits of one call.
@@ -44,17 +44,17 @@ impl Habits {
         }
     }
 
-    /// Takes a value without a total whose words have a value and its total.
+    /// Takes a value without a total whose text has a value and its total.
     pub fn see_figure_beside_counter(&mut self) {
         self.beside_words += 1;
     }
 
-    /// Whether the values count without a total, and the words tell more.
+    /// Whether the values have no total, and the texts are more informative.
     pub fn counts_beside_words(&self) -> bool {
         self.beside_words >= BESIDE_WORDS_MIN && !self.has_total
     }
 
-    /// Takes words. Words that repeat the earlier ones are no piece.
+    /// Takes a text. A text that repeats the earlier texts is not a piece.
     pub fn see_words(&mut self, words: &str) {
         let is_next = self.messages > 0 && !self.last.is_empty() && words.starts_with(&self.last);
         let is_ragged = words.starts_with(' ') || words.ends_with(' ');
@@ -72,7 +72,7 @@ impl Habits {
         self.most = self.most.max(self.times.len());
     }
 
-    /// The most notifications within a second, if these are a flood.
+    /// Returns the most notifications within a second, if they are a flood.
     pub fn flood(&self) -> Option<usize> {
         (self.most >= FLOOD).then_some(self.most)
     }
@@ -82,7 +82,7 @@ impl Habits {
         self.messages >= PIECES_MIN && self.ragged * 2 >= self.messages
     }
 
-    /// What values without a total seem to count, as a value of `scale`.
+    /// Returns what values without a total seem to count, as a value of `scale`.
     pub fn scale(&self) -> Option<&'static str> {
         let mut distinct: Vec<f64> = self.values.iter().copied().filter(|v| *v > 0.0).collect();
         let last = distinct.last().copied()?;
@@ -102,7 +102,7 @@ impl Habits {
         }
     }
 
-    /// The words of the last message.
+    /// Returns the text of the last message.
     pub fn last_words(&self) -> &str {
         &self.last
     }

@@ -6,16 +6,16 @@ use super::rules::Rule;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{control_characters, unicode};
 
-/// What a lenient reader finds in one line or event.
+/// The messages that a lenient reader finds in one line or event.
 pub(super) struct Legible {
     /// The messages, each in a form that every client can read.
     pub(super) messages: Vec<Message>,
-    /// The reasons why plain clients cannot read the text as it came, some with the kind of the fault.
+    /// The reasons why plain clients cannot read the unchanged text, some with the kind of the fault.
     pub(super) faults: Vec<(Rule, Option<&'static str>)>,
 }
 
 impl Legible {
-    /// Reads a line or an event. Text that is no message at all comes back as it is.
+    /// Reads a line or an event. Text that contains no message is returned unchanged.
     pub(super) fn of(message: &Message) -> Self {
         let mut faults = Vec::new();
         let marked = message.behind_mark();

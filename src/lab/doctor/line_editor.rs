@@ -23,27 +23,27 @@ const END: char = '\u{4}';
 /// Ctrl-U, which removes the line.
 const REMOVE: char = '\u{15}';
 
-/// The line that is typed, and those before.
+/// The line that is typed, and the earlier lines.
 #[derive(Debug, Default)]
 pub(super) struct LineEditor {
     text: String,
     history: VecDeque<String>,
-    /// The place of the line in the history; behind the last one: a new line.
+    /// The position of the line in the history; after the last entry it is a new line.
     place: usize,
     /// The new line, while an earlier one is shown.
     draft: String,
 }
 
-/// What a key has done.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum LineStep {
-    /// The line may be another one.
+    /// The line may have changed.
     Edited,
-    /// Several words fit.
+    /// Several words match.
     Choices(Vec<String>),
     /// The line is complete.
     Entered(String),
-    /// There are no more lines.
+    /// The input has ended.
     Ended,
 }
 
@@ -57,7 +57,8 @@ impl Drop for RawLine {
 }
 
 impl LineEditor {
-    /// Asks for a line, whose first word may be one of `words`. Returns `None` after Ctrl-C, or Ctrl-D on an empty line.
+    /// Asks for a line, whose first word may be completed from `words`. Returns `None` after Ctrl-C, or Ctrl-D on an
+    /// empty line.
     ///
     /// # Errors
     /// If the terminal fails.
@@ -67,7 +68,7 @@ impl LineEditor {
         words: &[String],
     ) -> io::Result<Option<String>> {
         let (mut editor, prompt, words) = (take(self), prompt.to_owned(), words.to_vec());
-        // The keys of a terminal can only be waited for in a thread.
+        // The keys of a terminal can only be awaited in a thread.
         let reading = spawn_blocking(move || {
             let line = editor.read(&prompt, &words);
             (editor, line)
@@ -85,7 +86,7 @@ impl LineEditor {
         loop {
             let step = self.press(&terminal.read_key_raw()?, words);
             let columns = usize::from(terminal.size().1).max(1);
-            // A line that ends in the last column has not moved the cursor to the next row yet.
+            // After a line that ends in the last column, the cursor has not moved to the next row yet.
             terminal.move_cursor_up(drawn.saturating_sub(1) / columns)?;
             let below = match &step {
                 LineStep::Choices(choices) => {
@@ -112,7 +113,7 @@ impl LineEditor {
         }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     fn press(&mut self, key: &Key, words: &[String]) -> LineStep {
         match key {
             Key::Enter => return LineStep::Entered(self.enter()),
@@ -160,7 +161,7 @@ impl LineEditor {
         self.place = place;
     }
 
-    /// Completes the line, as far as all words agree that begin with it.
+    /// Completes the line, as far as all matching words agree.
     fn complete(&mut self, words: &[String]) -> LineStep {
         let fits = |word: &&String| word.starts_with(&self.text);
         let fitting: Vec<&String> = words.iter().filter(fits).collect();

@@ -41,7 +41,7 @@ pub(super) const HELD_MAX: usize = 64 << 20;
 /// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
 
-/// Room for one read.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// The buffer between a client and the proxy inside this process, in bytes.
@@ -53,8 +53,8 @@ const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_
 /// The time that the proxy has to end its server: its own grace times, and the sweep of the descendants.
 const PROXY_ENDS: Duration = Duration::from_secs(15);
 
-/// The longest time for writing one message. A server that reads nothing for so long does not read
-/// at all.
+/// The longest time for writing one message. A server that reads nothing for this time is taken to have stopped
+/// reading.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
 /// The time that a server's pipe is read after the server's end.
@@ -63,7 +63,7 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// The time that `doctor` waits for the exit code of a server that has closed its output.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
-/// Something that has arrived.
+/// A message, a piece of output or an event that has arrived.
 pub(in crate::lab) struct TimedArrival {
     pub(super) at: Instant,
     pub(in crate::lab) what: Arrival,
@@ -71,11 +71,11 @@ pub(in crate::lab) struct TimedArrival {
 
 /// An arrival from the server.
 pub(in crate::lab) enum Arrival {
-    /// Something to examine. The text of an event may be no message.
+    /// An event to examine. Its text may not be a message.
     Seen(TrafficEvent),
     /// The head of a response, and the session that it names.
     Head(TrafficStream, Option<HeaderValue>),
-    /// A response that is not MCP, in words.
+    /// A response that is not MCP, with the reason as text.
     Failed(TrafficStream, String),
     /// The server's output has ended.
     Closed,
@@ -170,7 +170,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Reaches a server at an address behind the proxy's own filter. Nothing is connected yet.
+    /// Reaches a server at an address through the proxy's own filter. It connects with the first message.
     pub(super) fn start_remote(
         policy: Policy,
         route: &Route,
@@ -196,12 +196,12 @@ impl Link {
         Ok(link)
     }
 
-    /// To a server over HTTP. Nothing is connected.
+    /// Returns a link to a server over HTTP. It connects with the first message.
     pub(in crate::lab) fn over_http(web: Web) -> Self {
         Self::new(LinkKind::Web(Box::new(web)))
     }
 
-    /// The state of the HTTP connection, if the link is one.
+    /// Returns the state of the HTTP connection, if the link uses HTTP.
     pub(in crate::lab) fn web(&mut self) -> Option<&mut Web> {
         match &mut self.kind {
             LinkKind::Web(web) => Some(web),
@@ -222,7 +222,7 @@ impl Link {
         let until = self.drain_until.map_or(deadline, |left| left.min(deadline));
         match timeout_at(until, self.arrivals.recv()).await {
             Ok(arrived) => arrived,
-            // Somebody whom the server has started holds its output open.
+            // A process that the server has started keeps its output open.
             Err(_) if self.drain_until.is_some_and(|left| left <= Instant::now()) => {
                 Some(TimedArrival { at: Instant::now(), what: Arrival::Closed })
             }
@@ -281,7 +281,7 @@ impl Link {
                 child.shut_down(GRACE).await;
             }
             LinkKind::Proxied(writer, mut running) => {
-                // Both halves: the client is gone then, and nobody is waited for.
+                // Ends both halves, so that no task waits for the client.
                 self.tasks.shutdown().await;
                 drop(writer);
                 if timeout(PROXY_ENDS, &mut running).await.is_err() {
@@ -306,7 +306,7 @@ fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Opti
 async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
-    // `Lines` takes a byte order mark at the head of the stream away, which plain clients do not.
+    // `Lines` removes a byte order mark at the beginning of the stream, but plain clients do not.
     let mut mark = None;
     let mut open = true;
     while open {

@@ -25,8 +25,8 @@ pub(super) fn measures_other(name: &str) -> bool {
         || TIMES.iter().any(|part| name.contains(part))
 }
 
-/// Names of members that name a call; the value of such a member
-/// that is neither id nor token is a name that the server has made for the call.
+/// Names of members that name a call. If the value of such a member is neither id nor token, it is a name that the
+/// server has invented for the call.
 pub(super) const HANDLES: [&str; 17] = [
     "requestid",
     "callid",
@@ -109,7 +109,7 @@ pub(super) const TOTALS: [&str; 18] = [
     "rows",
 ];
 
-/// Names of members whose numbers are no progress.
+/// Names of members whose numbers are not progress.
 pub(super) const NO_VALUES: [&str; 19] = [
     "time",
     "timestamp",
@@ -141,7 +141,7 @@ pub(super) const NO_WORDS: [&str; 11] = [
     "color",
 ];
 
-/// Names of members that hold words for people, the surest first.
+/// Names of members that contain text for people, the surest first.
 pub(super) const WORDS: [&str; 16] = [
     "message",
     "text",
@@ -161,7 +161,7 @@ pub(super) const WORDS: [&str; 16] = [
     "state",
 ];
 
-/// Names of members that say that a message is the last one, where they are `true`.
+/// Names of members that mark a message as the last when they are `true`.
 pub(super) const FINALS: [&str; 13] = [
     "isfinal",
     "final",

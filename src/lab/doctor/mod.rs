@@ -87,15 +87,15 @@ pub const NAME: &str = "milepost-doctor";
 pub struct Options {
     /// The server.
     pub server: DoctorTarget,
-    /// The tool to call, if one is to be called.
+    /// The tool to call, if any.
     pub call: Option<RequestedCall>,
     /// The settings of each session.
     pub session: SessionArgs,
-    /// The route of a file that is examined, if it is one.
+    /// The route of a file, if a route is examined.
     pub configured: Option<ConfiguredRoute>,
 }
 
-/// A route that is examined as it is configured.
+/// A configured route that is examined.
 #[derive(Debug, Clone)]
 pub struct ConfiguredRoute {
     /// The file, with this route alone.
@@ -152,10 +152,10 @@ pub struct SessionArgs {
     pub color: ColorChoice,
 }
 
-/// The names of known clients, their own and their usual ones.
+/// Returns the names of known clients, both their own and their usual names.
 fn client_names() -> KnownNames {
     let names = CLIENTS.iter().flat_map(|row| row.names.iter().copied().chain([row.client]));
-    // Shells take a space for the end of a word.
+    // Shells treat a space as the end of a word.
     KnownNames::new(names.filter(|name| !name.contains(' ')))
 }
 
@@ -194,7 +194,7 @@ pub struct RequestedCall {
 }
 
 impl RequestedCall {
-    /// The most calls in this number of sessions, with this number of further calls that `once` forbids.
+    /// Returns the limit on calls in `sessions` sessions; `further` calls are allowed too, unless `once` is set.
     fn limit(&self, sessions: usize, further: usize) -> CallLimit {
         let in_session = 1 + usize::from(self.concurrent) + usize::from(self.without_token);
         let once = in_session * sessions;
@@ -389,7 +389,7 @@ impl Inspection {
         Ok(examined)
     }
 
-    /// Begins, lists and calls; answers with why a call has no answer, if one has none.
+    /// Begins, lists and calls. Returns the reason if a call was not answered.
     async fn visit(
         &self,
         client: &mut DoctorClient,
@@ -403,7 +403,7 @@ impl Inspection {
             SessionStart::Modern(date) => {
                 drop(client.discover(date, self.options.session.timeout).await.map_err(trouble)?);
             }
-            // Servers written by hand may take the id 0 for none.
+            // Hand-written servers may take the id 0 for a missing id.
             SessionStart::None => client.next_id = 1,
         }
         known.tools = match beginning {

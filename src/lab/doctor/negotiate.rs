@@ -54,7 +54,7 @@ pub(super) struct ServerFacts {
 pub(super) enum SessionStart {
     Handshake(&'static str),
     Modern(&'static str),
-    /// No client can begin: calls are made all the same.
+    /// No handshake succeeded: calls are made without one.
     None,
 }
 
@@ -92,8 +92,8 @@ impl Inspection {
             match self.ask_for(date, &mut known).await? {
                 Ok(spoken) => known.revisions.push((date, spoken)),
                 Err(trouble) => {
-                    // Who says nothing, or is no MCP server, says nothing to another date either; some may
-                    // end over a date that they do not know.
+                    // A server that does not answer, or that is not an MCP server, would not answer another date
+                    // either. Some servers end when they get a date that they do not know.
                     let may_ask_again = match &trouble {
                         Trouble::Refused { .. } => true,
                         Trouble::Ended(_) => known.revisions.is_empty(),
@@ -174,7 +174,7 @@ impl Inspection {
     ) -> Result<(), DoctorError> {
         self.step.show(&format!("asking for {date}"));
         let mut client = self.client(self.link(known)?);
-        // A server that is slow to start, on a busy machine for one, is slow again.
+        // A server that starts slowly, for example on a busy machine, will start slowly again.
         let patience = DISCOVER_MAX.max(known.slowest * 3).min(self.options.session.timeout);
         let answer = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;

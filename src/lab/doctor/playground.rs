@@ -1,5 +1,5 @@
-//! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and
-//! what the client gets, for those who have no client at hand.
+//! `milepost try`: calls tools of a server behind the proxy and shows both sides, what the server sends and what the
+//! client gets, for users without a client.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -33,10 +33,10 @@ const NAME: &str = "milepost-try";
 /// Messages of both sides that wait to be shown. Beyond the limit messages are left out.
 const WAITING_MAX: usize = 4096;
 
-/// The time that is waited for messages behind an answer.
+/// The time to wait for messages after an answer.
 const AFTER: Duration = Duration::from_millis(300);
 
-/// A server, and what to do with it.
+/// A server, and the calls to make.
 #[derive(Debug)]
 pub struct Playground {
     /// The settings of the proxy in front of the server.
@@ -115,7 +115,7 @@ impl Game {
         let wrong = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         self.client.initialize(Revision::V2025_11_25.date()).await.map_err(wrong)?;
         self.tools = self.client.tools().await.map_err(wrong)?;
-        // What begins a session is of no interest.
+        // Messages from the beginning of the session are not shown.
         while self.seen.try_recv().is_ok() {}
         let names = shown(self.tools.join(", ").as_bytes());
         writeln!(out, "{} {names}", self.colors.heading("Tools:"))?;
@@ -134,7 +134,7 @@ impl Game {
         Ok(is_answered)
     }
 
-    /// Makes one call and shows the messages as they come. Returns whether there was an answer.
+    /// Makes one call and shows the messages as they arrive. Returns whether it was answered.
     async fn call(
         &mut self,
         tool: String,
@@ -168,7 +168,7 @@ impl Game {
 
 /// The lines that the user types.
 trait TypedLines {
-    /// The next line, whose first word may be one of `words`; `None` at the end of the input.
+    /// Reads the next line, whose first word may be completed from `words`; `None` at the end of the input.
     async fn line(&mut self, prompt: &str, words: &[String]) -> io::Result<Option<String>>;
 }
 
@@ -178,8 +178,8 @@ impl TypedLines for LineEditor {
     }
 }
 
-/// Asks for a tool of these and its arguments; `None` at the end of the input or for an empty line. What is not
-/// understood is asked again. A line may hold both: `NAME JSON`.
+/// Asks for one of these tools and its arguments; `None` at the end of the input or for an empty line. An input that is
+/// not understood is asked again. A line may contain both: `NAME JSON`.
 async fn ask(
     tools: &[String],
     typed: &mut impl TypedLines,
@@ -215,7 +215,7 @@ async fn ask(
     }
 }
 
-/// A message of one side, or the decision about one.
+/// A message of one side, or the decision about a message.
 struct SideMessage {
     at: Instant,
     kind: SideKind,
@@ -281,7 +281,7 @@ impl Observer for SideObserver {
             EventKind::Decided(FilterEvent::Heartbeat(_)) => SideKind::Added,
             _ => return,
         };
-        // Who does not read so fast misses something.
+        // Ignore the error: if the display is too slow, it misses messages.
         let _ = self.0.try_send(SideMessage { at: event.at, kind });
     }
 }

@@ -1,4 +1,5 @@
-//! The real calls of a tool: how many `doctor` makes at most, how many it has made, and whether the user agrees to them.
+//! The real calls of a tool: how many `doctor` makes at most, how many it has made, and whether the user agrees to
+//! them.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ pub(super) struct CallLimit {
 }
 
 impl CallLimit {
-    /// The numbers of calls, in words.
+    /// Returns the numbers of calls as text.
     fn words(self) -> String {
         let Self { at_most, once } = self;
         let times = match at_most {
@@ -32,7 +33,7 @@ impl CallLimit {
 /// The calls of one run.
 #[derive(Debug)]
 pub(super) struct RealCalls {
-    /// The tool, as it is shown.
+    /// The tool's name, in the form that is shown.
     tool: String,
     limit: CallLimit,
     made: AtomicUsize,
@@ -50,7 +51,7 @@ impl RealCalls {
         }
     }
 
-    /// Writes on standard error how often the tool is called, before anything is done.
+    /// Writes on standard error how often the tool is called, before the first call.
     pub(super) fn announce(&self) {
         if self.limit.at_most > 0 {
             let _ = writeln!(io::stderr(), "milepost: {}", self.announcement());
@@ -61,7 +62,7 @@ impl RealCalls {
         format!("calls {} {}; each is a real call", self.tool, self.limit.words())
     }
 
-    /// Counts calls that begin now, and returns what a user is shown while they last.
+    /// Counts calls that begin now. Returns the text that a user is shown while they last.
     pub(super) fn begin(&self, at_once: usize) -> String {
         let first = self.made.fetch_add(at_once, Ordering::Relaxed) + 1;
         let number = match at_once {

@@ -1,5 +1,5 @@
-//! A call that is refused is made again with a token of another type, and without one: some servers refuse calls for
-//! their token, or for `_meta`, and the client sees an error of which it cannot know the cause.
+//! A call that is refused is made again with a token of another type, and without a token: some servers refuse calls
+//! because of their token or of `_meta`, and the client cannot see this cause in the error.
 
 use super::call::GivenToken;
 use super::findings::{Answer, Examined, Finding, ObservedCall};
@@ -14,7 +14,7 @@ const OTHERS: [(GivenToken, &str, &str); 2] = [
     (GivenToken::None, "none", "without a token"),
 ];
 
-/// The most calls that are made for one that is refused.
+/// Maximum number of further calls for a call that is refused.
 pub(super) const TRIES: usize = OTHERS.len();
 
 impl Inspection {
@@ -32,8 +32,8 @@ impl Inspection {
         can_try && before.calls.iter().any(is_refused)
     }
 
-    /// Looks for a token with which the server answers, each in a session of its own. If there is one, that is a
-    /// finding.
+    /// Looks for a form of the token for which the server answers, each in a session of its own. If one is found, that
+    /// is a finding.
     pub(super) async fn try_tokens(
         &self,
         known: &ServerFacts,
@@ -65,7 +65,8 @@ impl Inspection {
     }
 }
 
-/// The finding where two calls at once, one with a number and one with a text, have ended differently.
+/// Returns the finding for two concurrent calls, one with a number and one with a string as token, that have ended
+/// differently.
 fn of_both_types(before: &Examined) -> Option<Finding> {
     let given: Vec<&ObservedCall> =
         before.calls.iter().filter(|call| call.token.is_some()).collect();

@@ -4,8 +4,8 @@ use super::findings::{Answer, Examined, Finding};
 use super::rules::Rule;
 
 impl Examined {
-    /// Adds what only the comparison with the session without the proxy (`before`) shows: the calls that end with
-    /// an error of Milepost's, and the calls that a token still makes fail.
+    /// Adds findings that need the session without the proxy (`before`): calls that end with an error of Milepost, and
+    /// calls that still fail because of a token.
     pub(super) fn compare_answers(&mut self, before: &Self) {
         let mut added = Vec::new();
         for (call, direct) in self.calls.iter().zip(&before.calls) {

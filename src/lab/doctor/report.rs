@@ -15,13 +15,13 @@ use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
 use crate::lab::color::Palette;
 
-/// The form of the report for machines. It changes when a member changes its meaning or goes.
+/// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 2;
 
 /// Tools that are named in the report for people.
 const TOOLS_SHOWN: usize = 20;
 
-/// Everything that was seen.
+/// The results of the examination.
 pub(super) struct DoctorReport {
     /// The command or address of the server.
     pub(super) server: String,
@@ -39,7 +39,7 @@ pub(super) struct DoctorReport {
     pub(super) colors: Palette,
     pub(super) before: Examined,
     pub(super) cure: Cure,
-    /// Behind the proxy; why that could not be done otherwise.
+    /// The result behind the proxy, or the reason why it could not be measured.
     pub(super) after: Option<Result<Examined, String>>,
 }
 
@@ -201,7 +201,7 @@ impl DoctorReport {
         };
     }
 
-    /// Milepost's cure of a finding, in words.
+    /// Returns Milepost's cure of a finding as text.
     fn cure_of(&self, finding: &Finding) -> String {
         let is_tried = matches!(self.after, Some(Ok(_)));
         match (remedy(finding), self.counted_again(finding)) {
@@ -214,7 +214,7 @@ impl DoctorReport {
         }
     }
 
-    /// The number of times that a fault or risk was counted behind Milepost.
+    /// Returns how often a fault or risk was counted behind Milepost.
     fn counted_again(&self, finding: &Finding) -> usize {
         match &self.after {
             Some(Ok(after)) if finding.rule.weight() != Weight::Note => after.count(finding.rule),
@@ -224,7 +224,7 @@ impl DoctorReport {
 
     /// Whether Milepost does anything about a finding.
     fn is_cured(&self, finding: &Finding) -> bool {
-        // Whether such lines are for users, Milepost cannot know.
+        // Milepost cannot know whether such lines are for users.
         let is_hint = matches!(finding.rule, Rule::AsideText | Rule::StdoutText);
         remedy(finding).is_ok() && !is_hint && self.counted_again(finding) == 0
     }
@@ -340,7 +340,7 @@ impl DoctorReport {
         let _ = writeln!(to, ".");
     }
 
-    /// The grade of a session as the predicate of a sentence, and what is to be added to that sentence.
+    /// Returns the grade of a session as the predicate of a sentence, and an addition to that sentence.
     fn graded(&self, of: &Examined) -> (String, String) {
         let reports = ShownReports::of(of);
         let (less, unless) = (reports.words(), reports.exception());
@@ -378,7 +378,7 @@ impl DoctorReport {
         examined.findings.iter().map(one).collect()
     }
 
-    /// For machines, on one line.
+    /// Returns the report as JSON, on one line.
     pub(super) fn json(&self) -> String {
         let revisions = self.known.revisions.iter().map(|(date, spoken)| {
             let (speaks, answer) = match spoken {

@@ -42,8 +42,7 @@ pub async fn in_each_revision(options: Options) -> Result<RevisionSessions, Doct
     until_signals(&tell, inspection.sessions()).await
 }
 
-/// Runs `doing` to its end. The first signal asks it to end in good order, the second one ends it at
-/// once.
+/// Runs `doing` to its end. The first signal asks it to end in good order; the second signal ends it at once.
 pub(in crate::lab) async fn until_signals<T>(
     tell: &watch::Sender<bool>,
     doing: impl Future<Output = Result<T, DoctorError>>,

@@ -1,5 +1,5 @@
-//! The rules: for each fault of a server its description, its effect, the section of the
-//! specification, and Milepost's cure.
+//! The rules: for each fault of a server its description, its effect, the section of the specification, and Milepost's
+//! cure.
 
 /// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +73,7 @@ macro_rules! rules {
 }
 
 rules! {
-    /// There is no answer.
+    /// The call is not answered.
     NoAnswer: "no-answer", "the call is never answered", RESPONSES, "";
     /// The answer is replaced by an error of Milepost's.
     AnswerReplaced: "answer-replaced",
@@ -103,23 +103,23 @@ rules! {
         "progress comes under a method that is not of the specification, in a dialect that \
         Milepost knows and that is off by default",
         FLOW, "repair `dialect`, with `dialects`";
-    /// A method that nobody knows and that looks like progress.
+    /// An unknown method whose notifications look like progress.
     MethodUnknown: "method-unknown",
         "a method that is not of the specification looks like progress",
         FLOW, "repair `dialect`, with a [[dialect]] of your own";
-    /// A method that nobody knows and that may be about anything.
+    /// An unknown method whose notifications may be about anything.
     MethodOther: "method-other",
         "a notification of a method that is not of the specification comes during the call; if it \
         tells how far the call is, clients do not show it",
         FLOW, "repair `dialect`, with a [[dialect]] of your own";
-    /// The id of the request stands where the token belongs.
+    /// The server sends the id of the request as the token.
     TokenIsId: "token-is-id",
         "the id of the request stands where the client's token belongs", FLOW, "repair `token`";
     /// The token is spelled in another type.
     TokenSpelling: "token-spelling",
         "the client's token comes back as another type (a string for a number, or the reverse)",
         FLOW, "repair `token`";
-    /// A token that nobody gave.
+    /// A token that no request has.
     TokenInvented: "token-invented",
         "the token is one that no client gave: hosts report an unknown token, and some drop the \
         connection",
@@ -136,7 +136,7 @@ rules! {
     /// The value is null.
     FigureNull: "figure-null",
         "`progress` is null: clients refuse the whole notification", FLOW, "repair `number`";
-    /// The value is no number.
+    /// The value is not a number.
     FigureType: "figure-type",
         "`progress` is no number: clients refuse the whole notification", FLOW, "repair `number`";
     /// The value repeats.
@@ -151,11 +151,11 @@ rules! {
     AboveTotal: "above-total",
         "`progress` is above `total`, or `total` is zero or less",
         "not forbidden; clients show more than all of it", "repair `total`";
-    /// The total is no number.
+    /// The total is not a number.
     Total: "total",
         "`total` is null or no number: the TypeScript SDK refuses the whole notification",
         FLOW, "repair `total`";
-    /// The words are no string.
+    /// The text is not a string.
     Words: "message",
         "`message` is null or no string: the TypeScript SDK refuses the whole notification",
         FLOW, "repair `message`";
@@ -176,7 +176,7 @@ rules! {
     Array: "array",
         "several messages come in one array, which only 2025-03-26 knows",
         "Base Protocol of 2025-06-18, \"Messages\"", "repair `batch`";
-    /// Progress behind the answer.
+    /// Progress after the answer.
     AfterAnswer: "after-answer",
         "progress comes after the answer: hosts report an unknown token, and some drop the \
         connection",
@@ -225,7 +225,7 @@ rules! {
     ErrorShape: "error-shape",
         "an error has no code or no message: clients cannot read it and wait on",
         RESPONSES, "repair `error-shape`";
-    /// A result that is no tool result.
+    /// A result that is not a tool result.
     BareResult: "bare-result",
         "the result of the call has no `content`: clients refuse it",
         "Tools, \"Calling Tools\"", "repair `bare-result`";
@@ -233,7 +233,7 @@ rules! {
     Noise: "noise",
         "text that is no message stands on standard output: some clients close the connection",
         STDIO, "withheld as `noise`";
-    /// An event that is no message.
+    /// An event that is not a message.
     EventNoise: "event-noise",
         "events come whose data is no message, such as `data: ping`: some clients report an error for each",
         SENDING, "on by default: each becomes a comment (`noise`)";
@@ -246,11 +246,11 @@ rules! {
         "the response does not begin for long: clients and proxies give up on connections \
         without a byte",
         SENDING, "on by default: `upgrade_after` and `keep_alive`";
-    /// A stream that stays open behind its answer.
+    /// A stream that stays open after its answer.
     StaysOpen: "stays-open",
         "the stream of a response stays open behind its answer",
         SENDING, "`upstream.lifecycle.end_with_answer`";
-    /// Standard error tells how far the call is.
+    /// Standard error shows how far the call is.
     AsideProgress: "stderr-progress",
         "standard error tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stderr\"";
@@ -259,7 +259,7 @@ rules! {
         "lines without figures come on standard error during the call; if they tell what it does, \
         clients do not show it",
         STDIO, "`dialects` with \"stderr\", if these lines are for users";
-    /// Standard output tells how far the call is, between the messages.
+    /// Standard output shows how far the call is, between the messages.
     StdoutProgress: "stdout-progress",
         "text on standard output tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stdout\"";
@@ -268,7 +268,7 @@ rules! {
         "text without figures comes on standard output during the call; if it tells what the call does, clients do \
         not show it",
         STDIO, "`dialects` with \"stdout\", if these lines are for users";
-    /// Words tell how far the call is, in a form that is not known.
+    /// Texts show how far the call is, in an unknown form.
     FigureInWords: "figure-in-words",
         "the words of the call tell how far it is, in a form that is not known by default",
         FLOW, "`extract`";
@@ -281,12 +281,12 @@ rules! {
     Pieces: "pieces",
         "the messages of progress are pieces of one text: clients show each piece alone",
         FLOW, "`messages` = \"append\"";
-    /// Values whose total is clear and not said.
+    /// Values whose total is clear but not sent.
     NoTotal: "no-total",
         "`progress` looks like a percentage, or parts of one, and has no `total`: clients cannot show \
         a bar",
         FLOW, "`scale`";
-    /// Counters without a total, beside words with one.
+    /// Counters without a total, beside texts with a total.
     BareCounter: "bare-counter",
         "`progress` counts without a total, and the words have one (\"Step 2 of 4\"): clients show a number without \
         an end",
@@ -295,7 +295,7 @@ rules! {
     Flood: "flood",
         "a call has more than 50 notifications in a second",
         "Progress, \"Implementation Notes\"", "`coalesce` = \"all\"";
-    /// Log messages tell how far the call is.
+    /// Log messages show how far the call is.
     LogProgress: "log-progress",
         "log messages come during the call; if they tell how far it is, clients do not show it",
         "Logging, \"Log Message Notifications\"", "`dialects` with \"log\"";
@@ -334,8 +334,8 @@ impl Rule {
         matches!(self, Self::Pieces | Self::NoTotal | Self::BareCounter | Self::Flood)
     }
 
-    /// Whether the cure brings the content of such messages to the client. Otherwise the messages
-    /// are withheld, are no progress, or their content already arrives.
+    /// Whether the cure brings the content of such messages to the client. Otherwise the messages are withheld, are not
+    /// progress, or already reach the client.
     pub const fn is_about_content(self) -> bool {
         matches!(
             self,

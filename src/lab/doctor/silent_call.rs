@@ -22,8 +22,8 @@ impl Inspection {
         can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
     }
 
-    /// Calls the tool in a session of its own, with the token in its arguments: some servers look for it
-    /// there. If the server reports progress then, that is a finding.
+    /// Calls the tool in a session of its own, with the token in its arguments, because some servers look for it there.
+    /// Progress then is a finding.
     pub(super) async fn try_arguments(
         &self,
         known: &ServerFacts,
@@ -39,7 +39,7 @@ impl Inspection {
         let tried = match tried {
             Ok(tried) => tried,
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-            // The server may refuse what it does not know: then the call stays silent.
+            // The server may refuse unknown members: then the call stays silent.
             Err(_) => return Ok(()),
         };
         let Some(call) = tried.calls.iter().find(|call| call.reports > 0) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The line that tells in a terminal what `doctor` does at the moment, and for how long.
+//! The line in a terminal that shows the current step of `doctor`, and how long it has lasted.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ const STEP_MAX: usize = 64;
 /// The time between two writings of the line.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// A line on standard error that is written over by the next one; nothing where no terminal is.
+/// A line on standard error that the next line replaces; nothing is written if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct StepLine {
     is_shown: bool,
-    /// What is done, and since when.
+    /// The current step, and the time when it began.
     current: Mutex<Option<(String, Instant)>>,
 }
 
@@ -23,7 +23,7 @@ impl StepLine {
         Self { is_shown: io::stderr().is_terminal(), current: Mutex::default() }
     }
 
-    /// Shows what is done from now on.
+    /// Shows the current step.
     pub(super) fn show(&self, what: &str) {
         let what = what.chars().take(STEP_MAX).collect();
         self.set(Some((what, Instant::now())));
@@ -61,7 +61,7 @@ impl Drop for StepLine {
     }
 }
 
-/// A step with the whole seconds that it has lasted, from the first one on.
+/// Returns a step with the whole seconds that it has lasted, from the first second on.
 fn line(what: &str, lasted: Duration) -> String {
     match lasted.as_secs() {
         0 => format!("{what} ..."),

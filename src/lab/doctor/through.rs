@@ -1,4 +1,4 @@
-//! The same server behind the proxy's own filter, inside this process.
+//! Runs the same server behind the proxy's own filter, inside this process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl TemporaryServer {
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Self, StartError> {
         let via = Via::random()?;
-        // What is seen here is learned by nobody.
+        // Durations that are measured here are not kept.
         let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), observers)?;
         let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls: None, fleet: None });
         let listed: Vec<&Route> = routes.iter().collect();
@@ -90,7 +90,7 @@ impl Inspection {
             Some(configured) => configured.routes.clone(),
             None => cure::routes(cure, behind)?,
         };
-        // With what is answered in its place, a server has a beginning.
+        // With answers in its place, the server has a handshake.
         let beginning = match beginning {
             SessionStart::None => SessionStart::Handshake("2025-06-18"),
             other => other,

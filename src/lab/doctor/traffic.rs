@@ -28,8 +28,8 @@ impl TransportKind {
         }
     }
 
-    /// Whether a client reads notifications and answers from one stream: a client may handle
-    /// messages of one read in the wrong order.
+    /// Whether a client reads notifications and answers from one stream: it may handle messages of one read in the
+    /// wrong order.
     pub const fn is_shared(self) -> bool {
         !matches!(self, Self::Streamable)
     }
@@ -66,16 +66,16 @@ pub enum TrafficEvent {
         stream: TrafficStream,
         /// The number of the read; messages of one read have the same number.
         read: u64,
-        /// The name of its event, if it came in an event that has one.
+        /// The name of its event, if it arrived in a named event.
         event: Option<String>,
         /// The message.
         message: Message,
     },
-    /// A line on standard output, or an event, that is no message.
+    /// A line on standard output, or an event, that is not a message.
     Noise(Bytes),
     /// A line on standard error.
     Stderr(String),
-    /// The head of a response has come.
+    /// The head of a response has arrived.
     Head(TrafficStream),
     /// A stream has ended.
     Over(TrafficStream),

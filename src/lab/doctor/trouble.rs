@@ -12,13 +12,13 @@ pub(in crate::lab) enum Trouble {
     /// The server has not answered.
     #[error("no answer within {0:?}")]
     Silent(Duration),
-    /// The server has not answered, and its output tells why.
+    /// The server has not answered, and its output hints at the reason.
     #[error("no answer to `initialize` within {0:?}: {1}")]
     Unreadable(Duration, String),
     /// The server has ended.
     #[error("the server ended{0}")]
     Ended(String),
-    /// The response is not MCP, or there is no response.
+    /// The response is not MCP, or no response arrived.
     #[error("{0}")]
     Failed(String),
     /// The server answered with an error.
@@ -32,7 +32,7 @@ pub(in crate::lab) enum Trouble {
 }
 
 impl Trouble {
-    /// The same with what the output of the server tells about why `initialize` has no answer.
+    /// Returns the trouble with the hint that the server's output gives about why `initialize` was not answered.
     pub(super) fn with_clue(self, entries: &[TrafficEntry]) -> Self {
         match (self, clue(entries)) {
             (Self::Silent(patience), Some(clue)) => Self::Unreadable(patience, clue),

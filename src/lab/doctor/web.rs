@@ -32,7 +32,7 @@ const RESUMED_MAX: usize = 1000;
 
 /// The pause before `doctor` resumes a stream, unless the server sends `retry`.
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest pause before `doctor` resumes a stream, whatever `retry` says.
+/// The longest pause before `doctor` resumes a stream, even if `retry` asks for a longer one.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// The time that the server has to answer the DELETE of its session.
@@ -50,7 +50,7 @@ pub(in crate::lab) struct Web {
     visitor: RawHttpClient,
     /// The message endpoint of HTTP+SSE, once the server has sent it.
     endpoint: Option<RawHttpClient>,
-    /// Everything comes on the GET stream.
+    /// Whether all messages come on the GET stream (HTTP+SSE).
     pub(super) is_sse: bool,
     pub(super) session: Option<HeaderValue>,
     pub(super) revision: Option<HeaderValue>,
@@ -58,7 +58,7 @@ pub(in crate::lab) struct Web {
     breaks_off: Option<BreakOff>,
 }
 
-/// The end of a response by the client, behind some messages with event ids.
+/// The client ends a response early, after some messages with event ids.
 #[derive(Clone)]
 struct BreakOff {
     /// The messages of a response before its end.
@@ -88,7 +88,7 @@ impl Web {
         session.into_iter().chain(revision).collect()
     }
 
-    /// The endpoint of HTTP+SSE is known now; whether it can be used. It has to be on the same server.
+    /// Sets the endpoint of HTTP+SSE. Returns whether it can be used: it has to be on the same server.
     pub(super) fn set_endpoint(&mut self, endpoint: &[u8]) -> bool {
         let text = String::from_utf8_lossy(endpoint);
         let text = text.trim();

@@ -1,5 +1,5 @@
-//! A recording as a HAR 1.2 archive. A call of MCP is no exchange of HTTP: an entry has the request and the answer as
-//! bodies, a URL whose scheme says what the call was, and the messages of both sides in `_messages`.
+//! A recording as a HAR 1.2 archive. An MCP call is not an HTTP exchange, so an entry has the request and the answer as
+//! bodies, a URL whose scheme names the kind of call, and the messages of both sides in `_messages`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -63,7 +63,8 @@ fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// The address of a call. Its scheme says how the client reached Milepost, its last segment is the tool or the method.
+/// Returns the URL of a call. Its scheme shows how the client reached Milepost; its last segment is the tool or the
+/// method.
 fn url(recording: &RecordedCalls, call: &RecordedCall) -> String {
     let mut url = match &recording.route {
         None => "mcp+stdio://wrap".to_owned(),
@@ -139,7 +140,7 @@ fn entry(recording: &RecordedCalls, call: &RecordedCall, text: &mut ExportText) 
     })
 }
 
-/// The answer; the status 0 stands for none, as in archives of browsers.
+/// Returns the answer; the status 0 means none, as in archives of browsers.
 fn response(answer: Option<&Bytes>, call: &RecordedCall, text: &mut ExportText) -> Value {
     let body = answer.map(|answer| text.show(answer));
     let (status, words) = if body.is_some() { (200, "OK") } else { (0, "") };
@@ -162,7 +163,7 @@ fn response(answer: Option<&Bytes>, call: &RecordedCall, text: &mut ExportText) 
     response
 }
 
-/// A call in one line for people.
+/// Returns a call on one line for people.
 fn summary(recording: &RecordedCalls, call: &RecordedCall) -> String {
     let [server, client] = [RecordedSide::Server, RecordedSide::Client]
         .map(|side| recording.reports(call, side).count());

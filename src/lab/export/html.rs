@@ -1,5 +1,5 @@
-//! A recording as one page for a browser: a row for each call, with the messages of both sides. The page loads
-//! nothing, and its policy runs no script but its own. Every byte of a recording is text in it.
+//! A recording as a single page for a browser: a row for each call, with the messages of both sides. The page loads
+//! nothing, and its policy allows only its own script. Every byte of a recording is text in the page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::observe::printable::{TextForm, printable};
 use crate::observe::transcript::words;
 use crate::progress::{Outcome, Verdict};
 
-/// Bytes of one message on the page. The rest is counted only: the archive has it.
+/// Bytes of one message on the page. The rest is only counted: the archive contains it.
 pub(super) const MESSAGE_MAX: usize = 64 << 10;
 
 const STYLE: &str = include_str!("page.css");
@@ -51,7 +51,7 @@ pub(super) fn write(
          <button id=\"failed\" aria-pressed=\"false\" hidden></button>\n<span id=\"found\" role=\"status\"></span>\n</div>\n\
          </header>\n<main>\n"
     )?;
-    // The first call of a tool is open: its messages show what the page is about.
+    // The first call of a tool is expanded, as an example of what the page shows.
     let first = recording.calls.iter().position(|call| call.tool.is_some());
     for (at, call) in recording.calls.iter().enumerate() {
         let open = if Some(at) == first { " open" } else { "" };
@@ -102,7 +102,7 @@ fn head(recording: &RecordedCalls) -> Vec<String> {
     lines
 }
 
-/// How often the calls ended how, and what became of the messages of the server.
+/// Returns how many calls ended in which way, and the verdicts on the messages of the server.
 fn summary(recording: &RecordedCalls) -> Vec<String> {
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
     for call in &recording.calls {

@@ -68,7 +68,7 @@ struct ExportText {
 
 impl ExportText {
     fn new(recording: &RecordedCalls, keep_secrets: bool) -> Self {
-        // Text that was masked stays as it is, so that its masks keep their numbers.
+        // Text that was already masked stays unchanged, so that its masks keep their numbers.
         let masks = !recording.is_masked && !keep_secrets;
         let mut masking = masks.then(|| Masking::new(Masks::default()));
         if let Some(masking) = &mut masking {
@@ -88,8 +88,7 @@ impl ExportText {
 /// Writes a recording in another format.
 ///
 /// # Errors
-/// If the recording cannot be used, or the file cannot be written. A reader of standard output that closes early is
-/// no error.
+/// If the recording cannot be used, or the file cannot be written. A closed pipe on standard output is not an error.
 pub fn run(args: &ExportArgs) -> Result<(), ExportError> {
     let recording = RecordedCalls::load(&args.file)?;
     let name = args.output.clone().unwrap_or_else(|| PathBuf::from("standard output"));

@@ -22,7 +22,7 @@ use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_id;
 
-/// Sessions of a mock at one time. For one more the oldest ends.
+/// Maximum number of sessions of a mock. A further session ends the oldest.
 pub const SESSIONS_MAX: usize = 64;
 
 /// The parameter that names a session of HTTP+SSE.
@@ -38,7 +38,7 @@ pub(super) struct HttpMock {
 }
 
 impl HttpMock {
-    /// Serves at an address.
+    /// Serves on an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
@@ -58,7 +58,7 @@ impl HttpMock {
         self.server.url(PATH)
     }
 
-    /// The numbers so far.
+    /// Returns the counts so far.
     pub(super) fn tally(&self) -> MockTally {
         lock(&self.api.tally).clone()
     }
@@ -68,7 +68,7 @@ impl HttpMock {
 struct MockApi {
     script: Arc<MockScript>,
     terms: MockTerms,
-    /// By their ids; clients without an id share the session of the empty one.
+    /// The sessions by id; clients without an id share the session with the empty id.
     sessions: NewestValues<String, Arc<HttpSession>>,
     tally: Mutex<MockTally>,
 }
@@ -85,7 +85,7 @@ struct HttpState {
     posts: Vec<(Vec<u64>, ReplyStream)>,
     /// The stream of a GET.
     stream: Option<ReplyStream>,
-    /// Everything goes to the stream of the GET: HTTP+SSE.
+    /// Whether all messages go to the stream of the GET: HTTP+SSE.
     is_old: bool,
     is_over: bool,
 }
@@ -134,7 +134,7 @@ impl MockApi {
         let (id, session) = match (known, is_initialize && !is_named) {
             (Some(session), false) => (None, session),
             (None, false) if is_named => return no_session(),
-            // Clients of revisions without sessions share one.
+            // Clients of revisions without sessions share a session.
             (None, false) => (None, self.begin(String::new(), false)),
             (_, true) => match random_id() {
                 Some(id) => (Some(id.clone()), self.begin(id, false)),
@@ -191,7 +191,7 @@ fn end(session: &Arc<HttpSession>) {
 async fn drive(session: Arc<HttpSession>) {
     while !lock(&session.state).is_over {
         while let Some((to, text)) = session.next() {
-            // A client that has left gets nothing.
+            // A client that has disconnected gets nothing.
             to.say([text]).await;
         }
         session.close_answered();

@@ -1,5 +1,5 @@
 //! `milepost mock`: a recording as a server, over stdio or HTTP. A request gets what the recorded server sent for a
-//! request of the same method and parameters; any other request gets an error that names the nearest one.
+//! request of the same method and parameters; any other request gets an error that names the most similar request.
 
 mod http;
 mod rename;

@@ -1,4 +1,4 @@
-//! Puts the id and the token of a client's request in the place of those that were recorded.
+//! Replaces the recorded id and token by those of a client's request.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progress
 /// Members of parameters that hold the id of a request.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
-/// A recorded name, and the text that stands in its place.
+/// A recorded name, and its replacement.
 #[derive(Debug, Clone)]
 pub(super) struct RenamedKey {
     /// The recorded name.

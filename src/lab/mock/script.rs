@@ -1,4 +1,4 @@
-//! What the recorded server did, by what it was asked.
+//! The actions of the recorded server, by the request that caused them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::protocol::mcp;
 /// Differences of the nearest request that an error names.
 const NAMED_MAX: usize = 3;
 
-/// A recorded request or notification of a client, and what the server did then.
+/// A recorded request or notification of a client, and the server's reaction.
 #[derive(Debug)]
 pub(super) struct ScriptedAsk {
     pub(super) method: String,
@@ -33,7 +33,7 @@ pub(super) struct ScriptedAsk {
     /// The id and the token that the server knew.
     pub(super) id: Option<Key>,
     pub(super) token: Option<Key>,
-    /// What followed.
+    /// The server's messages after it.
     pub(super) steps: Vec<ScriptStep>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct MockScript {
     /// The name of the file.
     name: String,
     pub(super) asks: Vec<ScriptedAsk>,
-    /// What the server sent before it was asked anything.
+    /// The messages that the server sent before the first request.
     pub(super) opening: Vec<ScriptStep>,
     /// Messages of which the recording has only the envelope.
     pub(super) large: usize,
@@ -71,7 +71,7 @@ pub(super) struct MockScript {
 /// The search for a request in a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptSearch {
-    /// The request is there.
+    /// The request was found.
     Found(usize),
     /// The request is not there: the code of the error, and the reason with the nearest request.
     Missed(i32, String),
@@ -222,7 +222,7 @@ impl MockScript {
         if let Some(found) = unused.or_else(|| last.filter(|_| repeats || !is_request)) {
             return ScriptSearch::Found(found);
         }
-        // Each client begins in its own way, and each session begins once.
+        // Clients begin in different ways, and each session begins only once.
         if method == mcp::INITIALIZE
             && let Some(found) = of_method
                 .iter()

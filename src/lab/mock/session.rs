@@ -1,4 +1,5 @@
-//! One client of a mock: which recorded request it asks for, and what it gets when. Without I/O and without a clock.
+//! One client of a mock: finds the recorded request for each of its requests, and determines what the client gets and
+//! when. No I/O and no clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -191,7 +192,7 @@ impl MockSession {
                 self.begin(now, Some(number), Some(ask), message.id_key(), names, token.is_some());
             }
             ScriptSearch::Missed(..) if message.method().as_deref() == Some(mcp::PING) => {
-                // A mock always answers it, whatever was recorded.
+                // A mock always answers `ping`, whatever was recorded.
                 let text = [&br#"{"jsonrpc":"2.0","id":"#[..], &id, br#","result":{}}"#].concat();
                 self.ready.push_back(answer(text.into()));
             }
@@ -301,7 +302,7 @@ impl MockSession {
                 let message = Message::parse(text.clone());
                 let is_progress = message.method().as_deref() == Some(mcp::PROGRESS);
                 let is_answer = message.kind() == Kind::Response;
-                // Who asks for no progress gets none.
+                // A request without a token gets no progress.
                 let is_wanted = open.has_token || !is_progress;
                 is_wanted.then(|| (open.names.rename(text), is_answer, false))
             }
@@ -343,7 +344,7 @@ mod tests {
         MockSession::new(&script, MockTerms { pace, repeats: false }, now)
     }
 
-    /// What comes from now on: the milliseconds, and the text.
+    /// Returns the messages from now on: the milliseconds, and the text.
     fn played(session: &mut MockSession, start: Instant) -> Vec<(u128, String)> {
         let mut all = Vec::new();
         let mut now = start;

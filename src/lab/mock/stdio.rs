@@ -20,7 +20,7 @@ use crate::transport::stdio::{ByteWriter, input, output};
 /// asked; or until `stop` is ready.
 ///
 /// # Errors
-/// If standard input cannot be read. A client that reads no more is no error.
+/// If standard input cannot be read. A client that no longer reads is not an error.
 pub(super) async fn serve(
     script: &Arc<MockScript>,
     terms: MockTerms,

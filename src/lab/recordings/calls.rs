@@ -22,7 +22,7 @@ const WITH_SECRETS: &str = "# with its secrets";
 /// The words of a remark before the path of a route.
 const ON_ROUTE: &str = "# on the route ";
 
-/// The last second of the year 9999 since 1970: dates have no form beyond it.
+/// The last second of the year 9999 since 1970: dates beyond it cannot be written in the usual form.
 const DATE_MAX: Duration = Duration::from_secs(253_402_300_799);
 
 /// A side of the proxy.
@@ -67,7 +67,7 @@ pub struct RecordedMessage {
     pub verdict: Option<Verdict>,
     /// A heartbeat of Milepost.
     pub is_beat: bool,
-    /// Only the envelope of the message is in the recording.
+    /// Whether the recording has only the envelope of the message.
     pub is_large: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct RecordedCall {
     pub request: Bytes,
     /// The request that the server got instead.
     pub sent: Option<Bytes>,
-    /// The outcome; `None` if the recording has no end of the call.
+    /// The outcome; `None` if the recording ends before the call.
     pub outcome: Option<Outcome>,
     /// The messages in their order: indices of [`RecordedCalls::messages`].
     pub messages: Vec<usize>,
@@ -120,7 +120,7 @@ pub struct RecordedCalls {
     pub version: Option<String>,
     /// Whether secrets are masked in the file.
     pub is_masked: bool,
-    /// What limits the recording, for its reader.
+    /// Remarks for the reader about what the recording does not contain.
     pub remarks: Vec<String>,
     /// The time from the beginning to the last line.
     pub length: Duration,
@@ -199,7 +199,7 @@ impl RecordedCalls {
     /// Reads a recording.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no whole recording; the error names the line.
+    /// If the file cannot be read, or is not a complete recording; the error names the line.
     pub fn load(path: &Path) -> Result<Self, RecordingError> {
         let text = read(path)?;
         Self::read(path, &text).map_err(|fault| at_line(path, &text, fault))

@@ -39,11 +39,11 @@ pub(super) struct CallCollector {
     numbers: Vec<(u64, Range<u64>, usize)>,
     /// The calls that the last message of a client in each part has opened.
     asked: BTreeMap<u64, Vec<usize>>,
-    /// Messages by the place of their text in memory: a line that repeats one is no message of its own.
+    /// Messages by the position of their text in memory: a line that repeats a message is not a new message.
     places: BTreeMap<(u8, usize), usize>,
     /// The last message of the server.
     last_of_server: Option<usize>,
-    /// Only the envelope of the next message of this part is in the file.
+    /// The number of the next message of this part, if the file has only its envelope.
     large: Option<u64>,
 }
 
@@ -182,7 +182,7 @@ impl CallCollector {
             CallNews::Ended(call, outcome) => {
                 let call = self.known.get(&(line.part, call)).copied();
                 let Some(call) = call.and_then(|at| self.calls.get_mut(at)) else { return };
-                // A filter that gives a call to another one does not know its end.
+                // A filter that hands a call over to another filter does not know its end.
                 if call.outcome.is_none() || outcome != Outcome::Settled {
                     call.outcome = Some(outcome);
                 }
@@ -242,8 +242,8 @@ impl CallCollector {
         }
     }
 
-    /// The call that a message on this stream is about: the last one without an answer, on the same stream if there
-    /// is one, else in the same part.
+    /// Returns the call that a message on this stream is about: the last unanswered call, on the same stream if
+    /// possible, else in the same part.
     fn nearest(&self, known: &[usize], line: &TranscriptLine<'_>) -> Option<usize> {
         let part_and_stream = |call: &RecordedCall| {
             let open = call.answer.is_none();

@@ -51,8 +51,8 @@ pub(in crate::lab) fn value_of(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_else(|_| other())
 }
 
-/// One text for all values that are the same: sorted members, whole numbers without a fraction, masks without
-/// their numbers.
+/// Returns one text for all equal values: sorted members, whole numbers without a fraction, masks without their
+/// numbers.
 pub(in crate::lab) fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(&mut text, value);
@@ -90,7 +90,7 @@ fn write_canonical(text: &mut String, value: &Value) {
     }
 }
 
-/// A text whose masks have no numbers.
+/// Returns a text in which masks have no numbers.
 pub(in crate::lab) fn unnumbered(line: &str) -> String {
     let mut parts = line.split(MASK);
     let first = parts.next().unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
         (Value::String(one), Value::String(other)) => {
             one == other || fits_mask(one, other) || fits_mask(other, one)
         }
-        // A number that was masked is a text.
+        // A number that was masked is a string.
         (Value::String(mask), Value::Number(_)) | (Value::Number(_), Value::String(mask)) => {
             unnumbered(mask) == MASK
         }
@@ -160,7 +160,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether a text is what a text with masks was.
+/// Whether a text is the text from which a masked text was made.
 fn fits_mask(masked: &str, text: &str) -> bool {
     let (masked, text) = (unnumbered(masked), unnumbered(text));
     let Some((first, rest)) = masked.split_once(MASK) else { return false };

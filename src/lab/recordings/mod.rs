@@ -60,7 +60,7 @@ pub(super) struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    /// The settings of the file.
+    /// Returns the settings of the file.
     ///
     /// # Errors
     /// The line of an unknown setting, and what is expected instead.
@@ -73,7 +73,7 @@ impl Recorded<'_> {
     }
 }
 
-/// The error of a line. A newer Milepost may have written lines that this one does not know.
+/// Returns the error for a line. A newer Milepost may have written lines that this version does not know.
 pub(super) fn at_line(
     path: &Path,
     text: &str,
@@ -94,7 +94,7 @@ pub(super) fn version(text: &str) -> Option<&str> {
     Some(rest.split([';', ' ']).next().unwrap_or_default())
 }
 
-/// Whether a version is newer than another one. Words behind the numbers do not count.
+/// Whether a version is newer than another. Text after the numbers is ignored.
 pub(super) fn is_newer(version: &str, than: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         let plain = text.split(['-', '+']).next().unwrap_or_default();
@@ -106,7 +106,7 @@ pub(super) fn is_newer(version: &str, than: &str) -> bool {
 /// The text of a file.
 ///
 /// # Errors
-/// If the file cannot be read, is too long, or is no text.
+/// If the file cannot be read, is too long, or is not text.
 pub(super) fn read(path: &Path) -> Result<String, RecordingError> {
     let mut bytes = Vec::new();
     let file = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
@@ -124,7 +124,7 @@ pub(super) fn read(path: &Path) -> Result<String, RecordingError> {
     })
 }
 
-/// Checks that a recording does not break off within a line.
+/// Checks that a recording does not end within a line.
 ///
 /// # Errors
 /// The last line, if it has no end.
@@ -179,7 +179,7 @@ pub(super) fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     Ok(recorded)
 }
 
-/// The limit that a remark describes, if it describes one.
+/// Returns the limit that a remark is about, if any.
 fn limits(remark: &str) -> Option<&str> {
     if remark.contains(" lines are missing") {
         return Some("lines are missing from the recording");

@@ -38,7 +38,7 @@ pub(in crate::lab) struct PlayedCall {
     pub(in crate::lab) token: Option<Bytes>,
 }
 
-/// What a filter says of its calls, in its order.
+/// An event of a call, in the order of the filter.
 #[derive(Debug)]
 pub(in crate::lab) enum CallNews {
     /// A call begins.
@@ -66,7 +66,7 @@ pub(in crate::lab) struct PlayedLine {
 pub(in crate::lab) struct Player {
     filter: Filter,
     learned: Arc<LearnedDurations>,
-    /// Whether there is only one client, on one stream.
+    /// Whether the connection has a single client, on a single stream.
     is_wire: bool,
     /// Strangers share the server.
     is_shared: bool,
@@ -162,7 +162,7 @@ impl Player {
         self.clock.saturating_duration_since(self.start)
     }
 
-    /// Something comes in. Answers with the numbers of the server's messages in it.
+    /// Applies an input. Returns the numbers of the server's messages in it.
     ///
     /// # Errors
     /// What is expected instead.
@@ -387,7 +387,7 @@ impl Player {
         any
     }
 
-    /// One message to a client; whether there was one.
+    /// Takes one message to a client. Returns whether one was due.
     pub(in crate::lab) fn poll(&mut self, stream: StreamId) -> bool {
         let mut pieces: Vec<u8> = Vec::new();
         let mut any = false;
@@ -431,7 +431,7 @@ impl Player {
                 }
                 FilterEvent::Heartbeat(call) => {
                     self.beats += 1;
-                    // A heartbeat is decided when it is written: it is the last message to a client.
+                    // A heartbeat is decided when it is written, so it is the last message to a client.
                     let mut written = self.out.iter_mut().rev();
                     if let Some(line) = written.find(|line| line.text.starts_with('=')) {
                         line.is_beat = true;

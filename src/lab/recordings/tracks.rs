@@ -119,7 +119,7 @@ fn track<'a>(
     Ok((track, begins.is_some()))
 }
 
-/// Plays a recording with these settings; `eager`: they differ from the settings of the recording. After each
+/// Plays a recording with these settings; `eager`: whether these differ from the settings of the recording. After each
 /// line `see` gets the line, the filter and the numbers of the server's messages in the line.
 ///
 /// # Errors
@@ -152,7 +152,7 @@ pub(in crate::lab) fn play(
         let mut numbers = 0..0;
         match line.sign {
             b'=' => player.write_recorded(line.at),
-            // What was decided when nothing was told.
+            // A decision about messages of which the recording shows none.
             b'x' | b'~' if track.actual.len() <= track.expected.len() => {
                 let _ = player.poll(SOLE_STREAM);
             }

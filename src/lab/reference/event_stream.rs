@@ -93,7 +93,7 @@ pub(super) struct EventReader {
     next: usize,
     /// The last event that the client has.
     after: usize,
-    /// Whether nobody has read the stream before.
+    /// Whether the stream is read for the first time.
     is_first: bool,
 }
 
@@ -120,7 +120,7 @@ impl EventReader {
                     }
                 }
                 EventPiece::HangUp if self.is_first => return None,
-                // The client has come back for the rest: its first response has ended here.
+                // The client has reconnected for the rest, and its first response has ended here.
                 EventPiece::HangUp => {}
             }
         }

@@ -54,7 +54,7 @@ impl ReferenceHttp {
     }
 }
 
-/// Everybody who is served.
+/// The clients and sessions of the server.
 struct ReferenceHost {
     terms: ReferenceTerms,
     /// By their names.
@@ -125,7 +125,7 @@ impl ReferenceHost {
                 let log = EventLog::record(number, pieces);
                 let reader = log.read(None);
                 session.streams.insert(number, log);
-                // A client that leaves may come back for the rest.
+                // A client that disconnects may return for the rest.
                 tokio::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
                 kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
@@ -156,7 +156,7 @@ impl ReferenceHost {
         plain_events(pieces)
     }
 
-    /// The GET of Streamable HTTP: the rest of a stream, or a stream of no request.
+    /// Handles the GET of Streamable HTTP: the rest of a stream, or the stream for messages of no request.
     fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
         let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
@@ -193,7 +193,7 @@ impl ReferenceHost {
     }
 }
 
-/// The name of the session in a request over Streamable HTTP; empty without one.
+/// Returns the session id of a request over Streamable HTTP; empty if it has none.
 fn session_name(headers: &HeaderMap) -> &str {
     headers.get(SESSION_ID).and_then(|name| name.to_str().ok()).unwrap_or_default()
 }

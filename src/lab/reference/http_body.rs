@@ -17,8 +17,8 @@ const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 const COMMENT: Bytes = Bytes::from_static(b": here\n\n");
 
-/// The events of a request, as they come. `has_preface`: the first event has no message, and its id lets
-/// a client come back before there is one; clients before 2025-11-25 take such an event for a fault.
+/// Returns the events of a request, as they arrive. `has_preface`: whether the first event has no message. With its id
+/// a client can resume before the first message; clients before 2025-11-25 take such an event for a fault.
 pub(super) fn kept_events(reader: EventReader, has_preface: bool) -> Response<ServedBody> {
     let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
     let preface = has_preface.then(|| Bytes::from(preface));
@@ -34,7 +34,7 @@ pub(super) fn shared_events(
     response(Some(endpoint_event(endpoint)), mcp_server::events(pieces))
 }
 
-/// The events of a request of 2026-07-28: without ids, as no response goes on elsewhere.
+/// Returns the events of a request of 2026-07-28: without ids, because responses are not resumed.
 pub(super) fn plain_events(pieces: mpsc::Receiver<ReplyPiece>) -> Response<ServedBody> {
     response(None, mcp_server::events(pieces))
 }

@@ -1,5 +1,5 @@
-//! The reference server of `check-progress`: an MCP server that says exactly what a script tells. Proxies
-//! are judged in front of this server, and clients with it.
+//! The reference server of `check-progress`: an MCP server that sends exactly what a script says. Proxies are tested in
+//! front of this server, and clients are tested with it.
 //!
 //! ```text
 //! stdio, http: bytes ──> session: requests ──> script: steps ──> one write each ──> bytes

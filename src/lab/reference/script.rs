@@ -35,9 +35,9 @@ pub(super) struct ReferenceStep {
 /// One message, or what happens in its place.
 #[derive(Debug, Clone)]
 pub(super) enum ScriptLine {
-    /// Progress for the token of the call, with these members; nothing without a token.
+    /// Progress for the token of the call, with these members; nothing if the call has no token.
     Progress(Map<String, Value>),
-    /// Progress for a token that nobody has given.
+    /// Progress for a token that no request has.
     Foreign(Map<String, Value>),
     /// The answer to the call.
     Answer,
@@ -83,7 +83,7 @@ fn paced(lines: impl IntoIterator<Item = ScriptLine>) -> Vec<ReferenceStep> {
     lines.into_iter().map(|line| ReferenceStep { wait: PACE, lines: vec![line] }).collect()
 }
 
-/// The script of a tool for clients; `None`: there is no such tool. `silence`: the duration of `silent`.
+/// Returns the script of a tool for clients; `None` for an unknown tool. `silence`: the duration of `silent`.
 pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ReferenceStep>> {
     let rest = |lines: Vec<ScriptLine>| ReferenceStep { wait: REST, lines };
     let answer = || rest(vec![ScriptLine::Answer]);

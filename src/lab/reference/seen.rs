@@ -1,4 +1,4 @@
-//! The notes of the reference server: what has reached the server, as lines of a file. A proxy may start
+//! The notes of the reference server: the messages that have reached the server, as lines of a file. A proxy may start
 //! the server several times; all of them write to the same file.
 
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,7 @@ pub struct SeenNotes {
 }
 
 impl SeenNotes {
-    /// Notes that nobody reads.
+    /// Returns notes that are not kept.
     pub const fn none() -> Self {
         Self { file: None }
     }
@@ -35,7 +35,8 @@ impl SeenNotes {
     fn write(&self, note: &Value) {
         let Some(file) = &self.file else { return };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        // One write, so that lines of several processes do not mix. Without notes the call goes on.
+        // A single write, so that lines of several processes do not mix. Ignore the error: the call continues without
+        // notes.
         let _ = file.write_all(format!("{note}\n").as_bytes());
     }
 
@@ -55,7 +56,7 @@ impl SeenNotes {
     }
 }
 
-/// What the notes of a file say.
+/// The facts in the notes of a file.
 #[derive(Debug, Clone, Default)]
 pub struct SeenFacts {
     notes: Vec<Value>,

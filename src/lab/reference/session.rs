@@ -1,4 +1,4 @@
-//! A session of the reference server: answers requests, plays scripts, notes what has come.
+//! A session of the reference server: answers requests, plays scripts, notes the messages that arrive.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(super) struct ReferenceSession {
     next_ping: AtomicU64,
 }
 
-/// Nothing panics while a lock is held.
+/// Ignore poisoning: no code panics while it has a lock.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -89,7 +89,7 @@ impl ReferenceSession {
         None
     }
 
-    /// Takes a message that is no request.
+    /// Takes a message that is not a request.
     fn take(&self, message: &Value) {
         if message["method"] == CANCELLED {
             let id = message["params"]["requestId"].to_string();
@@ -157,7 +157,7 @@ impl ReferenceSession {
         let played = tokio::select! {
             () = self.play(id, params, steps, stream) => true,
             _ = cancelled.wait_for(|is| *is) => false,
-            // Over HTTP a client of 2026-07-28 cancels so; only streams of that revision close early.
+            // A client of 2026-07-28 cancels over HTTP by disconnecting; only streams of that revision close early.
             () = stream.left(), if params["_meta"].get(META_REVISION).is_some() => false,
         };
         locked(&self.calls).remove(&id.to_string());

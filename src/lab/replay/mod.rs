@@ -32,7 +32,7 @@ const SHOWN: usize = 3;
 /// The reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The file is no recording.
+    /// The file is not a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The flags or the route file cannot be used.
@@ -49,7 +49,7 @@ pub enum ReplayForm {
     Test,
     /// The table of `milepost try`, and the number of reports that the client is shown.
     Table {
-        /// The reports of the play before; `None`: those of a play with the settings of the recording.
+        /// The reports of the previous run; `None`: those of a run with the settings of the recording.
         before: Option<ReportCount>,
         /// The colours of the table.
         colors: Palette,
@@ -70,7 +70,7 @@ pub struct Played {
 /// Plays a file with the settings that `settings_of` makes of the recorded ones.
 ///
 /// # Errors
-/// If the file cannot be read or is no recording, or the settings cannot be used.
+/// If the file cannot be read or is not a recording, or the settings cannot be used.
 pub fn run<E: Error + Send + Sync + 'static>(
     file: &Path,
     form: ReplayForm,
@@ -193,7 +193,7 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     let mut differ: Vec<(usize, String)> = Vec::new();
     for (part, Track { expected, actual, ends, .. }) in tracks {
         let part = of_part(*part);
-        // Where the recording breaks off, what followed is not known.
+        // After the point where the recording ends, the expected lines are unknown.
         let all = if *ends { expected.len().max(actual.len()) } else { expected.len() };
         for at in 0..all {
             let (recorded, now) = (expected.get(at), actual.get(at));

@@ -126,7 +126,7 @@ impl TableText {
         }
     }
 
-    /// A message that the client gets; other output has no line.
+    /// Records a message that the client gets; other output has no line.
     fn output(&mut self, part: u64, line: &PlayedLine) {
         let Some(text) = written(line) else { return };
         self.put(part, line.at, SideRow::Got, text);

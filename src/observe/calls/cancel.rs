@@ -50,8 +50,7 @@ pub enum CancelError {
 }
 
 impl Table {
-    /// Cancels an open call, and waits until that is done. `by`: the place that the operator comes from, as one
-    /// word.
+    /// Cancels an open call, and waits until it is cancelled. `by`: the origin of the operator's request, as one word.
     ///
     /// # Errors
     /// If the call is not open, or cannot be cancelled.
@@ -64,7 +63,7 @@ impl Table {
         if !filter.put(CancelRequest { asked, answer }) {
             return Err(CancelError::Busy(number));
         }
-        // A filter that ends drops the request, if nobody else keeps its inbox.
+        // A filter that ends drops the request, if the inbox has no other owner.
         drop(filter);
         match timeout(TAKEN_WITHIN, result).await {
             Err(_) => Err(CancelError::Busy(number)),
@@ -89,7 +88,7 @@ impl Table {
     }
 }
 
-/// A reason on one line, without control characters.
+/// Returns a reason on one line, without control characters.
 fn one_line(reason: &str) -> String {
     let words: Vec<&str> = reason.split_whitespace().collect();
     words.join(" ").chars().filter(|sign| !is_unprintable(*sign)).take(REASON_MAX).collect()

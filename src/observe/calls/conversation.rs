@@ -21,7 +21,7 @@ use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Repair, Summary, V
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// Ended calls of one connection that can still receive an event.
+/// Maximum number of ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
 
 /// Characters of a server's name that are shown.
@@ -35,7 +35,7 @@ pub(super) struct WatchedConversation {
     scope: Scope,
     masks: Masks,
     is_observed: bool,
-    /// Open calls; without an entry if the table had no room.
+    /// Open calls. A call has no entry if the table was full.
     open: BTreeMap<CallId, Option<(Arc<CallEntry>, usize)>>,
     ended: VecDeque<(CallId, Weak<CallEntry>)>,
     pending: PendingVerdicts,
@@ -102,7 +102,7 @@ impl WatchedConversation {
                 self.has_opened = false;
                 self.sent = None;
             }
-            // A line of standard error belongs to no call and is not kept: only observers of `/tap` see it.
+            // A line on standard error belongs to no call and is not kept: only observers of `/tap` see it.
             Input::Stderr(line) if self.table.taps.any() => {
                 let before = Some(MessageText::of(line.as_bytes()));
                 let kept = CapturedMessage { at, fate: MessageFate::Stderr, before, after: None };
@@ -157,16 +157,16 @@ impl WatchedConversation {
         let entry = call.and_then(|call| self.find(call));
         let is_withheld = matches!(verdict, Verdict::Withheld(_));
         self.is_claimed |= !is_withheld;
-        // Nobody looks: the texts are not copied.
+        // No observer needs the texts, so they are not copied.
         if entry.is_none() && !self.table.taps.any() {
             return;
         }
-        // A route that only observes has sent the message as it came, whatever the verdict.
+        // A route that only observes has sent the message unchanged, whatever the verdict.
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let sent = self.to_client.as_ref().filter(|_| is_mended);
         let after = sent.map(|(_, text)| MessageText::of(text));
         let text = received.as_ref().map(|(_, text)| text);
-        // The end of a call is decided before the verdict on its answer, so the call is not open any more.
+        // A call ends before the verdict on its answer is known, so it is no longer open here.
         let is_over = call.is_some_and(|call| !self.open.contains_key(&call));
         let is_answer = is_over
             && !is_withheld
@@ -206,7 +206,7 @@ impl WatchedConversation {
 
     /// Learns the name of the server from its answer to `initialize`.
     fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
-        // The first name stays: a route has one server.
+        // The first name stays, because a route has only one server.
         if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
             return;
         }
@@ -242,7 +242,7 @@ impl WatchedConversation {
             if self.ended.len() >= ENDED_MAX {
                 self.ended.pop_front();
             }
-            // The entry is not kept alive: the table decides how long an ended call is known.
+            // A weak reference, because the table decides how long an ended call is kept.
             self.ended.push_back((summary.call, Arc::downgrade(&entry)));
         }
     }
@@ -276,7 +276,7 @@ impl WatchedConversation {
         let message = Message::parse(text);
         let after = Some(MessageText::of(message.raw()));
         if message.kind() == Kind::Response && message.error().is_some() {
-            // An answer in the server's place names no call: the id finds it, and it must not be answered yet.
+            // An answer in the server's place names no call: it is found by its id, and must not be answered yet.
             let answered = message.id().and_then(|id| {
                 self.find_by(|entry| entry.has_id(&id) && !entry.state().is_answered)
             });
@@ -338,7 +338,7 @@ fn has_own_figure(
 ) -> bool {
     let Verdict::Repaired(repairs) = verdict else { return true };
     let has = |wanted| repairs.iter().any(|repair| repair == wanted);
-    // A number that was missing was found in the report, or is the smallest step.
+    // A missing number was found in the report, or is a lift.
     !has(Repair::Lift) && (!has(Repair::Number) || is_figure(before, sent))
 }
 
@@ -367,7 +367,7 @@ impl Observer for WatchedConversation {
     }
 
     fn on_call(&mut self, call: &OpenCall<'_>) {
-        // A session's filter opens no call itself: it goes on with one that the filter of an exchange has opened.
+        // A session's filter does not open calls itself: it continues a call that the filter of an exchange has opened.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
@@ -421,7 +421,7 @@ impl Drop for WatchedConversation {
         for open in std::mem::take(&mut self.open).into_values() {
             self.route.opened(-1);
             let Some((entry, moves)) = open else { continue };
-            // Another filter has taken the call over since, and goes on with it: this is not its end.
+            // Another filter has taken over the call since, and continues it, so it does not end here.
             if entry.moves() == moves {
                 self.table.end(&entry, at, ended, None);
                 self.show_end(&entry, at, ended);

@@ -54,7 +54,7 @@ pub(super) enum MessageFate {
 pub(super) enum CallEnd {
     /// The filter has seen the end.
     Outcome(Outcome),
-    /// The stream has closed, and nobody continues the call.
+    /// The stream has closed, and no other filter continues the call.
     Unanswered,
     /// The filter has failed.
     FilterFailed,
@@ -99,8 +99,7 @@ pub(super) struct CallState {
     pub(super) left_out: u64,
     /// Memory of the messages.
     bytes: usize,
-    /// The last progress sent to the client that has a figure of its own, not the smallest step above the
-    /// one before.
+    /// The last progress sent to the client whose figure is the server's own, and not a lift.
     pub(super) figure: Option<MessageText>,
     /// The last progress sent to the client.
     pub(super) words: Option<MessageText>,
@@ -109,13 +108,13 @@ pub(super) struct CallState {
     pub(super) account: CallStats,
     /// Whether the answer has been sent.
     pub(super) is_answered: bool,
-    /// The last event of the work that goes on without its client (`late`).
+    /// The last event of the work that continues without its client (`late`).
     pub(super) late: Option<LateWords>,
     /// The filter that serves the call, and the number of the call there.
     pub(super) served_by: Option<(Weak<CancelInbox>, CallId)>,
 }
 
-/// What happened to the work of a call whose client gave the call up.
+/// The events of the work of a call whose client gave the call up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LateWords {
     event: LateEvent,
@@ -128,7 +127,7 @@ impl LateWords {
         Self { event: news.event, seconds: news.age.as_secs(), attempts: news.attempts }
     }
 
-    /// The words for a person: `joined, call 2 after 61s`.
+    /// Returns the text for a person: `joined, call 2 after 61s`.
     pub(super) fn text(self) -> String {
         format!("{}, call {} after {}s", self.event.name(), self.attempts, self.seconds)
     }
@@ -145,7 +144,7 @@ pub(super) struct CallEntry {
     pub(super) token: Option<Box<[u8]>>,
     pub(super) opened: Instant,
     pub(super) masks: Masks,
-    /// Whether the route only observes: the messages of the call pass as they are.
+    /// Whether the route only observes, so that the messages of the call are forwarded unchanged.
     pub(super) is_observed: bool,
     state: Mutex<CallState>,
     /// The number of changes of the call.
@@ -192,9 +191,9 @@ impl CallEntry {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether `call` is this one, as another filter knows it.
+    /// Whether `call` is the call of this entry, as another filter knows it.
     pub(super) fn is(&self, call: &OpenCall<'_>) -> bool {
-        // Both filters have numbers of their own for the call. The moment and the id are the same in both.
+        // Each filter has its own number for the call. The time and the id are the same in both.
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
@@ -276,7 +275,7 @@ impl Drop for CallEntry {
 impl CallState {
     fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
-        // After `forget` the first messages are gone, and the next ones are not the first.
+        // After `forget` the first messages are no longer kept, and the next ones are not the first.
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
         } else {
@@ -289,7 +288,7 @@ impl CallState {
             self.last.push_back(kept);
         }
         self.bytes = self.bytes + more - less;
-        // Less may be added than is taken away: the sum wraps, and is right.
+        // The sum may be negative: the addition wraps, and the result is right.
         more = more.wrapping_sub(less);
         total.fetch_add(more, Ordering::Relaxed);
     }
@@ -323,10 +322,10 @@ impl CallState {
 
     /// Ends the call, with its summary.
     pub(super) fn end(&mut self, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
-        // The first end counts: a call that was ended for want of room gets its real end later.
+        // The first end counts. A call that was ended because the table was full gets its real end later.
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {
-            // The summary of the filter has counted all; the counts until here were for observers in the meantime.
+            // The filter's summary has all counts; the counts until here were for observers in the meantime.
             self.account.clone_from(&summary.account);
             if self.client.is_none() {
                 self.client.clone_from(&summary.client);

@@ -47,7 +47,8 @@ impl CallTableReader {
         let mut seen = BTreeMap::new();
         let mut changed: Vec<CallJson<'_>> = Vec::new();
         for entry in &all {
-            // The version is read before the call: a change in between is shown again in the next round, and not lost.
+            // The version is read before the call, so that a change in between is shown in the next round, and not
+            // lost.
             let version = entry.version();
             if self.seen.remove(&entry.number) != Some(version) {
                 changed.push(self.table.call(entry));
@@ -72,7 +73,7 @@ impl CallTableReader {
         }
         let now = self.table.now();
         let is_silent = self.last_sent.is_some_and(|last_sent| now < last_sent + SIGN_OF_LIFE);
-        // Without a change a message is sent now and then, so that a page sees that its connection is alive.
+        // Without a change, a message is sent from time to time, so that a page sees that its connection is alive.
         if out.is_empty() && is_silent {
             return None;
         }

@@ -53,14 +53,14 @@ pub const ENDED_MAX: usize = 500;
 /// the calls that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// Open calls in the table of `milepost wrap` while nobody looks on. Further calls are only counted.
+/// Maximum number of open calls in the table of `milepost wrap` without an observer. Further calls are only counted.
 pub const QUIET_OPEN_MAX: usize = 48;
 
-/// Ended calls in the table of `milepost wrap` while nobody looks on. The oldest are dropped first.
+/// Maximum number of ended calls in the table of `milepost wrap` without an observer. The oldest are dropped first.
 pub const QUIET_ENDED_MAX: usize = 16;
 
-/// Bytes of the messages that `milepost wrap` keeps while nobody looks on, in all calls. Its table then takes
-/// less than 100 KB.
+/// Bytes of the messages that `milepost wrap` keeps without an observer, in all calls. Its table then takes less than
+/// 100 KB.
 pub const QUIET_BYTES_MAX: usize = 32 << 10;
 
 /// The path of the admin listener that shows each message.
@@ -124,7 +124,7 @@ fn has_failed(outcome: Outcome) -> bool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves no value half changed.
+    // A panic under one of these locks leaves no value inconsistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -161,7 +161,7 @@ pub struct Table {
     taps: Taps,
     /// Observers that read the table now.
     looking: AtomicUsize,
-    /// The table keeps little while nobody looks on.
+    /// Whether the table keeps little while it has no observer.
     is_quiet: bool,
     /// No more calls are accepted.
     is_stopping: AtomicBool,
@@ -192,7 +192,7 @@ impl Drop for Look {
 }
 
 impl Table {
-    /// A table of the calls of these routes, and of those that begin later.
+    /// Returns a table of the calls of these routes, and of routes that are added later.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a str>) -> Arc<Self> {
         let table = Self::empty();
         for route in routes {
@@ -201,7 +201,7 @@ impl Table {
         Arc::new(table)
     }
 
-    /// The table of one server, which keeps little while nobody looks on.
+    /// Returns the table of one server, which keeps little while it has no observer.
     pub fn quiet(server: &str) -> Arc<Self> {
         let table = Self { is_quiet: true, ..Self::empty() };
         table.route(server);
@@ -228,7 +228,7 @@ impl Table {
         &self.taps
     }
 
-    /// The number of routes that an observer of this route, or of all routes, sees.
+    /// Returns the number of routes that an observer of this route, or of all routes, sees.
     ///
     /// # Errors
     /// If there is no such route; the error names the nearest one.
@@ -252,14 +252,14 @@ impl Table {
 
     /// Ready once a client has sent a message. One task can wait.
     pub fn poll_use(&self, cx: &Context<'_>) -> Poll<()> {
-        // Registered before the look: a message between both would otherwise wake nobody.
+        // Register before the check: a message between the two would otherwise wake no task.
         self.use_waker.register(cx.waker());
         if self.use_seen.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Notes that a client has sent a message.
     fn note_use(&self) {
-        // A plain load first: each message comes here, and only the first one has anything to do.
+        // A plain load first, because each message comes here, but only the first one has work to do.
         if !self.use_seen.load(Ordering::Relaxed) {
             self.use_seen.store(true, Ordering::Release);
             self.use_waker.wake();
@@ -271,7 +271,7 @@ impl Table {
         if is_alone { QUIET } else { WHOLE }
     }
 
-    /// Drops what is beyond the bounds, when the last observer has left.
+    /// Drops entries beyond the smaller limits, when the last observer has disconnected.
     fn shrink(&self) {
         let mut known = lock(&self.known);
         let more = known.ended.len().saturating_sub(self.bounds().ended);
@@ -318,7 +318,8 @@ impl Table {
         let mut known = lock(&self.known);
         let bounds = self.bounds();
         if known.open.len() >= bounds.open {
-            // A call that the filter of a session has taken over may never end, since its client may be gone.
+            // A call that the filter of a session has taken over may never end, because its client may have
+            // disconnected.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
             adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
@@ -350,13 +351,13 @@ impl Table {
     /// Drops messages if there are too many.
     fn make_room(&self) {
         let max = self.bounds().bytes;
-        // Without the lock of the table: there is room nearly always, and each message comes here.
+        // Without the lock of the table: the limit is rarely reached, and each message comes here.
         if self.bytes.load(Ordering::Relaxed) <= max {
             return;
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            // Some more than needed, so that the next clean-up does not follow at once.
+            // More than needed is removed, so that the next clean-up does not follow at once.
             if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
@@ -364,12 +365,12 @@ impl Table {
         }
     }
 
-    /// All calls, those that opened first first.
+    /// Returns all calls, those that opened first at the beginning.
     fn all(&self) -> Vec<Arc<CallEntry>> {
         let known = lock(&self.known);
         let mut all: Vec<Arc<CallEntry>> =
             known.ended.iter().chain(known.open.values()).cloned().collect();
-        // Sorted without the lock, for which calls wait that open or end.
+        // Sorted without the lock, which calls need to open or end.
         drop(known);
         all.sort_by_key(|entry| entry.number);
         all

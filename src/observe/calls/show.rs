@@ -27,7 +27,7 @@ const FIGURE_MAX: usize = 64;
 /// Characters of a progress message shown to observers.
 const WORDS_MAX: usize = 500;
 
-/// The largest step by which a value is lifted above the one before. A larger step is a figure of the server's.
+/// The largest lift of a value. A larger step is a figure of the server.
 const LIFT: f64 = 1e-3;
 
 /// The same for values below 1.
@@ -67,7 +67,7 @@ pub(super) struct CallJson<'a> {
     overheard: u64,
     sent: u64,
     heartbeats: u64,
-    /// The former name of `heartbeats`, for observers of one version before.
+    /// The former name of `heartbeats`, for observers of the previous version.
     beats: u64,
     repaired: BTreeMap<&'static str, u64>,
     withheld: BTreeMap<&'static str, u64>,
@@ -85,7 +85,7 @@ struct MessageJson {
     after: Option<String>,
 }
 
-/// The verdict on a message, by name and in words.
+/// The verdict on a message, by name and as text.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct FateJson {
     pub(super) what: &'static str,
@@ -108,7 +108,7 @@ struct AllJson<'a> {
 }
 
 impl Table {
-    /// All that is known, as one JSON object.
+    /// Returns the whole table as one JSON object.
     pub fn json(&self) -> String {
         let all = self.all();
         let calls = all.iter().map(|entry| self.call(entry)).collect();
@@ -123,7 +123,7 @@ impl Table {
         let mut masking = entry.masking();
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
-        // Released before the masks are sought, which takes long: messages of the call do not wait for an observer.
+        // Released before the masks are searched, which takes long: messages of the call must not wait for an observer.
         drop(state);
         let message = |kept: &CapturedMessage| MessageJson {
             at: millis(kept.at, entry.opened),
@@ -177,7 +177,7 @@ impl Table {
         let routes = lock(&self.known).routes.clone();
         let shown = |one: &Arc<RouteTotals>| {
             let mut sums = *lock(&one.ended);
-            // A call that has ended is in the sums already.
+            // A call that has ended is already in the sums.
             for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, one)) {
                 let state = entry.state();
                 if state.ended.is_none() {

@@ -16,11 +16,11 @@ use crate::observe::redact::Masking;
 use crate::observe::transcript::{escape, words};
 use crate::progress::policy::masks::Masks;
 
-/// Messages waiting for one observer of `/tap`. Further messages are left out and counted.
+/// Maximum number of messages that wait for one observer of `/tap`. Further messages are left out and counted.
 const WAITING_MAX: usize = 1024;
 
-/// Routes whose secrets have masks of their own for one observer of `/tap`. Beyond the limit the
-/// masks begin anew.
+/// Maximum number of routes whose secrets have masks of their own for one observer of `/tap`. Beyond the limit the
+/// masks are numbered from the beginning again.
 const MASKINGS_MAX: usize = 64;
 
 /// The filter of an observer: the messages that the observer gets.
@@ -133,7 +133,7 @@ impl TapFilter {
 impl Taps {
     /// Whether there is an observer.
     pub(super) fn any(&self) -> bool {
-        // An observer that begins at this moment may miss a message, which is no loss.
+        // An observer that connects at this moment may miss a message, which is acceptable.
         self.count.load(Ordering::Relaxed) > 0
     }
 
@@ -179,7 +179,7 @@ impl TapReader {
         loop {
             let mut queue = lock(&self.shared.queue);
             let Some(line) = queue.lines.pop_front() else {
-                // After the lines that waited: those that were left out came later.
+                // Reported after the lines that waited, because the lines left out came later.
                 let left_out = std::mem::take(&mut queue.left_out);
                 if left_out == 0 && out.is_empty() {
                     queue.waker = Some(cx.waker().clone());
@@ -208,7 +208,7 @@ impl TapReader {
     fn show(&mut self, line: &TapLine, out: &mut String) {
         let TapLine { at, route, masks, call, kept } = line;
         if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
-            // A route file that is changed again and again has any number of routes in time.
+            // A route file that changes often has any number of routes over time.
             self.maskings.clear();
         }
         let begin = || Masking::new(masks.clone());
@@ -216,7 +216,7 @@ impl TapReader {
         if let (MessageFate::Request | MessageFate::ClientMessage, Some(text)) =
             (kept.fate, &kept.before)
         {
-            // Servers repeat an id or a token under names of their own, which may look like the names of secrets.
+            // Servers repeat an id or a token in members whose names may look like those of secrets.
             masking.learn_names(&bytes::Bytes::copy_from_slice(&text.closed()));
         }
         let before = shown(kept.before.as_ref(), masking);

@@ -1,4 +1,4 @@
-//! The table of calls, behind a filter of each kind.
+//! Tests of the table of calls, with a filter of each kind.
 
 use std::task::{Context, Waker};
 
@@ -97,7 +97,7 @@ fn one(table: &Table, number: u64) -> Value {
     serde_json::from_str(&table.call_json(number).unwrap()).unwrap()
 }
 
-/// The verdict on each message of a call: `what why,why`.
+/// Returns the verdict on each message of a call: `what why,why`.
 fn fates(table: &Table, number: u64) -> Vec<String> {
     let call = one(table, number);
     let line = |message: &Value| {
@@ -388,7 +388,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     assert!(!table.taps.any());
 }
 
-/// Messages that are kept of one call.
+/// Number of messages that are kept of one call.
 const FIRST_LAST: usize = 64;
 
 #[test]
@@ -477,7 +477,7 @@ fn a_quiet_table_is_small_until_somebody_looks_on() {
     work(&mut talk, 30);
     let bytes = table.bytes.load(Ordering::Relaxed);
     assert!(calls(&table).len() == QUIET_ENDED_MAX && bytes <= QUIET_BYTES_MAX, "{bytes}");
-    // With 120 bytes of names in each, and the calls that the conversation remembers.
+    // With 120 bytes of names for each entry, and the calls that the conversation remembers.
     let entries = QUIET_OPEN_MAX + QUIET_ENDED_MAX + 32;
     assert!(entries * (size_of::<CallEntry>() + 120) + QUIET_BYTES_MAX < 100_000);
 

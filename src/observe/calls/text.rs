@@ -1,10 +1,10 @@
-//! Texts of messages as they are kept and as they are shown.
+//! Texts of messages, in the form in which they are kept, and in the form in which they are shown.
 
 use std::sync::Arc;
 
 use crate::observe::redact::Masking;
 
-/// Bytes of one message that are kept for observers. The rest is cut off.
+/// Bytes of one message that are kept for observers. The rest is dropped.
 pub const TEXT_MAX: usize = 2 << 10;
 
 /// The sign at the end of cut text.

@@ -1,4 +1,4 @@
-//! The store's file in the file system: its owner, its permissions, and the setting aside of a broken file.
+//! The store's file in the file system: its owner, its permissions, and the renaming of a corrupt file.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -29,12 +29,12 @@ pub(super) fn open(path: &Path, missing: MissingFile) -> io::Result<Option<File>
     }
     let mut options = OpenOptions::new();
     files::private(options.read(true).write(true).create(create));
-    // A link could lead to another file of Milepost's own. The opening of a pipe could wait for ever.
+    // A symbolic link could lead to another file of Milepost. Opening a pipe could block for ever.
     let file = match files::without_link(&mut options).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
         opened => opened?,
     };
-    // The open file is asked, and not its path, which may lead to another file by now.
+    // The open file is checked, and not its path, which may lead to another file by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() || !files::is_own(&metadata) {
         return Err(io::Error::other("the file belongs to another user"));
@@ -53,7 +53,7 @@ pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>>
         return Ok(None);
     }
     let moved = is_at(path, &file.metadata()?).then(|| rename(path)).transpose();
-    // Closing the file would unlock it too, so a failure here means nothing.
+    // Ignore the error: closing the file would unlock it too.
     let _ = file.unlock();
     moved
 }
@@ -71,7 +71,7 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     });
     let names: Vec<PathBuf> = names.collect();
     let free = names.iter().find(|name| fs::symlink_metadata(name).is_err());
-    // All names are taken: the last one is overwritten, so that broken files do not pile up.
+    // All names are used: the last one is overwritten, so that corrupt files do not accumulate.
     let name = free.or_else(|| names.last()).ok_or(io::ErrorKind::NotFound)?;
     fs::rename(path, name)?;
     Ok(name.clone())

@@ -20,9 +20,8 @@ const ROUTE_MAX: usize = 256;
 /// Characters of a program's name in a label.
 const PROGRAM_MAX: usize = 40;
 
-/// The folder of the durations: from a flag, else from the environment, else from the route file,
-/// else the usual folder for such data on this system. `None` if nothing is kept, or there is no
-/// such folder.
+/// Returns the directory of the durations: from a flag, else from the environment, else from the route file, else the
+/// usual directory for such data on this system. `None` if the durations are not kept, or no such directory is known.
 pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<PathBuf> {
     let variable = env::var_os(VARIABLE).filter(|text| !text.is_empty());
     let variable = variable.map(StateDir::from);
@@ -33,8 +32,8 @@ pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<Pat
     }
 }
 
-/// The warning about a state directory where other users can make files: who can, and the cure. `None` if nobody can, or
-/// the directory is not there yet.
+/// Returns the warning about a state directory in which other users can create files: which users, and what to do.
+/// `None` if no other user can, or the directory does not exist yet.
 pub fn state_dir_warning(folder: &Path) -> Option<String> {
     let who = files::folder_writer(&folder.metadata().ok()?)?;
     let place = folder.display();
@@ -68,8 +67,8 @@ pub fn label_of_address(url: &Url) -> String {
     label(format!("{host}{port}"), [url.as_str().as_bytes()])
 }
 
-/// The label of a route: its path, and a hash of its server. The same path of another file may lead to
-/// another server, whose tools take their own time.
+/// Returns the label of a route: its path, and a hash of its server. The same path in another file may lead to another
+/// server, whose tools have other durations.
 pub fn label_of_route(route: &Route) -> String {
     // The hash has nine characters.
     let end = route.path.floor_char_boundary(ROUTE_MAX - 9);

@@ -63,7 +63,7 @@ pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>
 /// The reason why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Other processes had the file open all the time.
+    /// Other processes had locked the file all the time.
     #[error("{} is in use by other processes; try again", path.display())]
     Busy {
         /// The file.
@@ -108,7 +108,7 @@ impl<E: Into<redb::Error>> From<E> for FileFault {
     }
 }
 
-/// The calls of one tool, as they are written.
+/// The calls of one tool, in the stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredDuration {
     /// Milliseconds, and whether the server reported values; oldest first.
@@ -200,12 +200,12 @@ impl Store {
                         // In earlier versions the path alone was the label.
                         old = entries.remove((path, key.1))?.and_then(|old| read(old.value()));
                     }
-                    // Nothing is kept for a tool of which there is only an error so far: it has no duration.
+                    // A tool is not added to the file for an error alone: an error has no duration.
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
                     let mut all = durations.clone();
-                    // Older durations go first: the list keeps only the newest.
+                    // Older durations come first, because the list keeps only the newest.
                     old.inspect(|old| all.precede(&old.durations()));
                     let text =
                         serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
@@ -225,10 +225,11 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a route, or one tool of the route, and returns the number of forgotten tools.
+    /// Forgets a route, or one tool of the route. Returns the number of forgotten tools.
     ///
     /// # Errors
-    /// If the file exists and cannot be used.
+    ///
+    /// If the file exists but cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
         let gone = self.with(MissingFile::Empty, |database| {
             let to = database.begin_write()?;
@@ -262,7 +263,7 @@ impl Store {
             let Some(open) = file::open(&self.path, missing).map_err(unusable)? else {
                 return Ok(None);
             };
-            // The same open file: it is still there when the database has closed its own.
+            // A second handle of the open file stays valid after the database has closed its own.
             let again = open.try_clone().map_err(unusable)?;
             match with_database(again, !self.checked, &work) {
                 Ok(done) => {
@@ -284,7 +285,7 @@ impl Store {
             if Instant::now() >= until {
                 break;
             }
-            // Closed before the pause, since the next attempt opens the file of this name at that time.
+            // Closed before the pause, because the next attempt opens the file with this name.
             drop(open);
             thread::sleep(pause(attempt));
         }
@@ -292,7 +293,7 @@ impl Store {
     }
 }
 
-/// Some milliseconds, not the same ones in every process that waits.
+/// Returns a pause of some milliseconds, which differs between waiting processes.
 fn pause(attempt: u32) -> Duration {
     let spread = u64::from(std::process::id().wrapping_add(attempt).wrapping_mul(7) % 20);
     Duration::from_millis(3 + spread)

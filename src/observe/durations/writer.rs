@@ -14,7 +14,7 @@ use super::store::{PendingSamples, Store, StoreError, ToolRow};
 use crate::progress::client_habits::Habit;
 use crate::progress::durations::{LearnedDurations, SampleOutcome};
 
-/// Tools whose durations wait to be written. Durations of further tools are kept in memory only.
+/// Maximum number of tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
 /// Events of clients that wait to be written. Further events are kept in memory only.
@@ -105,7 +105,7 @@ impl DurationWriter {
     /// A call has ended.
     pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
-        // The thread has ended, so nobody would ever take the call out of the queue.
+        // The thread has ended, so the call would never be taken out of the queue.
         if queue.over {
             return;
         }
@@ -162,7 +162,7 @@ impl DurationWriter {
     }
 
     fn wake(&self, queue: &mut WriteQueue) {
-        // Waking a thread costs more than all else here, so that it is done once only.
+        // Waking a thread is the most expensive step here, so it is done only once.
         if mem::take(&mut queue.idle) {
             self.changed.notify_one();
         }
@@ -187,7 +187,7 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
-                    // The file is tried no more: the same fault would come back, and calls go on without the file.
+                    // The file is not tried again: the same fault would recur, and calls continue without the file.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");
@@ -265,7 +265,7 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     let entries = store.read()?;
     let clients = store.read_clients()?;
     for (route, learned) in loads {
-        // A route that is gone in the meantime needs no durations: the queue does not keep it alive.
+        // A route that was removed meanwhile needs no durations: the queue does not keep it alive.
         let Some(learned) = learned.upgrade() else { continue };
         let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
         // In earlier versions the path alone was the label.

@@ -1,4 +1,4 @@
-//! What is logged of the abilities that a client lacks.
+//! Log lines about features that a client lacks.
 
 use tracing::info;
 
@@ -9,7 +9,7 @@ use crate::progress::{Outcome, Summary, clients};
 /// Logs once for each client the missing abilities and the settings, when a call shows that they
 /// are missing.
 pub(super) fn advise(call: &Summary) {
-    // Heartbeats have reached it, and it has given up all the same.
+    // The client got heartbeats, and has given up nevertheless.
     let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
     let situation = match () {
         () if call.lacks_token => Situation::NoToken,
@@ -23,7 +23,7 @@ pub(super) fn advise(call: &Summary) {
     }
     let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
     let advice = clients::advice(name, version, situation);
-    // A person may have cancelled it; only what is known is said.
+    // A person may have cancelled the call, so the line states only facts.
     if situation == Situation::NoToken || advice.waits_a_fixed_time() {
         let client = client.map(|it| it.to_string());
         let client = client.as_deref().unwrap_or("unknown");

@@ -1,5 +1,4 @@
-//! Log lines in batches: whoever logs only adds a line to a buffer, and a thread of its own writes
-//! the buffer.
+//! Log lines in batches: a log call only adds a line to a buffer, and a separate thread writes the buffer.
 
 use std::io;
 use std::mem;
@@ -24,7 +23,7 @@ pub(super) struct Batches {
     state: Mutex<BatchState>,
     /// For the writing thread.
     added: Condvar,
-    /// For those who wait for their lines.
+    /// Notifies callers that wait for their lines.
     written: Condvar,
 }
 
@@ -41,7 +40,8 @@ struct BatchState {
     done: u64,
     /// The lines are to be written at once.
     hurry: bool,
-    /// Somebody has waited for a write in vain: nobody waits again before it is over.
+    /// Whether a caller has waited for the current write until its time was over. Then no other caller waits for this
+    /// write.
     is_stuck: bool,
     dropped: u64,
     /// The number of dropped lines that no line of the log has mentioned.
@@ -71,7 +71,7 @@ impl Batches {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a whole line. A line for which there is no room is dropped and counted.
+    /// Adds a complete line. A line beyond the limit is dropped and counted.
     pub(super) fn add(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.lines.len() + state.writing + line.len() > WAITING_BYTES_MAX {
@@ -87,8 +87,8 @@ impl Batches {
         }
     }
 
-    /// Has all lines written at once, and waits until they are, but not for longer than `patience`.
-    /// Returns without waiting if somebody has waited for the current write in vain.
+    /// Requests that all lines are written at once, and waits for that, but not longer than `patience`. Returns at once
+    /// if another caller has already waited for the current write until its time was over.
     pub(super) fn flush(&self, patience: Duration) {
         let state = self.lock();
         let patience = if state.is_stuck { Duration::ZERO } else { patience };
@@ -132,7 +132,7 @@ impl Batches {
         let mut batch = Vec::new();
         loop {
             let (taken, unsaid) = self.next(&mut batch);
-            // There is no other place to say that standard error cannot be written.
+            // Ignore the error: the failure of standard error cannot be reported anywhere else.
             let _ = write(&batch);
             self.finish(&mut batch, taken);
             if unsaid > 0 {
@@ -141,8 +141,8 @@ impl Batches {
         }
     }
 
-    /// Waits for a batch and puts it into `batch`. Returns the number of lines so far, and the number
-    /// of dropped lines to mention.
+    /// Waits for a batch and moves it into `batch`. Returns the number of lines so far, and the number of dropped lines
+    /// to report.
     fn next(&self, batch: &mut Vec<u8>) -> (u64, u64) {
         let is_idle = |state: &mut BatchState| state.begun.is_none();
         let state = self.added.wait_while(self.lock(), is_idle);
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Batches whose writes arrive in a channel. A send to the second channel ends a write.
+    /// Returns batches whose writes arrive in a channel. A send to the second channel ends a write.
     fn started() -> (Arc<Batches>, Receiver<String>, SyncSender<()>) {
         let batches = Arc::new(Batches::new());
         let (to, writes) = mpsc::channel();

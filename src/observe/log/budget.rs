@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Log lines about refused requests in one second. Whoever sends many requests that are refused would
+/// Maximum number of log lines about refused requests per second. A client that sends many such requests would
 /// otherwise fill the disk. All of them are counted in the metrics.
 const REFUSALS_LOGGED_MAX: u32 = 10;
 
@@ -30,7 +30,8 @@ impl LogBudget {
         Self { max, window, state }
     }
 
-    /// One line a minute: for what an operator has to know, and each request would say again.
+    /// Returns a budget of one line a minute, for facts that an operator has to know but that each request would
+    /// repeat.
     pub(crate) const fn one_a_minute() -> Self {
         Self::new(1, Duration::from_secs(60))
     }
@@ -50,8 +51,8 @@ impl LogBudget {
     }
 }
 
-/// Whether a line about a refused request may be written now: the number of such lines that were left
-/// out before it, or `None`.
+/// Returns the number of earlier lines about refused requests that were left out, if such a line may be written now;
+/// otherwise `None`.
 pub fn may_log_refusal() -> Option<u64> {
     REFUSALS.take(Instant::now())
 }

@@ -6,8 +6,8 @@ use tracing::{Level, debug, enabled, info};
 use crate::progress::{KindCounts, Summary};
 use crate::protocol::json;
 
-/// Writes the line of a call. A key whose value would be zero or nothing is left out. Requests other
-/// than `tools/call` are logged at `debug` only.
+/// Writes the line of a call. A key whose value would be zero or empty is left out. Requests other than `tools/call`
+/// are logged at `debug` only.
 pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
     if !enabled!(Level::INFO) {
         return;
@@ -36,7 +36,7 @@ pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>)
                 trace_id,
                 owner = hop.map(|hop| &*hop.owner),
                 forwarded = hop.map(|hop| hop.forwarded),
-                // Last, where lines of sessions have it too.
+                // Last, in the same position as in lines of sessions.
                 route,
                 "call"
             )

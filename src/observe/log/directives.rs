@@ -1,5 +1,5 @@
-//! The words of a log filter, checked before the filter is made: the library behind it takes every
-//! unknown word for a target that nobody has, and shows nothing.
+//! The words of a log filter, checked before the filter is made: the library takes an unknown word for the name of a
+//! target, and then logs nothing.
 
 use crate::config::values::nearest;
 
@@ -10,7 +10,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// writes log lines.
 const TARGETS: [&str; 3] = ["milepost", "server", "h2"];
 
-/// The parts of Milepost that a target may name behind `milepost::`.
+/// The parts of Milepost that a target may name after `milepost::`.
 const PARTS: [&str; 10] = [
     "commands",
     "config",
@@ -42,7 +42,7 @@ pub struct DirectiveError {
 /// Checks every directive of a filter.
 ///
 /// # Errors
-/// The first directive whose level or target is not known; also an empty filter.
+/// The first directive whose level or target is unknown; also for an empty filter.
 pub(super) fn check(filter: &str) -> Result<(), DirectiveError> {
     if filter.trim().is_empty() {
         return Err(DirectiveError { column: 1, wrong: "the log filter is empty".to_owned() });
@@ -120,7 +120,7 @@ fn unknown(kind: &str, word: &str, known: &[String]) -> String {
 /// The level of a word of the command line.
 ///
 /// # Errors
-/// If the word is no level; the error names the nearest one.
+/// If the word is not a level; the error names the nearest level.
 pub fn read_level(word: &str) -> Result<tracing::Level, String> {
     let levels = &LEVELS[1..];
     word.parse().map_err(|_| match nearest(&word.to_lowercase(), levels.iter().copied()) {

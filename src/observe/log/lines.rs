@@ -1,8 +1,8 @@
 //! The format of a log line: one line for each event, whatever names clients and servers have.
 //!
-//! Text of clients and servers appears in values only. In a text line a value is quoted unless it
-//! is a plain word, and no character of a value steers a terminal or ends the line; no value is
-//! longer than [`VALUE_MAX`]. Only the colours of this file steer a terminal, and only on a terminal.
+//! Text of clients and servers appears in values only. In a text line a value is quoted unless it is a plain word, and
+//! no character of a value controls a terminal or ends the line; no value is longer than [`VALUE_MAX`]. Only the
+//! colours of this file control a terminal, and only if the output is a terminal.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -36,12 +36,12 @@ const PURPLE: &str = "\u{1b}[35m";
 /// The field of the line of a call that has a colour.
 const OUTCOME: &str = "outcome";
 
-/// The end of the name of a field in milliseconds. In a line of text the name has no such end, and
-/// the value is a duration for people: `took_ms` is `took=3.0s`.
+/// The suffix of a field name for milliseconds. In a text line the suffix is left out, and the value is written as a
+/// readable duration: `took_ms` becomes `took=3.0s`.
 const MILLISECONDS: &str = "_ms";
 
-/// A line of text: the time, the level, the message and the values of the event, then the values of
-/// its spans. A value that the event has too is written once, at its place among those of the spans.
+/// A text line: the time, the level, the message and the values of the event, then the values of its spans. A value
+/// that the event has too is written once, in its place among those of the spans.
 #[derive(Debug)]
 pub(super) struct Plain;
 
@@ -235,7 +235,7 @@ impl Cut {
         cut
     }
 
-    /// The mark behind a value that is cut.
+    /// Returns the mark after a value that was cut.
     fn mark(&self) -> &'static str {
         if self.is_cut { "…" } else { "" }
     }
@@ -254,7 +254,7 @@ impl Write for Cut {
     }
 }
 
-/// A line as one JSON object.
+/// A log line as one JSON object.
 #[derive(Debug)]
 pub(super) struct Json;
 
@@ -322,7 +322,7 @@ impl JsonFieldVisitor<'_> {
         let gap = if std::mem::take(&mut self.is_first) { "" } else { "," };
         let written = write!(self.writer, "{gap}{}:", Value::from(name(field)));
         self.result = self.result.and(written);
-        // Signs that JSON allows as they are, and terminals do not.
+        // Characters that JSON allows unescaped, but that terminals interpret.
         for sign in value.to_string().chars() {
             let written = match sign {
                 ' '..='~' => self.writer.write_char(sign),

@@ -1,6 +1,6 @@
 //! The log line of each message at `debug`: its sender, its method, and the verdict with its reason.
 //!
-//! The lines hold names only: methods, tools, ids, verdicts. The contents of messages are for `tap`.
+//! The lines contain only names: methods, tools, ids, verdicts. The contents of messages are shown by `tap`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -18,10 +18,11 @@ use crate::progress::{CallId, FilterEvent, OpenCall, Outcome, Policy, RefusalRul
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
-/// Calls of one filter whose method is remembered for the line of their answer.
+/// Maximum number of calls of one filter whose method is remembered for the line of their answer.
 const METHODS_MAX: usize = 256;
 
-/// Calls of one filter that ended without an answer, for the line of the answer in its place.
+/// Maximum number of calls of one filter that ended without an answer and are remembered for the line of the answer in
+/// its place.
 const UNANSWERED_MAX: usize = 64;
 
 /// Bytes of an id in a line. A longer id is left out.
@@ -64,7 +65,7 @@ fn is_on() -> bool {
 #[derive(Debug)]
 struct Names {
     route: Option<Box<str>>,
-    /// The route only observes: all messages pass as they are.
+    /// Whether the route only observes: all messages are forwarded unchanged.
     is_observed: bool,
 }
 
@@ -189,7 +190,7 @@ impl MessageLogger {
         known.map_or((None, None), |(method, tool)| (Some(&**method), tool.as_deref()))
     }
 
-    /// Logs a message of the client. An HTTP session has several filters: each message is logged by one.
+    /// Logs a message of the client. An HTTP session has several filters, of which only one logs each message.
     fn client_message(&mut self, text: Bytes) {
         let (changed, refused) =
             (mem::take(&mut self.memory.is_changed), self.memory.refused.take());

@@ -78,7 +78,7 @@ pub fn flush() {
 
 /// The buffer for one log line.
 struct LineBuffer {
-    /// The line is to be written before the program goes on.
+    /// Whether the line must be written before the program continues.
     is_urgent: bool,
 }
 
@@ -99,7 +99,7 @@ impl io::Write for LineBuffer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LINES.add(line);
         if self.is_urgent {
-            // The end of the child's line may need this very thread.
+            // The end of the child's line may depend on this thread.
             let is_late = shared_stderr::has_open_line();
             LINES.flush(if is_late { Duration::ZERO } else { WARNING_WAIT });
         }
@@ -119,12 +119,12 @@ const VARIABLE: &str = "MILEPOST_LOG";
 #[error("{VARIABLE}: {0}")]
 pub struct LogStartError(FilterWordsError);
 
-/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a
-/// filter: `level`, `target` or `target=level`, with commas between. A line of `WARN` or `ERROR` is written when the
-/// call that logs it returns, unless standard error is blocked; other lines follow within 10 ms.
+/// Sends log lines of `level` and above to standard error. `MILEPOST_LOG` replaces the level by a filter: `level`,
+/// `target` or `target=level`, with commas between. A line of `WARN` or `ERROR` is written when the call that logs it
+/// returns, unless standard error is blocked; other lines follow within 10 ms.
 ///
 /// # Errors
-/// If `MILEPOST_LOG` is no filter.
+/// If `MILEPOST_LOG` is not a filter.
 pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let own = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let text = own.unwrap_or_else(|| of_level(level.as_str()));
@@ -132,7 +132,7 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(LineBuffer { is_urgent: false });
     let filtered = tracing_subscriber::registry().with(filter);
-    // A second start, as tests may try, changes nothing.
+    // A second start, as in tests, changes nothing.
     let started = match format {
         LogFormat::Text => {
             let lines = lines.with_ansi(has_colors()).fmt_fields(lines::PlainFields);
@@ -161,7 +161,7 @@ fn has_colors() -> bool {
 fn start_writer() {
     let say_dropped = |lines| warn!(target: "milepost", lines, "log lines were left out");
     let run = move || LINES.run(shared_stderr::write_log_lines, say_dropped);
-    // Without the thread nothing is logged; the calls go on.
+    // Without the thread nothing is logged, but calls continue.
     let _ = thread::Builder::new().name("log".to_owned()).spawn(run);
     let next = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -193,7 +193,7 @@ fn parsed(words: &str) -> Result<Targets, FilterWordsError> {
     Ok(filter.with_target(CAPPED, LevelFilter::INFO))
 }
 
-/// The reason why words are no log filter.
+/// The reason why a text is not a log filter.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterWordsError {
     /// A word that is not known.
@@ -217,7 +217,7 @@ static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
 /// The reason why the filter of the log stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// There is no log.
+    /// The log was not started.
     #[error("this process has no log that can be changed")]
     NoLog,
     /// The text is not a filter.
@@ -234,7 +234,7 @@ pub fn filter() -> Option<String> {
 /// Changes the filter of the log: a level, or a filter of targets.
 ///
 /// # Errors
-/// If there is no log, or the text is not a filter.
+/// If the log was not started, or the text is not a filter.
 pub fn set_filter(words: &str) -> Result<(), FilterError> {
     let words = words.trim();
     let text = match words.parse::<Level>() {
@@ -253,7 +253,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
 /// Restores the filter of the start.
 ///
 /// # Errors
-/// If there is no log.
+/// If the log was not started.
 pub fn reset_filter() -> Result<(), FilterError> {
     let running = RUNNING.get().ok_or(FilterError::NoLog)?;
     set_filter(&running.start)
@@ -268,7 +268,7 @@ pub fn lines_dropped() -> u64 {
 // The route looks its counters up at the start: a message costs one or two relaxed additions (13 ns
 // each, 44 ns if two threads add at once), a tool call three histograms (200 ns). Sizes (sessions,
 // streams, kept bytes) are read only on request.
-/// Logs the events of one connection, line by line, and counts them for the summary at its end.
+/// Logs the events of one connection, one line each, and counts them for the summary at its end.
 #[derive(Debug, Default)]
 pub struct Connection {
     withheld: KindCounts<Reason>,
@@ -285,7 +285,7 @@ pub struct Connection {
     marks: BTreeMap<CallId, Vec<SpanMark>>,
 }
 
-/// Calls of one connection for which the first repair or withheld message is remembered for spans.
+/// Maximum number of calls of one connection for which the first repair or withheld message is remembered for spans.
 const MARKED_MAX: usize = 1024;
 
 /// The clients whose calls a connection has carried.
@@ -376,7 +376,7 @@ impl Connection {
         }
     }
 
-    /// Takes the same verdict on so many messages.
+    /// Counts the same verdict on several messages.
     pub fn note_verdict(&mut self, call: Option<CallId>, verdict: Verdict, times: u64) {
         if let Some(counts) = &self.counts {
             counts.note_verdict(verdict, times);
@@ -396,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// Something happens to the work of a call that its client gave up.
+    /// Logs an event about the work of a call that its client gave up.
     fn note_late(&self, news: &LateNews) {
         if news.is_repeated {
             return;
@@ -412,7 +412,7 @@ impl Connection {
         );
     }
 
-    /// Something happens to a task of Milepost's own.
+    /// Logs an event of one of Milepost's own tasks.
     fn note_task(&self, news: &TaskNews) {
         info!(
             route = self.counts.as_deref().map(RouteCounts::route),
@@ -423,12 +423,12 @@ impl Connection {
         );
     }
 
-    /// Something happens to a message about a call.
+    /// Adds an event about a message of a call to the call's span.
     fn mark(&mut self, call: Option<CallId>, event: SpanEvent) {
         let Some(call) = call.filter(|_| otlp::is_on()) else { return };
         if self.marks.len() < MARKED_MAX || self.marks.contains_key(&call) {
             let marks = self.marks.entry(call).or_default();
-            // At most one for each reason and repair.
+            // A span records each reason and repair once, so that a flood cannot fill the span.
             if marks.iter().all(|mark| mark.event != event) {
                 marks.push(SpanMark { at: Instant::now(), event });
             }

@@ -1,12 +1,11 @@
-//! Milepost's standard error, where a log line stands between two lines of the child's standard
-//! error.
+//! Milepost's standard error, where a log line is written only between two lines of the child's standard error.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest wait of a log line for the end of a line of the child, from the beginning of that
-/// line. Then a newline is written first: a prompt may have no end.
+/// The longest time that a log line waits until the child ends its line, from the beginning of that line. Then a
+/// newline is written first, because a prompt may never end its line.
 const LINE_END_WAIT: Duration = Duration::from_secs(2);
 
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
@@ -25,7 +24,7 @@ pub fn end_child_text() {
     STDERR.end_child_text();
 }
 
-/// Whether a line of the child has no end yet. Then log lines wait.
+/// Whether the last line of the child is not ended. Then log lines wait.
 pub(super) fn has_open_line() -> bool {
     STDERR.has_open_line()
 }
@@ -52,7 +51,7 @@ struct SharedWriter<W> {
 struct SharedState {
     /// The time when the child began its unfinished line.
     open_line: Option<Instant>,
-    /// The log lines that wait for the end of the open line. The log has one thread.
+    /// The log lines that wait for the end of the child's line. Only the log thread writes.
     waiting: Option<Vec<u8>>,
     /// Whether the child's output has ended.
     has_ended: bool,
@@ -88,7 +87,7 @@ impl<W: Write> SharedWriter<W> {
         let (lines, rest) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |at| at + 1));
         if !lines.is_empty() {
             to.write_all(lines)?;
-            // Under a flood the log's thread would never find the moment itself.
+            // Under a flood, the log's thread would never find the right moment itself.
             let waiting = {
                 let mut state = self.lock();
                 state.open_line = None;
@@ -115,7 +114,7 @@ impl<W: Write> SharedWriter<W> {
         let mut to = self.writer();
         let mut state = self.lock();
         if let Some(begun) = state.open_line.filter(|_| !state.has_ended) {
-            // The child may go on meanwhile.
+            // The lock is released, so that the child can continue meanwhile.
             drop(to);
             state.waiting = Some(lines.to_vec());
             let patience = self.line_end_wait.saturating_sub(begun.elapsed());
@@ -123,7 +122,7 @@ impl<W: Write> SharedWriter<W> {
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
             state = self.lock();
-            // The writer that ended the line has written them, and has done so now that `to` is free.
+            // The writer that ended the line has written the lines, and has finished now that `to` is free.
             if state.waiting.take().is_none() {
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use super::Register;
 pub enum Reload {
     /// The new file is in effect.
     Taken,
-    /// The file has no changes.
+    /// The file has not changed.
     Unchanged,
     /// The file is invalid: the previous settings stay in effect.
     Refused,

@@ -4,16 +4,16 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::Counters;
 
-/// What happens to a request whose session may belong to another replica.
+/// The outcome of a request whose session may belong to another replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetEvent {
     /// The request was passed on to the owner of its session, which has answered.
     PassedOn,
     /// Another replica has passed the request on.
     Received,
-    /// The owner is gone, and the request was served in its place.
+    /// The owner has ended, and the request was served in its place.
     TakenOver,
-    /// The owner is gone, and the server with it.
+    /// The owner has ended, and the server with it.
     Lost,
     /// The owner ended in the middle of the request.
     Failed,

@@ -1,4 +1,4 @@
-//! Counts of what is refused because a limit is reached.
+//! Counts of requests and connections that are refused because a limit is reached.
 
 use prometheus_client::metrics::counter::Counter;
 
@@ -34,7 +34,7 @@ impl RouteLimit {
 pub struct ConnectionCounts {
     /// As many connections were open as may.
     pub(crate) over_limit: Counter,
-    /// No descriptor was left but those for operators.
+    /// Only the descriptors reserved for operators were left.
     pub(crate) without_descriptor: Counter,
 }
 

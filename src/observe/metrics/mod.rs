@@ -39,7 +39,7 @@ pub use traffic::{MeteredIo, ServerNotice, Traffic};
 const DURATIONS: [f64; 14] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0];
 
-/// Seconds of silence. Clients give up after 10, 60 or 300.
+/// Bounds of the histogram of silences, in seconds. Clients give up after 10, 60 or 300.
 const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
 /// The results of spans.
@@ -62,7 +62,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Everything that is counted in one process.
+/// All counts of one process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -81,7 +81,7 @@ pub struct Metrics {
     spans: [Counter; 2],
     uptime: Gauge,
     started: Instant,
-    /// A lock that lets one scrape follow the other, so that the gauges of two scrapes do not mix.
+    /// A lock that serialises scrapes, so that the gauges of two scrapes do not mix.
     scraping: Mutex<()>,
 }
 
@@ -194,7 +194,7 @@ families! {
 }
 
 impl Metrics {
-    /// Nothing has been counted.
+    /// Returns metrics in which all counts are zero.
     pub fn new() -> Self {
         let mut to = Register { registry: Registry::with_prefix("milepost") };
         let families = Families::new(&mut to);
@@ -277,9 +277,9 @@ impl Metrics {
         &self.config
     }
 
-    /// Counts a request that was refused for a reason, one of the names of refusals.
+    /// Counts a request that was refused for a reason, which is one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
-        // The family has a lock and a look-up: a refusal is rare, and has no counter of its own at hand.
+        // The family needs a lock and a look-up, which is acceptable here: refusals are rare.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
@@ -323,7 +323,7 @@ impl Metrics {
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
-        // These are counted elsewhere, and copied for each scrape, so that they cost nothing on the way of a message.
+        // These values are counted elsewhere, and copied for each scrape, so that messages do not pay for them.
         for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);
@@ -335,7 +335,7 @@ impl Metrics {
         }
         self.uptime.set(i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX));
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Ignore the error: writing into a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -116,7 +116,7 @@ pub struct Tables {
     pub streams: usize,
     /// Messages that wait to be taken.
     pub kept_messages: usize,
-    /// Bytes of these.
+    /// Number of bytes of these messages.
     pub kept_bytes: usize,
 }
 
@@ -203,8 +203,8 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]),
-    /// because they end with the connection.
+    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]), because they end
+    /// with the connection.
     pub fn note(&self, record: &FilterEvent) {
         match record {
             FilterEvent::Message { verdict, .. } => self.note_verdict(*verdict, 1),
@@ -219,7 +219,7 @@ impl RouteCounts {
         }
     }
 
-    /// Counts a verdict on so many messages.
+    /// Counts a verdict on `times` messages.
     pub fn note_verdict(&self, verdict: Verdict, times: u64) {
         match verdict {
             Verdict::Forwarded => self.messages.add(0, times),
@@ -282,20 +282,20 @@ impl RouteCounts {
         self.limits.add(limit as usize, 1);
     }
 
-    /// The body of a request is not taken for this reason: `too-large`, `paused`, `too-long`, `too-slow`,
-    /// `no-room`, `unreadable` or `not-kept`.
+    /// Counts a request body that is refused for this reason: `too-large`, `paused`, `too-long`, `too-slow`, `no-room`,
+    /// `unreadable` or `not-kept`.
     pub fn refuse_body(&self, reason: &str) {
         if let Some(place) = BODIES.iter().position(|known| *known == reason) {
             self.refused_bodies.add(place, 1);
         }
     }
 
-    /// A request of the server got an error because nobody read it.
+    /// Counts a request of the server that got an error because no client read it.
     pub fn count_unread_request(&self) {
         self.unread_requests.inc();
     }
 
-    /// Mail between the streams of a session was dropped, because nobody took it.
+    /// Counts mail between the streams of a session that was dropped because it was not read.
     pub fn count_dropped_mail(&self) {
         self.dropped_mail.inc();
     }
@@ -310,7 +310,7 @@ impl RouteCounts {
         self.upgrades.inc();
     }
 
-    /// The server has failed in this way: one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
+    /// Counts a failure of the server, which is one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
     /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
@@ -330,7 +330,7 @@ impl RouteCounts {
         ChildGauge(Arc::clone(self))
     }
 
-    /// A child is started in the place of one that has died.
+    /// Counts a child that replaces a child which has died.
     pub fn record_child_restart(&self) {
         self.child_restarts.inc();
     }

@@ -40,7 +40,8 @@ impl TextFormat {
     }
 }
 
-/// The older format has no types for information, no units and no end, and names a counter as its samples are named.
+/// Returns the text in the older format, which has no `info` type, no units and no end mark, and in which a counter has
+/// the name of its samples.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut described: Vec<(&str, &str)> = Vec::new();
@@ -59,7 +60,7 @@ fn plain(text: &str) -> String {
                 "info" => ("_info", "gauge"),
                 kind => ("", kind),
             };
-            // The description is held back until the type is known, because the type decides the name.
+            // The description is delayed until the type is known, because the name depends on the type.
             for (_, words) in described.extract_if(.., |(of, _)| *of == name) {
                 out += &format!("# HELP {name}{suffix} {words}\n");
             }

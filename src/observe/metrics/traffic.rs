@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A fact about the way to a server that an operator should know, and that makes no request fail.
+/// A fact about the connection to a server that an operator should know, although no request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerNotice {
     /// A redirect of the server was followed.

@@ -135,15 +135,14 @@ fn pipeline(
     Ok(Pipeline { over, tracer, provider, tally })
 }
 
-/// The attributes of this process: the SDK's own, those of the environment, and Milepost's for the
-/// other names.
+/// Returns the attributes of this process: those of the SDK, those of the environment, and Milepost's for other names.
 fn resource() -> Resource {
     let found = Resource::builder().build();
     let mut own = vec![
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", instance()),
     ];
-    // What the environment says goes before Milepost's own.
+    // Attributes from the environment replace Milepost's own.
     own.retain(|pair| found.get_ref(&pair.key).is_none());
     // The specification prefers this variable to the attributes; the SDK does not.
     let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
@@ -154,7 +153,7 @@ fn resource() -> Resource {
                 let name = service.clone().unwrap_or_else(|| "milepost".to_owned());
                 own.push(KeyValue::new("service.name", name));
             }
-            // The specification has these values percent-encoded, and the SDK leaves them so.
+            // According to the specification these values are percent-encoded, but the SDK does not decode them.
             _ if text.contains('%') => {
                 let text = percent_decoded(&text).unwrap_or_else(|| text.into_owned());
                 own.push(KeyValue::new(key.clone(), Value::from(text)));
@@ -219,7 +218,8 @@ pub fn counts() -> Counts {
 /// the trace of the span.
 pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
-    // A trace of every `ping` would bury the calls: another request becomes a span only if its client names a trace.
+    // A span for every `ping` would hide the calls: another request becomes a span only if its client sends a trace
+    // context.
     if call.tool.is_none() && call.trace.is_none() {
         return None;
     }
@@ -241,7 +241,8 @@ impl SpanProcessor for CountingQueue {
 
     fn on_end(&self, span: SpanData) {
         self.tally.recorded.fetch_add(1, Ordering::Relaxed);
-        // Counted before the SDK sees the span: it would drop one without room as well, and would not tell it.
+        // Counted before the SDK sees the span: the SDK would also drop a span beyond its limit, but would not report
+        // it.
         if self.tally.queued.fetch_add(1, Ordering::Relaxed) < self.max {
             self.batches.on_end(span);
         } else {
@@ -276,7 +277,7 @@ struct CountingExporter {
 impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let (tally, to, count) = (&self.tally, &*self.to, batch.len());
-        // The batch has left the queue, also if the export fails: the SDK does not send it again.
+        // The batch has left the queue, even if the export fails: the SDK does not send it again.
         tally.queued.fetch_sub(count, Ordering::Relaxed);
         tally.rejected.store(0, Ordering::Relaxed);
         let exported = self.otlp.export(batch).await;
@@ -287,7 +288,7 @@ impl SpanExporter for CountingExporter {
         };
         tally.dropped.fetch_add(dropped, Ordering::Relaxed);
         tally.exported.fetch_add(count - dropped, Ordering::Relaxed);
-        // Only a change is logged: a collector that is away for an hour fails each few seconds.
+        // Only a change is logged: while a collector is unreachable, an export fails every few seconds.
         if self.fails.swap(exported.is_err(), Ordering::Relaxed) != exported.is_err() {
             if exported.is_ok() {
                 info!(to, "the collector of traces takes spans again");

@@ -46,6 +46,6 @@ pub enum SpanEvent {
 pub struct Counts {
     /// Spans that a collector has taken.
     pub exported: u64,
-    /// Spans that were left out: no room, no collector, or a collector that did not take them.
+    /// Spans that were dropped: the queue was full, or the collector was unreachable or refused them.
     pub dropped: u64,
 }

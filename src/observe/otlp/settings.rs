@@ -15,7 +15,7 @@ const QUEUE_MAX: usize = 65_536;
 /// The collector if the environment asks for traces and names none.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Variables that hold one word, and the words that the SDK knows.
+/// Variables whose value is one word, and the words that the SDK knows.
 const WORDS: [(&str, &[&str]); 3] = [
     ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", &["gzip", "none"]),
     ("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]),
@@ -52,7 +52,7 @@ pub struct TraceSettings {
     pub collector: Collector,
     /// The number of spans that may wait.
     pub queue: usize,
-    /// The time for which spans wait for others.
+    /// The time for which spans wait for more spans.
     pub delay: Duration,
 }
 
@@ -66,10 +66,10 @@ pub struct BadVariable {
     pub why: &'static str,
 }
 
-/// Variables, read one after the other.
+/// Reads the variables one after the other.
 struct EnvReader<F> {
     of: F,
-    /// Variables that are not understood, and count as not set.
+    /// Variables whose values are not understood, and are treated as not set.
     doubts: Vec<BadVariable>,
 }
 
@@ -105,7 +105,7 @@ pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
     let mut variables = EnvReader { of, doubts: Vec::new() };
-    // This variable switches off all signals, whatever the others say.
+    // This variable switches off all signals, whatever the other variables say.
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
@@ -128,7 +128,7 @@ pub fn read(
     {
         return Err(BadVariable { name, why: "is another protocol than http/protobuf" });
     }
-    // The variable for traces goes before the one for all signals, as the specification has it.
+    // The variable for traces takes precedence over the variable for all signals, as the specification requires.
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
     let timeout = variables.number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout);
     for (name, words) in WORDS {
@@ -151,7 +151,7 @@ pub fn read(
         client_certificate: certificate.zip(key),
     };
     let queue = variables.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048);
-    // A delay of nothing would keep the SDK's thread running without a rest.
+    // With a delay of zero the SDK's thread would never sleep.
     let delay = variables.number("OTEL_BSP_SCHEDULE_DELAY", 5000).max(1);
     let settings = TraceSettings {
         collector,

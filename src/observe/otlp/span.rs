@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// At most so many characters of a name.
+/// Returns the first characters of a name, up to the limit.
 fn cut(name: &str) -> &str {
     name.char_indices().nth(NAME_MAX).map_or(name, |(end, _)| name.get(..end).unwrap_or_default())
 }
@@ -70,7 +70,7 @@ pub(super) fn record(
         span.add_event_with_timestamp(name, clock.time(at), attributes);
     }
     if error_type(call).is_some() {
-        // The description would be the server's own text, and stays out.
+        // The description would be the server's own text, so it is left out.
         span.set_status(Status::error(""));
     }
     let trace = span.span_context().trace_id().to_string();
@@ -78,7 +78,7 @@ pub(super) fn record(
     Some(trace)
 }
 
-/// The client's span as the parent, if the client names one.
+/// Returns the client's span as the parent, if the client sent one.
 fn context(parent: Option<&TraceContext>) -> Context {
     let Some(parent) = parent else { return Context::new() };
     let state = parent.state.as_deref().and_then(|state| TraceState::from_str(state).ok());
@@ -146,7 +146,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
     list
 }
 
-/// At most one event for each reason and repair, and two.
+/// Returns at most one event for each reason and repair, plus two.
 fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
     let mut list = Vec::new();
     if let Some(at) = call.first_sent {

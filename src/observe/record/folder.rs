@@ -8,14 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::platform::files;
 
-/// Recordings kept in one folder. The oldest finished recordings are removed.
+/// Maximum number of recordings kept in one folder. The oldest finished recordings are removed.
 pub(super) const FILES_MAX: usize = 1000;
 
 /// Bytes of all recordings in one folder. The oldest finished recordings are removed; if all of them are
 /// being written, the recording that grows ends.
 pub(super) const TOTAL_MAX: u64 = 4 << 30;
 
-/// Conversations that may begin in one second.
+/// Maximum number of conversations that may begin in one second.
 const TRIES: usize = 9_999;
 
 /// The ending of the names of recordings.
@@ -32,8 +32,8 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The names of the recordings in the folder at the last scan, and their bytes. Times of one length
-    /// sort as text.
+    /// The names of the recordings in the directory at the last scan, and their bytes. Times of the same length sort as
+    /// text.
     files: BTreeMap<String, u64>,
     /// Bytes of all recordings: [`TOTAL_MAX`].
     total_max: u64,
@@ -48,8 +48,8 @@ impl Folder {
     /// The folder, made if there is none, in which a file can be made.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         files::make_private_folder(path)?;
-        // A new file under a name that nobody can know before: in a folder of others a link may wait
-        // under any other name.
+        // A new file with a random name: in a directory of another user, a symbolic link may wait under any name that
+        // can be guessed.
         tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
         Ok(Self {
             path: path.to_owned(),
@@ -61,8 +61,8 @@ impl Folder {
         })
     }
 
-    /// Makes the file of a conversation on a route, which only its owner can read, and answers with its name:
-    /// `2026-01-31T09-59-59Z-0001-github.transcript`. `None` if all that are kept are being written.
+    /// Creates the file of a conversation on a route, which only its owner can read. Returns its name:
+    /// `2026-01-31T09-59-59Z-0001-github.transcript`. `None` if all recordings that are kept are still being written.
     pub(super) fn begin(&mut self, route: &str) -> io::Result<Option<(String, File)>> {
         if !self.make_room() {
             return Ok(None);
@@ -75,10 +75,10 @@ impl Folder {
         let route = plain(route);
         while self.second.1 < TRIES {
             self.second.1 += 1;
-            // The name has the second in it, so several conversations of one second get different numbers.
+            // The name contains the second, so several conversations of one second get different numbers.
             let (time, counter) = (&self.second.0, self.second.1);
             let name = format!("{time}-{counter:04}{route}{END}");
-            // Made only if there is none: another process may record into the same folder.
+            // Created only if no such file exists: another process may record into the same directory.
             match options().create_new(true).open(self.path.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -102,7 +102,7 @@ impl Folder {
     /// are too long together; false if that is not enough.
     pub(super) fn grow(&mut self, name: &str, bytes: u64) -> bool {
         self.files.insert(name.to_owned(), bytes);
-        // The files that are being written stay: only finished ones make room.
+        // Files that are still being written stay: only finished files are deleted.
         while self.files.values().sum::<u64>() > self.total_max {
             let Some(oldest) = self.files.keys().find(|name| !self.live.contains(*name)).cloned()
             else {
@@ -114,7 +114,7 @@ impl Folder {
     }
 
     fn remove(&mut self, name: &str) {
-        // A file that cannot be removed is seen again with the next look at the folder.
+        // Ignore the error: a file that cannot be removed is found again by the next scan.
         let _ = fs::remove_file(self.path.join(name));
         self.files.remove(name);
     }
@@ -137,7 +137,7 @@ impl Folder {
             self.files.clear();
             self.files.extend(entries.filter_map(file));
         }
-        // One more: the file that is about to be made.
+        // One more, for the file that is about to be created.
         let surplus = (self.files.len() + 1).saturating_sub(FILES_MAX);
         let finished = self.files.keys().filter(|name| !self.live.contains(*name));
         let oldest: Vec<String> = finished.take(surplus).cloned().collect();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(found.len(), FILES_MAX + 1);
         assert_eq!(found[0], "1-mine.transcript");
         assert_eq!(found[1], "2020-01-01T00-00-00Z-0006-x.transcript");
-        // A recording that is being written stays, and without room none begins.
+        // A recording that is being written stays, so at the limit no new one begins.
         for _ in 1..FILES_MAX {
             folder.begin("/a/b").unwrap().unwrap();
         }

@@ -1,6 +1,5 @@
-//! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor
-//! changes messages: events go into a bounded queue, one thread writes all files, and events beyond
-//! the bound are left out.
+//! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor changes messages: events
+//! go into a bounded queue, one thread writes all files, and events beyond the limit are left out.
 
 mod folder;
 mod transcript_file;
@@ -34,15 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 enum RecordJob {
     /// A filter begins.
     Begins(Box<RecordingStart>),
-    /// Something has happened.
+    /// An event.
     Happened {
         id: FilterId,
         // Boxed: thousands of entries may wait, so that an entry has to be small.
         event: Box<ObserverEvent>,
-        /// Events of the filter that were left out before this one.
+        /// The number of events of the filter that were dropped before this event.
         left_out: u64,
     },
-    /// A filter is gone.
+    /// A filter has ended.
     Ends { id: FilterId, left_out: u64 },
     /// The end of the conversation.
     Close,
@@ -69,7 +68,7 @@ struct RecordQueue {
 impl RecordQueue {
     /// Makes room for an event, if there is any.
     fn enter(&self, bytes: usize) -> bool {
-        // Both are added before they are compared: two threads cannot both take the last room.
+        // Both counts are added before they are compared, so that two threads cannot both take the last place.
         let events = self.events.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
@@ -92,7 +91,7 @@ impl RecordQueue {
 pub struct Recording {
     /// The folder.
     pub folder: PathBuf,
-    /// Secrets are kept as they are.
+    /// Whether secrets are recorded unmasked.
     pub secrets: bool,
 }
 
@@ -106,7 +105,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all events so far are written, but not for ever.
+    /// Waits until all events so far are written, for a limited time.
     pub fn wait(self) {
         self.wait_for(PATIENCE);
     }
@@ -128,7 +127,7 @@ impl Recording {
     /// Begins to record.
     ///
     /// # Errors
-    /// If no file can be made in the folder, or no thread.
+    /// If no file can be created in the directory, or no thread can be started.
     pub fn start(&self) -> io::Result<(Records, WriterEnd)> {
         let folder = folder::Folder::open(&self.folder)?;
         let (entries, received) = channel();
@@ -159,7 +158,7 @@ impl ObserverFactory for Records {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // The note that a filter begins has no bytes, and takes a place in the queue as each event does.
+        // The note that a filter begins has no bytes, but takes a place in the queue like each event.
         if !self.shared.enter(0) {
             return None;
         }
@@ -195,7 +194,7 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
-        // Sent also if the queue is full: otherwise the file would stay open until the process ends.
+        // Sent even if the queue is full: otherwise the file would stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

@@ -106,13 +106,13 @@ impl TranscriptFile {
     /// A filter begins.
     pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
         self.count += 1;
-        // Nearly always all filters of a conversation share one policy, so that nothing has to be compared.
+        // Nearly always all filters of a conversation share one policy, and no comparison is needed.
         let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
         let settings = own.filter(|own| *own != settings::write(&self.policy).words);
         self.parts.insert(part, RecordedFilter { number: self.count, at: None, settings });
     }
 
-    /// A filter is gone; whether it was the last.
+    /// Notes that a filter has ended. Returns whether it was the last.
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
         if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
@@ -139,7 +139,7 @@ impl TranscriptFile {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
 
-    /// Ends the recording: its file is closed, and its memory is given back.
+    /// Ends the recording: closes its file, and frees its memory.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.text = String::new();
@@ -181,7 +181,7 @@ impl TranscriptFile {
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
         if passed >= APART {
-            // The time that is written is what a replay adds up: it is rounded as it is written.
+            // A replay adds up the times that are written, so the rounded time is added here too.
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
             self.line(number, &format!("+ {}", exact_time(passed)));
@@ -224,10 +224,10 @@ impl TranscriptFile {
         }
     }
 
-    /// Writes the words of an input and its message.
+    /// Writes the words and the message of an input.
     fn input(&mut self, part: u64, input: &Input) {
         if let Input::TakeOver(from, on) = input {
-            // The file has numbers of its own for its filters.
+            // The file numbers its filters itself.
             let number = self.parts.get(from).map(|part| part.number);
             return match number.and_then(|number| Input::TakeOver(number, *on).words()) {
                 Some(words) => self.line(part, &format!("! {words}")),
@@ -235,7 +235,7 @@ impl TranscriptFile {
             };
         }
         if let Some(words) = input.words() {
-            // These words are of the file's form and hold nothing of a conversation: a mask that matches
+            // These words belong to the format of the file and contain nothing of a conversation. A mask that matches
             // one of them would make the file unreadable.
             let is_fixed = matches!(
                 input,
@@ -263,7 +263,7 @@ impl TranscriptFile {
         self.message_line(part, &line);
     }
 
-    /// Bytes of the recording so far.
+    /// Returns the number of bytes of the recording so far.
     pub(super) fn bytes(&self) -> u64 {
         self.len
     }
@@ -302,13 +302,13 @@ impl TranscriptFile {
             }
             last.clone_from(text);
         }
-        // A line of the file ends the message, whatever ended it on the wire.
+        // In the file a line end ends the message, whatever ended it on the wire.
         let written = text.strip_suffix(b"\n").unwrap_or(text);
         let written = match &mut self.masking {
             Some(masking) => escape(&masking.mask(written)),
             None => escape(written),
         };
-        // A message of this one sign would be read as a repetition.
+        // A message that consists of this sign would be read as a repetition.
         if written == SAME {
             return self.line(part, &format!("{sign}{stream} \\x22"));
         }
@@ -327,6 +327,6 @@ impl TranscriptFile {
 
 /// Whether two values are the same bytes in memory, so that the second need not be written again.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    // The text is not compared: the same message that several filters see is the same bytes, in one place.
+    // The text is not compared: if several filters see the same message, its bytes are at the same address.
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

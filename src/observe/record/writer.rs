@@ -11,12 +11,12 @@ use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
 use super::{RecordJob, RecordQueue, RecordingStart};
 
-/// Conversations known to the recording thread: those with a file, and as many without a message so
-/// far.
+/// Maximum number of conversations known to the recording thread: those with a file, and the same number without a
+/// message so far.
 const BOOKS_MAX: usize = 2 * FILES_MAX;
 
-/// Recordings open at one time. Beyond the limit the file unused for longest is closed, and opened
-/// again for its next event.
+/// Maximum number of open recordings. Beyond the limit the file unused for longest is closed, and opened again for its
+/// next event.
 const OPEN_MAX: usize = 128;
 
 /// The time that a line may stay in memory before it is written to its file.
@@ -46,7 +46,8 @@ impl RecordWriter {
         let mut flushed = Instant::now();
         let mut is_held = false;
         loop {
-            // With nothing in memory the thread sleeps until something happens, and does not wake ten times a second.
+            // If no text is held in memory, the thread sleeps until an event arrives, instead of waking ten times a
+            // second.
             let entry = if is_held {
                 entries.recv_timeout(HELD_FOR)
             } else {
@@ -85,7 +86,7 @@ impl RecordWriter {
                 if transcript.is_over {
                     return;
                 }
-                // Recordings matter less than the messages: a fault in here ends one recording.
+                // Recordings matter less than the messages: a panic in here ends only one recording.
                 let write = AssertUnwindSafe(|| {
                     transcript.left_out(left_out);
                     transcript.record_event(id.filter, *event);
@@ -143,14 +144,14 @@ impl RecordWriter {
             };
             transcript.file = Some(BufWriter::new(file));
         } else {
-            // The place in the order of writes is given up, and a later one is taken below.
+            // The old place in the order of writes is removed, and a later one is taken below.
             self.open.remove(&transcript.used);
         }
         self.times += 1;
         transcript.used = self.times;
         self.open.insert(transcript.used, conversation);
         let name = transcript.name.clone().unwrap_or_default();
-        // The length counts before the text is written: the folder may need to remove other files first.
+        // The length is counted before the text is written, because the directory may have to remove other files first.
         let has_room = self.folder.grow(&name, transcript.bytes());
         if !has_room {
             transcript.crowd_out();
@@ -163,7 +164,7 @@ impl RecordWriter {
         if !has_room {
             self.count_lost("all recordings together are as long as they may be");
         }
-        // The file written to longest ago is closed, and opened again when its conversation goes on.
+        // The file that was written to longest ago is closed, and opened again when its conversation continues.
         while self.open.len() > OPEN_MAX
             && let Some((_, oldest)) = self.open.pop_first()
             && let Some(transcript) = self.transcripts.get_mut(&oldest)
@@ -204,8 +205,7 @@ impl RecordWriter {
         self.count_lost(&format!("it cannot be written: {error}"));
     }
 
-    /// Counts a conversation that is not recorded, or not to its end. The first such conversation
-    /// is logged.
+    /// Counts a conversation that is not recorded, or only in part. The first such conversation is logged.
     fn count_lost(&mut self, why: &str) {
         self.lost += 1;
         if self.lost == 1 {

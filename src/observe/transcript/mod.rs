@@ -40,7 +40,7 @@ pub struct TranscriptLine<'a> {
     pub part: u64,
     /// The kind of the line.
     pub sign: u8,
-    /// The stream that is named behind the sign.
+    /// The stream that is named after the sign.
     pub at: LineStream,
     /// The rest.
     pub text: &'a str,

@@ -11,7 +11,7 @@ use crate::progress::{CallPolicy, Policy};
 pub struct SettingsText {
     /// `key=value`, separated by spaces.
     pub words: String,
-    /// Settings that have no words here: a replay needs them from flags or a route file.
+    /// Settings that have no word here: for a replay they must come from flags or a route file.
     pub missing: Vec<&'static str>,
 }
 
@@ -62,7 +62,7 @@ fn write_scope<S: SettingScope>(
     }
 }
 
-/// Applies the words of a line to `policy`.
+/// Changes `policy` by the words of a line.
 ///
 /// # Errors
 /// The error names the unknown word.
@@ -130,8 +130,8 @@ mod tests {
         texts.map(str::to_owned)
     }
 
-    /// Sets each setting to another value than its default: the words of the setting restore the
-    /// value, or the setting is named as missing.
+    /// Sets each setting to another value than its default: the words must restore the value, or the setting is named
+    /// as missing.
     fn nothing_is_lost<S: DescribedScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;

@@ -1,4 +1,4 @@
-//! The verdicts on messages, in words.
+//! The verdicts on messages, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &BTree
     }
 }
 
-/// The fate of a message, in words.
+/// Returns the verdict on a message as text.
 pub fn verdict_text(verdict: Verdict) -> String {
     match verdict {
         Verdict::Forwarded => "forwarded as it is".to_owned(),
@@ -82,7 +82,7 @@ where
     text
 }
 
-/// The words for the reason why a message was withheld.
+/// Returns the text for the reason why a message was withheld.
 pub const fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::NoToken => "the client asked for no progress of this request",

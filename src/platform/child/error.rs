@@ -1,4 +1,4 @@
-//! The reasons why a server could not be started, as messages that say what would be right.
+//! The reasons why a server could not be started, as messages that say what to do.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use crate::platform::system::{files, process};
 /// The reason why a server could not be started, with the right way.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The whole command line came as one word.
+    /// The whole command line was given as one word.
     #[error(
         "`{command}` is not a command: give the command and its arguments as words of their own, \
          not quoted together"
@@ -55,7 +55,7 @@ pub enum SpawnError {
         /// The program or folder as the user wrote it.
         command: String,
     },
-    /// Neither a program for this machine nor a script that names its interpreter.
+    /// The file is neither a program for this machine nor a script that names its interpreter.
     #[error(
         "`{command}` is not a program for this machine: if it is a script, give its interpreter as \
          the command and the file as its argument"
@@ -72,7 +72,7 @@ pub enum SpawnError {
         /// The program or folder as the user wrote it.
         folder: PathBuf,
     },
-    /// The working folder is not a folder, or may not be entered.
+    /// The working directory is not a directory, or must not be entered.
     #[error("`{command}` cannot run in `{folder}`", folder = folder.display())]
     Folder {
         /// The program or folder as the user wrote it.
@@ -93,7 +93,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    /// Whether the system refused because this machine or process has no descriptor or memory left.
+    /// Whether the system refused because this machine or process has run out of descriptors or memory.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Refused { source, .. } if process::is_of_this_machine(source))
     }
@@ -118,7 +118,8 @@ impl SpawnError {
             StartFault::Missing | StartFault::NoFolder if !exists && quoted => {
                 Self::OneWord { command }
             }
-            // A directory of PATH that is closed to us turns "not found" into "no permission".
+            // If a directory of PATH must not be searched, the system reports "permission denied" instead of "not
+            // found".
             StartFault::Missing | StartFault::Closed if !exists && bare => {
                 Self::NotInPath { command }
             }
@@ -135,13 +136,13 @@ impl SpawnError {
 pub(in crate::platform) enum StartFault {
     /// A file is not there: the program, or its interpreter.
     Missing,
-    /// A part of the path is no folder.
+    /// A part of the path is not a directory.
     NoFolder,
     /// The program may not be executed.
     Closed,
-    /// The file is no program for this system.
+    /// The file is not a program for this system.
     NotAProgram,
-    /// Another one.
+    /// Another fault.
     Other,
 }
 

@@ -52,5 +52,5 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// The exit of a server whose end can no longer be known: not a success.
+/// The exit of a server whose end can no longer be determined: it does not count as success.
 pub(in crate::platform) const LOST: Exit = Exit::Code(1);

@@ -21,8 +21,8 @@ pub use exit::Exit;
 pub(in crate::platform) use exit::LOST;
 pub use program::{KeptStarts, Program, start_folder};
 
-/// The time that a server has to end by itself after its standard input was closed. Servers that
-/// flush a store or end a browser need seconds; a user at a prompt waits no longer.
+/// The time that a server has to end by itself after its standard input was closed. Servers that flush a store or end a
+/// browser need seconds; a user at a prompt does not want to wait longer.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
 /// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
@@ -38,8 +38,8 @@ pub enum Stderr {
     Piped,
 }
 
-/// The server's standard streams. Those that it writes may stay open after its end, for as long as a
-/// process that it started holds them, that is at most until [`ChildProcess::sweep`].
+/// The server's standard streams. Its output streams may stay open after its end, while a process that it started has
+/// them open, at most until [`ChildProcess::sweep`].
 #[derive(Debug)]
 pub struct ChildPipes {
     /// The server's standard input; dropping the handle ends the input.
@@ -67,12 +67,12 @@ impl Default for Grace {
 
 /// Starts a server in a group of its own, on Windows in a job of its own.
 ///
-/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the
-/// system has begun to execute the program.
+/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the system has begun to
+/// execute the program.
 ///
 /// # Errors
 ///
-/// If there is no such program or folder, it cannot be executed, or the system refuses.
+/// If the program or directory does not exist, the program cannot be executed, or the system refuses.
 pub fn spawn(program: &Program, stderr: Stderr) -> Result<(ChildProcess, ChildPipes), SpawnError> {
     system::process::start(program, stderr).map_err(|source| SpawnError::new(program, source))
 }

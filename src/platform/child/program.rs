@@ -19,10 +19,10 @@ pub struct Program {
     pub env: Vec<(OsString, OsString)>,
     /// Variables of Milepost's environment that the server does not inherit.
     pub left_out: BTreeSet<OsString>,
-    /// The working folder, in which a program such as `./server` is looked for; `None`: the folder
-    /// of this process.
+    /// The working directory, in which a program such as `./server` is looked up; `None`: the directory of this
+    /// process.
     pub cwd: Option<PathBuf>,
-    /// The place of the answers of the server's last start; `None`: no such answers are given or kept.
+    /// The directory for the answers of the server's last start; `None`: such answers are neither given nor kept.
     pub starts: Option<KeptStarts>,
 }
 
@@ -31,9 +31,9 @@ pub struct Program {
 pub struct KeptStarts {
     /// The folder of the files.
     pub folder: PathBuf,
-    /// The route, its preset, and whatever else separates the server from others with the same command.
+    /// The route, its preset, and other facts that distinguish the server from others with the same command.
     pub scope: Vec<String>,
-    /// The only principal whose clients speak to the server; `None` if that is not known.
+    /// The only principal whose clients use the server; `None` if it is not known.
     pub principal: Option<String>,
 }
 

@@ -12,13 +12,13 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 /// the files that these read.
 const RESERVED_MAX: rlim_t = 32;
 
-/// Where the limit is low, one descriptor of so many is reserved.
+/// If the limit is low, one descriptor of this many is reserved.
 const RESERVED_ONE_OF: rlim_t = 8;
 
 /// The soft limit before it was raised.
 static SOFT_BEFORE: OnceLock<rlim_t> = OnceLock::new();
 
-/// Raises the soft limit of this process to the hard one. Starters restore it for servers.
+/// Raises the soft limit of this process to the hard limit. Starters restore the soft limit for servers.
 pub(super) fn raise() -> nix::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
@@ -31,7 +31,7 @@ pub(super) fn raise() -> nix::Result<()> {
 /// The number of descriptors that this process may have open.
 ///
 /// # Errors
-/// If the system does not tell.
+/// If the system does not report the limit.
 pub fn descriptor_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft)?)
 }
@@ -65,13 +65,13 @@ pub fn check_reserve() -> io::Result<()> {
     match File::open("/dev/null") {
         Ok(opened) if is_reserved(&opened) => Err(Errno::EMFILE.into()),
         Err(error) if is_of_this_machine(&error) => Err(error),
-        // Where `/dev/null` is missing or closed to us, nothing is refused for that.
+        // If `/dev/null` is missing or cannot be opened, nothing is refused because of that.
         _ => Ok(()),
     }
 }
 
-/// Whether the system refused something for a reason of this machine or process, which says nothing about the other
-/// side: no descriptor, memory, port or network.
+/// Whether an error of the system has its cause in this machine or process, and not in the other side: no descriptor,
+/// memory, port or network.
 pub fn is_of_this_machine(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, NetworkDown, NetworkUnreachable, OutOfMemory};
     let of_process = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS];

@@ -14,13 +14,13 @@ use nix::unistd::{getegid, geteuid};
 /// The permissions of other users.
 const OF_OTHERS: u32 = 0o077;
 
-/// Everybody may write.
+/// The permission bit for writing by all users.
 const WORLD_WRITES: u32 = 0o002;
 
 /// The group may write.
 const GROUP_WRITES: u32 = 0o020;
 
-/// Somebody may execute.
+/// The permission bits for executing.
 const EXECUTABLE: u32 = 0o111;
 
 /// In a folder with this bit only the owner of a file can put another file in its place.
@@ -69,11 +69,11 @@ pub fn modified(known: &Metadata) -> (i64, i64) {
     (known.mtime(), known.mtime_nsec())
 }
 
-/// Whether the system tells who may change a file.
+/// Whether the system reports who may change a file.
 pub const TELLS_WRITERS: bool = true;
 
-/// The users besides root and this user who may change a file, or the files of a folder, in words; `None` if nobody
-/// may. The user's own group is no other.
+/// Returns the users besides root and this user who may change a file, or the files of a directory, as text; `None` if
+/// no other user may. The user's own group does not count.
 pub fn other_writer(known: &Metadata) -> Option<String> {
     let mode = known.mode();
     let may = |bit| mode & bit != 0 && !(known.is_dir() && mode & STICKY != 0);
@@ -88,8 +88,8 @@ pub fn other_writer(known: &Metadata) -> Option<String> {
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// The users besides root and this user who may make files in a folder that is for this user alone, in words; `None` if
-/// nobody may. The sticky bit protects only what is there already.
+/// Returns the users besides root and this user who may create files in a directory that is for this user alone, as
+/// text; `None` if no other user may. The sticky bit protects only files that already exist.
 pub fn folder_writer(known: &Metadata) -> Option<String> {
     let (mode, own) = (known.mode(), geteuid().as_raw());
     if known.uid() != 0 && known.uid() != own {
@@ -98,13 +98,14 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
     if mode & WORLD_WRITES != 0 {
         return Some("every user".to_owned());
     }
-    // Orchestrators hand a volume of root over by giving it to the group of the process.
+    // Container orchestrators hand over a volume of root by giving it to the group of the process.
     let is_given = known.uid() != own && known.gid() == getegid().as_raw();
     (mode & GROUP_WRITES != 0 && !is_given)
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// Gives a new file to the owner of another one. Only the open file is changed: by now its path may lead to another.
+/// Gives a new file to the owner of another file. Only the open file is changed, because its path may lead to another
+/// file by now.
 ///
 /// # Errors
 /// If the system refuses, as it does to all but an administrator.
@@ -116,7 +117,7 @@ pub fn give_to_owner_of(file: &File, other: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// The program at a path: this path, if a file is there that may be executed.
+/// Returns the program at a path: this path, if it is an executable file.
 pub fn program_at(path: PathBuf) -> Option<PathBuf> {
     let found = path.metadata().ok()?;
     (found.is_file() && found.mode() & EXECUTABLE != 0).then_some(path)

@@ -57,10 +57,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two looks at processes that are to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the hidden parts of this program, if the arguments ask for one. `None`: an ordinary start.
+/// Runs a hidden part of this program (starter or watchdog), if the arguments name one. `None`: an ordinary start.
 ///
-/// To be called first in `main`. Only a program that calls this function can start its servers through
-/// itself.
+/// To be called first in `main`. Only a program that calls this function can start its servers through itself.
 pub fn run_hidden() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     let part = args.next();
@@ -88,12 +87,12 @@ fn start_server(
     program: &OsStr,
     args: impl Iterator<Item = OsString>,
 ) -> ExitCode {
-    // Opened anew, the descriptor closes by itself when the server is executed.
+    // The descriptor that is opened again closes by itself when the server is executed.
     let reopened = File::options().write(true).open(format!("/proc/self/fd/{report}"));
     let _ = close(report);
     #[cfg(target_os = "linux")]
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
-    // The parent may have died before the signal was asked for.
+    // The parent may have died before the signal was requested.
     if getppid() != Pid::from_raw(parent) {
         return ExitCode::FAILURE;
     }
@@ -104,8 +103,8 @@ fn start_server(
     let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
     let reported = reopened.and_then(|mut pipe| pipe.write_all(&code));
     if reported.is_err() {
-        // The system may keep this process from its own folder in /proc. Then standard error, which the
-        // parent reads, has the words.
+        // The system may hide this process's own directory in /proc. Then the error is written to standard error, which
+        // the parent reads.
         eprintln!("{}: {error}", program.display());
     }
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
@@ -135,7 +134,7 @@ fn watch_parent(parent: i32) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Waits for the end of a pipe. A signal that interrupts the waiting is no end.
+/// Waits for the end of a pipe. A signal that interrupts the waiting is not the end.
 fn wait_for_end(mut pipe: impl Read) {
     let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
     while match pipe.read(&mut [0; 16]) {
@@ -195,11 +194,11 @@ impl Starter {
         self.watchdog.as_ref().map(|(child, _)| Pid::from_raw(child.id().cast_signed()))
     }
 
-    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the
-    /// folder and the environment. No other process may be started meanwhile.
+    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the folder and the
+    /// environment. No other process may be started meanwhile.
     ///
     /// # Errors
-    /// If there is no such program or the system refuses, as without this detour.
+    /// If the program does not exist or the system refuses, as if the server were started directly.
     pub(super) fn spawn(
         &self,
         program: &Program,
@@ -217,7 +216,7 @@ impl Starter {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.commands.send((command, started)).map_err(|_| gone())?;
         let mut child = result.recv().map_err(|_| gone())??;
-        // The pipe ends when the server is executed, and that closes the last writing end.
+        // The pipe ends when the server is executed, which closes the last writing end.
         drop(write);
         let mut error = Vec::new();
         report.read_to_end(&mut error)?;
@@ -245,7 +244,7 @@ fn watchdog() -> io::Result<(Child, ChildStdin)> {
 mod tests {
     use super::*;
 
-    /// A pipe that gives one of these for each read, and then its end.
+    /// A pipe that returns one of these results for each read, and then its end.
     struct Pipe(Vec<io::Result<usize>>);
 
     impl Read for Pipe {

@@ -1,5 +1,5 @@
-//! A server as a child process on Unix: in a process group of its own, signalled as one, and ended with
-//! all its descendants.
+//! A server as a child process on Unix: it is in its own process group, which is signalled as a whole, and is ended
+//! with all its descendants.
 
 use std::{
     collections::BTreeSet,
@@ -33,8 +33,8 @@ pub use nix::sys::signal::Signal;
 /// no client needs their work, and the client waits for the proxy.
 const SWEEP_TERM: Duration = Duration::from_secs(1);
 
-/// The time that SIGKILL may take. The kernel can delay the signal (a dead network disk); the proxy then
-/// gives up and does not hang.
+/// The time that SIGKILL may take. The kernel can delay the signal (an unreachable network disk); the proxy then gives
+/// up instead of hanging.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interval of scans for descendants that still run: no signal reports their end.
@@ -116,11 +116,10 @@ pub(in crate::platform) fn start(
     Ok((child, pipes))
 }
 
-/// Makes sure that this process notices the end of its children, whatever it has inherited from its
-/// parent. If SIGCHLD were ignored, the system would reap the children and lose their exit codes;
-/// if SIGCHLD were blocked, this process would wait for ever. The threads of a runtime live as long
-/// as the runtime, except for blocking threads; for these, [`adopt_orphans`] makes the main thread
-/// listen.
+/// Makes sure that this process notices the end of its children, whatever it has inherited from its parent. If SIGCHLD
+/// were ignored, the system would reap the children and lose their exit codes; if SIGCHLD were blocked, this process
+/// would wait for ever. The threads of a runtime live as long as the runtime, except for blocking threads; for these,
+/// [`adopt_orphans`] unblocks the signal on the main thread.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
     process_tree::watch_exits()?;
@@ -139,7 +138,7 @@ impl ChildProcess {
     /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
     pub async fn wait(&mut self) -> Exit {
         loop {
-            // A look costs a system call, and the system reports each end of a child with a signal.
+            // Checking costs a system call, and the system reports each end of a child with a signal.
             if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
                 if let Some(exit) = self.poll_exit() {
                     return exit;
@@ -154,18 +153,17 @@ impl ChildProcess {
         }
     }
 
-    /// Sends `signal` to the server's whole group; does nothing once the group is gone.
+    /// Sends `signal` to the server's whole group; does nothing after the group has ended.
     pub fn signal(&self, signal: Signal) {
         if self.leader.is_some() {
-            // An error says that no process of the group is left, or none that has to obey.
+            // Ignore the error: no process of the group is left, or none that this user may signal.
             let _ = killpg(self.pid, signal);
         }
     }
 
-    /// Records the present descendants of the server, so that they are still recognised after they
-    /// have become orphans, also without the variable in their environment. Where several servers
-    /// run, call this before closing the standard input of one of them, because the server may end
-    /// at once; a single server cannot be confused with another.
+    /// Records the present descendants of the server, so that they are recognised after they have become orphans, even
+    /// without the variable in their environment. If several servers run, call this before closing the standard input
+    /// of one of them, because the server may end at once; a single server cannot be confused with another.
     pub async fn note_descendants(&mut self) {
         if let Some(seen) = PROCESSES.scan().await {
             self.tree.note(&seen);
@@ -191,11 +189,11 @@ impl ChildProcess {
         self.exit.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
     }
 
-    /// Ends the remaining descendants after the server's end: SIGTERM to its group and to the
-    /// adopted orphans, a second to end, SIGKILL; at last reaps the server.
+    /// Ends the remaining descendants after the server's end: SIGTERM to its group and to the adopted orphans, a second
+    /// to end, SIGKILL; at last reaps the server.
     ///
-    /// Costs one look at the process table if no descendant is left; takes at most 3 s. A server
-    /// that still runs is ended like the rest. May be dropped and called again.
+    /// Reads the process table once if no descendant is left; takes at most 3 s. A server that still runs is ended like
+    /// the rest. May be dropped and called again.
     pub async fn sweep(&mut self) {
         self.tree.claim();
         if !self.clear(Signal::SIGTERM, SWEEP_TERM).await
@@ -203,7 +201,7 @@ impl ChildProcess {
         {
             tracing::warn!(server = self.id(), "a process that the server started cannot be ended");
         }
-        // A process that was forked during the last look is still in the group, whose number is reserved.
+        // A process that was forked during the last scan is still in the group, whose number is reserved.
         self.signal(Signal::SIGKILL);
         self.poll_exit();
         self.reap();
@@ -243,7 +241,7 @@ impl ChildProcess {
         if self.exit.is_none() {
             match process_tree::ended(Some(self.pid)) {
                 Ok(ended) => self.exit = ended.map(|(_, exit)| exit),
-                // Where a child cannot be looked at without reaping, it is reaped, and its group is given up.
+                // If a child's exit cannot be read without reaping it, the child is reaped, and its group is given up.
                 Err(_) => self.reap(),
             }
         }
@@ -269,12 +267,12 @@ impl Drop for ChildProcess {
         self.signal(Signal::SIGKILL);
         self.reap();
         let Some(leader) = self.leader.take() else { return };
-        // A killed process ends soon, but seldom before the first look.
+        // A killed process ends soon, but rarely before the first check.
         Dropped::add(leader);
     }
 }
 
-/// Servers that were dropped and have still to be reaped, by one thread for all.
+/// Servers that were dropped and still have to be reaped, by a single thread.
 struct Dropped {
     leaders: Vec<process::Child>,
     /// Whether the thread runs.
@@ -317,7 +315,7 @@ impl Dropped {
 /// The process table, or `None` where it cannot be read.
 static PROCESSES: SharedScan<Vec<ProcessEntry>> = SharedScan::new(process_tree::read_process_table);
 
-/// Whether a server needs this variable of the environment besides those that it gets anyway: none on Unix.
+/// Whether a server needs this environment variable in addition to those that it always gets: none on Unix.
 pub fn is_needed_variable(_: &str) -> bool {
     false
 }

@@ -30,10 +30,9 @@ use crate::platform::child::{Exit, Program};
 // Every server has a variable in its environment that identifies it. A daemon has left its group,
 // its session and its parent, but its inherited environment still names its server. So among many
 // servers one is ended with all its descendants, and no descendant of another.
-/// The variable that identifies the server of a process. Processes inherit the variable, also after
-/// leaving their group, their session and their parent. The variable holds a word for each Milepost
-/// above the process, because one Milepost may run below another: its process id and its number of
-/// the server.
+/// The variable that identifies the server of a process. Processes inherit the variable, even after leaving their
+/// group, their session and their parent. The variable contains a word for each Milepost above the process, because one
+/// Milepost may run below another: its process id and its number of the server.
 const ORIGIN: &str = "MILEPOST_ORIGIN";
 
 static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
@@ -82,7 +81,7 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
 /// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
 /// processes in other ways, to be called once, at its start, by its main thread.
 pub fn adopt_orphans() {
-    // Set for ever: this thread lives as long as the program.
+    // Ignore the result. The setting lasts, because this thread lives as long as the program.
     let _ = watch_exits();
     #[cfg(target_os = "linux")]
     match prctl::set_child_subreaper(true) {
@@ -150,8 +149,8 @@ fn origin_of(number: u64) -> OsString {
     origin
 }
 
-/// The processes and their numbers of servers that a process comes from. None if the process does not
-/// tell: its environment was cleared or overwritten, or belongs to another user.
+/// Returns the processes and their numbers of servers that a process comes from. Empty if that cannot be read: the
+/// environment was cleared or overwritten, or belongs to another user.
 pub(super) fn origins_of(pid: Pid) -> Vec<(i32, u64)> {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|byte| *byte == 0);
@@ -206,7 +205,7 @@ pub(crate) fn reaped() -> u64 {
 ///
 /// # Errors
 ///
-/// If there is no such child, or its end has no name in `nix` (real-time signals).
+/// If the child does not exist, or `nix` has no name for the signal that ended it (real-time signals).
 #[cfg(target_os = "linux")]
 pub(crate) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -217,7 +216,7 @@ pub(crate) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     })
 }
 
-/// Elsewhere one cannot look without reaping.
+/// On other systems the exit cannot be read without reaping.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     Err(Errno::ENOSYS)
@@ -257,8 +256,8 @@ impl ProcessTree {
         }
     }
 
-    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`,
-    /// which the caller signals as one; reaps the dead. Says how many there are to end.
+    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`, which the caller
+    /// signals as a whole; reaps the dead. Returns how many are still to be ended.
     pub(crate) fn terminate(
         &self,
         seen: &[ProcessEntry],
@@ -277,7 +276,8 @@ impl ProcessTree {
             if !one.dead && !grouped && !self.owns(one, &registry) {
                 continue;
             }
-            // No other thread reaps while this lock is held: a process that is seen now keeps its pid until the signal.
+            // No other thread reaps while this lock is held, so a process that is seen now keeps its pid until the
+            // signal.
             let Some(now) = ProcessEntry::read(one.pid).filter(|now| now.key() == one.key()) else {
                 continue;
             };
@@ -349,7 +349,7 @@ impl ProcessEntry {
 
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything, also a `)`: what counts comes after the last.
+        // The name, in parentheses, may contain anything, even a `)`, so the fields are read after the last one.
         let name = memchr::memrchr(b')', &stat)?;
         let fields: Vec<&str> =
             str::from_utf8(&stat[name + 1..]).ok()?.split_whitespace().collect();
@@ -368,8 +368,7 @@ impl ProcessEntry {
     }
 }
 
-/// The process table; `None` if there is no readable table, or the table belongs to another PID
-/// namespace.
+/// Returns the process table; `None` if it cannot be read, or belongs to another PID namespace.
 pub(crate) fn read_process_table() -> Option<Vec<ProcessEntry>> {
     if fs::read_link("/proc/self").ok()?.to_str()? != getpid().to_string() {
         return None;

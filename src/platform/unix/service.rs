@@ -4,7 +4,7 @@ use sd_notify::{NotifyState, notify};
 
 /// Says that this process serves.
 pub fn notify_ready() {
-    // Ignore errors here and below: without systemd there is no one to notify.
+    // Ignore errors here and below: without systemd there is no service manager to notify.
     let _ = notify(&[NotifyState::Ready]);
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// The result of one scan, for all callers that waited for it.
+/// The result of a scan, for all callers that waited for it.
 type ScanResult<T> = Option<Arc<T>>;
 
 /// The shortest pause between two scans. A scan that takes longer is followed by a pause of its own
@@ -48,7 +48,7 @@ impl<T: Send + Sync> SharedScan<T> {
         if !waiters.busy {
             match self.start() {
                 Ok(()) => waiters.busy = true,
-                // The callers get no result, which tells them that the table cannot be read.
+                // The callers get no result, which means that the table cannot be read.
                 Err(error) => {
                     tracing::warn!(%error, "no thread to read the process table");
                     waiters.waiting.clear();
@@ -65,7 +65,8 @@ impl<T: Send + Sync> SharedScan<T> {
     fn serve(&self) {
         let mut pause = Duration::ZERO;
         loop {
-            // A caller that asks during a scan needs another one: the scan may have passed what the caller looks for.
+            // A caller that asks during a scan needs another scan: this scan may already have passed the process that
+            // the caller looks for.
             if !self.is_asked() {
                 return;
             }
@@ -75,7 +76,7 @@ impl<T: Send + Sync> SharedScan<T> {
             let seen = (self.look)().map(Arc::new);
             pause = begin.elapsed().max(PAUSE);
             for reply in waiting {
-                // Ignore the error: the caller does not wait any more.
+                // Ignore the error: the caller no longer waits.
                 let _ = reply.send(seen.clone());
             }
         }

@@ -52,7 +52,7 @@ impl Signals {
     }
 }
 
-/// SIGHUP, as often as it comes: the request to read the settings again.
+/// Receives SIGHUP signals, each of which requests to read the settings again.
 #[derive(Debug)]
 pub struct Hangups {
     signal: unix::Signal,
@@ -75,13 +75,13 @@ impl Hangups {
         Ok(Self { signal: signal(SignalKind::hangup())?, had_terminal })
     }
 
-    /// The next one. Cancel-safe.
+    /// Waits for the next signal. Cancel-safe.
     pub async fn next(&mut self) {
         self.signal.recv().await;
     }
 
-    /// Whether the signal came because the terminal was closed. Nobody asks for a file to be read by closing a
-    /// window: this process is then told to stop.
+    /// Whether the signal came because the terminal was closed. Closing a window is not a request to reload, so this
+    /// process is then told to stop.
     pub fn was_end_of_terminal(&self) -> bool {
         self.had_terminal && !has_terminal() && raise(Signal::SIGTERM).is_ok()
     }

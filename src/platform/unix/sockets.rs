@@ -18,8 +18,8 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 const OF_OTHERS: u32 = 0o077;
 
 /// The time that a client may leave bytes unacknowledged, or its window too small for the next packet.
-// Linux also counts a window that is never closed for long, but always smaller than a packet: 30 s cut off clients
-// that read slowly and without a pause.
+// Linux also counts a window that is not closed but stays smaller than a packet: with 30 s, clients that read slowly
+// without a pause were cut off.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_mins(5);
 
@@ -31,7 +31,7 @@ const UNSENT: u32 = 16 << 10;
 /// A connection between two processes of this machine.
 pub type LocalConnection = UnixStream;
 
-/// The side of such a connection that connects.
+/// The connecting side of such a connection.
 pub type LocalClient = UnixStream;
 
 /// A socket in a folder.
@@ -45,7 +45,7 @@ impl SocketListener {
     /// If the path is too long, or the system refuses.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
-        // The file is removed again: a socket that others may use must not stay.
+        // The file is removed again, because a socket that other users may use must not stay.
         if let Err(error) = fs::set_permissions(path, Permissions::from_mode(0o600)) {
             let _ = fs::remove_file(path);
             return Err(error);
@@ -101,7 +101,7 @@ pub fn is_stale(path: &Path, pid: Option<i32>) -> bool {
 /// If the folder is a link or belongs to another user, or the system refuses.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // Not followed: a link to another folder could have been put here by another user.
+    // Links are not followed: another user could have put a link to another directory here.
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -123,7 +123,7 @@ pub fn limit_waiting(stream: &TcpStream) {
     }
 }
 
-/// Acknowledges what has been read, at once, where a program can ask the system to.
+/// Acknowledges received bytes at once, on systems where a program can request that.
 #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "the system decides"))]
 pub fn acknowledge(stream: &TcpStream) {
     #[cfg(target_os = "linux")]

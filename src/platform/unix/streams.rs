@@ -49,7 +49,7 @@ fn kind(fd: OwnedFd) -> Option<StdioKind> {
     if !kind.is_socket() {
         return None;
     }
-    // Node.js gives its children sockets instead of pipes. No other process holds our end, so its mode may change.
+    // Node.js gives its children sockets instead of pipes. No other process has this end, so its mode may change.
     let stream = StdStream::from(OwnedFd::from(file));
     stream.peer_addr().ok()?;
     stream.set_nonblocking(true).ok()?;

@@ -52,7 +52,7 @@ pub fn is_administrator() -> bool {
     false
 }
 
-/// Two numbers that most often no other file has: the second one is the time when the file was made.
+/// Returns two numbers that identify a file in most cases; the second one is its creation time.
 pub fn identity(known: &Metadata) -> (u64, u64) {
     (0, known.creation_time())
 }
@@ -62,7 +62,7 @@ pub fn modified(known: &Metadata) -> (i64, i64) {
     (known.last_write_time().cast_signed(), 0)
 }
 
-/// Whether the system tells who may change a file: access lists are not read.
+/// Whether the system reports who may change a file: access lists are not read.
 pub const TELLS_WRITERS: bool = false;
 
 /// The other users who may change a file: not known on Windows.
@@ -70,15 +70,16 @@ pub fn other_writer(_: &Metadata) -> Option<String> {
     None
 }
 
-/// Gives a new file to the owner of another one: it belongs to this user.
+/// Does nothing: the new file already belongs to this user.
 ///
 /// # Errors
+///
 /// Never.
 pub fn give_to_owner_of(_: &File, _: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// The program at a path: this path, or with one of the endings of programs.
+/// Returns the program at a path: this path, or the path with a program extension such as `.exe`.
 pub fn program_at(path: PathBuf) -> Option<PathBuf> {
     if path.extension().is_some() && path.is_file() {
         return Some(path);

@@ -48,7 +48,7 @@ const NEEDED_VARIABLES: &[&str] = &[
     "WINDIR",
 ];
 
-/// The requests that end a server, by the names that they have on Unix. Windows has the last one only.
+/// The requests that end a server, with their names on Unix. Windows has only the last one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Signal {
     /// A request to end in good order.
@@ -69,7 +69,7 @@ pub struct ChildProcess {
     exit: Option<Exit>,
 }
 
-/// Sets the flags of the new process. To be added after [`JobObject`], whose flags it replaces.
+/// Sets the flags of the new process. Add it after [`JobObject`], whose flags it replaces.
 #[derive(Debug)]
 struct WithoutWindow;
 
@@ -87,7 +87,7 @@ pub(in crate::platform) fn start(
 ) -> io::Result<(ChildProcess, ChildPipes)> {
     let mut command = Command::new(place(program));
     command.args(program.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // Removed before the others are set, so that the route can set a name that is left out otherwise.
+    // Removed before the others are set, so that the route can set a name that would be left out otherwise.
     for name in &program.left_out {
         command.env_remove(name);
     }
@@ -148,7 +148,7 @@ impl ChildProcess {
     /// Ends the server and its descendants at once for SIGKILL. Windows has no other signals.
     pub fn signal(&mut self, signal: Signal) {
         if signal == Signal::SIGKILL {
-            // An error says that no process of the job is left.
+            // Ignore the error: no process of the job is left.
             let _ = self.child.start_kill();
         }
     }
@@ -161,7 +161,7 @@ impl ChildProcess {
     /// Ends a server whose standard input the caller has closed: gives it the two times of `grace` to end by itself,
     /// then ends its job. May be dropped and called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
-        // Windows has no signal between the end of the input and the end of the job: both times are one.
+        // Windows has no signal between the end of the input and the end of the job, so both times are added.
         let _ = timeout(grace.exit + grace.term, self.wait()).await;
         self.sweep().await;
         self.exit.unwrap_or(LOST)

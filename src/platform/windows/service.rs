@@ -1,4 +1,4 @@
-//! The service manager: Windows has one that asks for nothing here.
+//! The service manager: on Windows it needs no messages.
 
 /// Does nothing: no service manager of Windows asks whether this process serves.
 pub fn notify_ready() {}

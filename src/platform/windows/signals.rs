@@ -64,7 +64,7 @@ impl Hangups {
         Ok(Self)
     }
 
-    /// The next one: waits for ever.
+    /// Waits for the next signal: on Windows for ever.
     pub async fn next(&mut self) {
         future::pending().await
     }

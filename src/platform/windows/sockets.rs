@@ -28,10 +28,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A connection between two processes of this machine.
 pub type LocalConnection = NamedPipeServer;
 
-/// The side of such a connection that connects.
+/// The connecting side of such a connection.
 pub type LocalClient = NamedPipeClient;
 
-/// A named pipe, and the file that says so.
+/// A named pipe, and the file that announces it.
 #[derive(Debug)]
 pub struct SocketListener {
     name: OsString,
@@ -72,7 +72,8 @@ impl SocketListener {
     pub async fn accept(&self) -> io::Result<Option<LocalConnection>> {
         let taken = Arc::clone(&self.next.lock().unwrap_or_else(PoisonError::into_inner));
         taken.connect().await?;
-        // The next instance is made before this one is handed out: a client that comes in between finds a pipe.
+        // The next instance is created before this one is given out, so that a client that connects in between finds a
+        // pipe.
         let next = ServerOptions::new().create(&self.name)?;
         let mut place = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(next);
@@ -104,7 +105,8 @@ pub fn is_socket(entry: &DirEntry) -> bool {
     entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
-/// Whether the pipe of a file has gone. The list of pipes answers: opening the pipe would take the place of a client.
+/// Whether the pipe of a file no longer exists. The list of pipes is searched, because opening the pipe would use up
+/// the place of a client.
 pub fn is_stale(path: &Path, _: Option<i32>) -> bool {
     let name = name_of(path);
     let Ok(pipes) = fs::read_dir(PIPES) else { return false };
@@ -123,5 +125,5 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 /// Limits of a connection that Windows does not have.
 pub fn limit_waiting(_: &TcpStream) {}
 
-/// Does nothing: Windows decides by itself when it acknowledges.
+/// Does nothing: Windows decides itself when it acknowledges.
 pub fn acknowledge(_: &TcpStream) {}

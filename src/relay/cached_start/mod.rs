@@ -34,10 +34,11 @@ use crate::relay::legs::MessagePart;
 /// Bytes of messages that wait for a server that starts. Beyond the limit the client is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Requests for lists whose answers are compared, at one time. The answer of a further request is not kept.
+/// Maximum number of concurrent requests for lists whose answers are compared. The answer of a further request is not
+/// kept.
 const ASKED_MAX: usize = 64;
 
-/// The error for requests to a server that is another one than at its last start.
+/// The error for requests to a server that differs from the one at its last start.
 const CHANGED: &str = "the server has changed since its last start (its revision or its capabilities); connect to it again";
 
 /// Methods of lists, each with the capability that it belongs to.
@@ -48,7 +49,7 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resources"),
 ];
 
-/// A message, or a part of one, that waits for the server.
+/// A message, or a part of a message, that waits for the server.
 pub(crate) enum HeldMessage {
     /// A message. With the client's own text, if it is a client's.
     Whole(Box<(Option<Message>, Payload)>),
@@ -128,12 +129,12 @@ impl CachedStart {
         !self.held.is_empty()
     }
 
-    /// Whether so much waits that clients should not be read.
+    /// Whether so many messages wait that clients should not be read.
     pub(crate) fn is_behind(&self) -> bool {
         self.held_bytes >= HELD_BYTES_MAX
     }
 
-    /// Lets a message, or a part of one, wait.
+    /// Queues a message, or a part of a message.
     fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += match &held {
             HeldMessage::Whole(whole) => whole.1.len(),
@@ -151,7 +152,7 @@ impl CachedStart {
             return None;
         }
         let held = self.held.pop_front();
-        // Only once all of it is gone: until then the sum is an upper bound, which is enough.
+        // The sum is reset only when the queue is empty: until then it is an upper bound, which suffices.
         if self.held.is_empty() {
             self.held_bytes = 0;
         }
@@ -167,7 +168,7 @@ impl CachedStart {
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
             StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
-                // The server gets `initialize` at once, whether or not the client is answered from the file.
+                // The server gets `initialize` at once, even if the client is answered from the file.
                 self.begin(&Message::parse(payload.to_bytes()));
                 true
             }
@@ -210,7 +211,7 @@ impl CachedStart {
         if self.is_waiting() {
             self.hold(HeldMessage::Part(part.clone()));
         }
-        // The rest of a message whose beginning has been dropped is no message.
+        // The rest of a message whose beginning was dropped is not a message.
         !matches!(self.phase, StartPhase::Waiting(_) | StartPhase::Changed)
     }
 
@@ -240,7 +241,7 @@ impl CachedStart {
         else {
             return;
         };
-        // Only the first page of a list is compared, and only of a server that says when the list changes.
+        // Only the first page of a list is compared, and only if the server says when the list changes.
         let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
         let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
         else {
@@ -250,7 +251,7 @@ impl CachedStart {
             return;
         }
         let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
-        // The server gets the request too, and its answer is compared with this one.
+        // The server gets the request too, and its answer is compared with this answer.
         if let Some(told) = &told {
             let text = told.to_string();
             self.answer(id, text.as_bytes());
@@ -258,7 +259,7 @@ impl CachedStart {
         self.asked.insert(key, ListRequest { method, capability, told });
     }
 
-    /// Whether the server declares that it says when a list changes.
+    /// Whether the server declares that it announces changes of a list.
     fn says_changes(&self, capability: &str) -> bool {
         let declared = &self.known.initialize["capabilities"][capability]["listChanged"];
         declared.as_bool() == Some(true)
@@ -304,7 +305,7 @@ impl CachedStart {
     fn compare_start(&mut self, message: &Message) {
         let result = result_of(message);
         let is_same = result.as_ref().is_some_and(|result| {
-            // The client has acted on these two; other members, such as the version of the server, may be new.
+            // The client has acted on these two members; other members, such as the version of the server, may be new.
             ["protocolVersion", "capabilities"]
                 .iter()
                 .all(|name| result[name] == self.known.initialize[name])
@@ -329,7 +330,7 @@ impl CachedStart {
                 && let (Some(_), payload) = &*whole
             {
                 let sent = Message::parse(payload.to_bytes());
-                // A request that has its answer already gets no second one: the filter withholds it.
+                // A request that was already answered gets no second answer: the filter withholds it.
                 self.refuse(&sent);
             }
         }
@@ -348,7 +349,7 @@ impl CachedStart {
             let was_known = known.is_some();
             match result.clone().filter(|_| is_everybodys) {
                 Some(result) => drop(self.known.lists.insert(method.to_owned(), result)),
-                // A list that is out of date, or may be, is not given again.
+                // A list that is outdated, or may be, is not given again.
                 None => drop(self.known.lists.remove(method)),
             }
             if was_known || is_everybodys {
@@ -384,7 +385,7 @@ impl CachedStart {
         let (number, last) = (self.written, Arc::clone(&self.writes));
         let work = move || {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            // Blocking threads may run in any order: an older write must not replace a newer one.
+            // Blocking threads may run in any order, so an older write must not replace a newer one.
             if *last < number {
                 *last = number;
                 if let Err(error) = change(&path) {

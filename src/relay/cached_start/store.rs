@@ -16,7 +16,7 @@ use crate::protocol::trace_context::to_hex;
 use crate::transport::child::{KeptStarts, Program};
 use crate::transport::random::random_id;
 
-/// The longest file that is read or written, in bytes. The answers of a server that says more are not kept.
+/// The longest file that is read or written, in bytes. Longer answers are not kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Files in the folder. One more removes the oldest.
@@ -31,8 +31,8 @@ pub(crate) struct StartAnswers {
     pub(crate) lists: BTreeMap<String, Value>,
 }
 
-/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server is
-/// expected to depend on one of them.
+/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server
+/// should depend on them.
 const CHANGING_NAMES: [&str; 17] = [
     "_",
     "COLUMNS",
@@ -53,7 +53,7 @@ const CHANGING_NAMES: [&str; 17] = [
     "XDG_SESSION_ID",
 ];
 
-/// The place of the answers of one server.
+/// The directory and the key of the answers of one server.
 #[derive(Clone)]
 pub(crate) struct StartStore {
     folder: PathBuf,
@@ -72,7 +72,7 @@ impl StartStore {
         let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
         let environment = environment.iter().filter(|(name, _)| is_stable(name));
         let mut server = Context::new(&SHA256);
-        // The parts of one list cannot pass for those of the next: each list begins with its length.
+        // The parts of one list cannot be taken for parts of the next, because each list begins with its length.
         let lists: [Vec<&[u8]>; 5] = [
             program.command.iter().map(|part| part.as_encoded_bytes()).collect(),
             vec![cwd.as_os_str().as_encoded_bytes()],
@@ -89,7 +89,7 @@ impl StartStore {
         Some(Self { folder, server, has_one_principal: principal.is_some() })
     }
 
-    /// Whether one principal asks for all that is kept here.
+    /// Whether all kept answers belong to one principal.
     pub(crate) fn has_one_principal(&self) -> bool {
         self.has_one_principal
     }
@@ -111,13 +111,14 @@ fn add(context: &mut Context, part: &[u8]) {
     context.update(part);
 }
 
-/// The answers in a file; `None` if there is no such file, or other users could have written it.
+/// Reads the answers in a file; `None` if the file does not exist, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
-    // No link is followed, and the checks look at the open file: nobody can exchange the file in between.
+    // Symbolic links are not followed, and the checks use the open file, so that the file cannot be exchanged between
+    // check and read.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // What another user has written would be answered to the client as the server's own words.
+    // The client would get text of another user as the server's own answer.
     let is_own = metadata.is_file()
         && files::is_own(&metadata)
         && files::is_private(&metadata)
@@ -131,7 +132,7 @@ pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Writes the answers of a start, in the place of those of the last start.
+/// Writes the answers of a start, and replaces those of the last start.
 ///
 /// # Errors
 /// If the system refuses.
@@ -143,7 +144,7 @@ pub(crate) fn write(path: &Path, answers: &StartAnswers) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     files::make_private_folder(folder)?;
     remove_oldest(folder);
-    // Written beside and renamed: a reader sees the whole old file or the whole new one.
+    // Written to a new file and renamed, so that a reader sees either the old file or the new file, each complete.
     let name = random_id().ok_or(io::ErrorKind::Unsupported)?;
     let made = folder.join(format!("{name}.new"));
     let mut options = OpenOptions::new();

@@ -26,26 +26,26 @@ impl Start {
         Self(CachedStart::new(StartStore::of(&program).unwrap()))
     }
 
-    /// The client says this; whether the server gets it now.
+    /// Passes a message of the client. Returns whether the server gets it now.
     fn client(&mut self, text: &str) -> bool {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         self.0.note_sent(Some(&message), &Payload::of(&message))
     }
 
-    /// The server says this; whether the client gets it.
+    /// Passes a message of the server. Returns whether the client gets it.
     fn server(&mut self, text: &str) -> bool {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         let from = FromServer::Message(crate::progress::Origin::Shared, message);
         self.0.intercept(from).is_some()
     }
 
-    /// What the client gets in the server's place.
+    /// Returns what the client gets in the server's place.
     fn own(&mut self) -> Vec<String> {
         let own = std::iter::from_fn(|| self.0.next_own());
         own.map(|message| String::from_utf8_lossy(message.raw()).into_owned()).collect()
     }
 
-    /// What waits no longer.
+    /// Returns the messages that no longer wait.
     fn released(&mut self) -> Vec<String> {
         let held = std::iter::from_fn(|| self.0.release());
         held.filter_map(|held| match held {
@@ -144,7 +144,7 @@ fn another_server_gets_its_client_to_connect_again() {
     assert!(own.len() == 1 && own[0].contains(r#""id":2,"error""#) && own[0].contains("connect"));
     assert!(!start.client(r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#));
     assert!(start.own()[0].contains(r#""id":3,"error""#));
-    // The answers are forgotten: the next start is a first one.
+    // The answers are forgotten, so the next start is handled as a first start.
     let mut next = Start::new(folder.path());
     assert!(next.client(INITIALIZE) && next.own().is_empty());
 }
@@ -190,7 +190,7 @@ fn the_list_of_an_untouched_server_is_everybodys() {
     let folder = tempfile::tempdir().unwrap();
     start_with(folder.path(), None, initialized);
     assert_eq!(list_for(folder.path(), None), Some(tools(&["of-ada"])));
-    // A list that came after a call does not replace it, and what is out of date is given no more.
+    // A list that came after a call does not replace the stored list, and an outdated list is no longer given.
     let mut start = Start::of(folder.path(), None);
     start.client(INITIALIZE);
     start.server(STARTED);

@@ -14,15 +14,15 @@ impl FilterGuard {
         self.emitter.as_ref().and_then(|emitter| emitter.cancellations())
     }
 
-    /// Cancels the calls that operators have asked for. The answers to the clients and the messages for the server
-    /// are in the filter then. False if nobody has asked.
+    /// Cancels the calls that operators have asked to cancel. The filter then has the answers for the clients and the
+    /// messages for the server. False if no operator has asked.
     pub fn cancel_calls(&mut self) -> bool {
         let inbox = self.cancellations().filter(|inbox| inbox.is_filled());
         let requests = inbox.map(|inbox| inbox.take()).unwrap_or_default();
         let has_any = !requests.is_empty();
         for request in requests {
             let result = self.apply(now(), Input::CancelCall(request.asked)).cancel();
-            // An operator that has left needs no answer.
+            // Ignore the error: the operator has disconnected.
             let _ = request.answer.send(result);
         }
         has_any

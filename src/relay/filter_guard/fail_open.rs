@@ -23,7 +23,7 @@ impl FilterGuard {
         self.failed = Some(Box::new(failed));
     }
 
-    /// The first piece of a large message, whose text is `text`.
+    /// Handles the first piece of a large message, whose text is `text`.
     pub(super) fn begin_without_filter(&mut self, origin: Origin, text: &[u8]) {
         if let Some(failed) = &mut self.failed {
             failed.begin_large(origin, text);
@@ -42,7 +42,7 @@ impl FilterGuard {
         match origin {
             Origin::Shared => self.rest,
             Origin::Stream(id) if self.filter.calls().streams().has_stream(id) => id,
-            // The stream pairs with requests that are no longer known.
+            // The stream belongs to requests that are no longer known.
             Origin::Stream(_) => self.rest,
         }
     }

@@ -1,4 +1,4 @@
-//! The fast paths of the filter, with what observers see of them.
+//! The fast paths of the filter, with the observers' view of them.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ impl FilterGuard {
         self.filter.intake().rewritten()
     }
 
-    /// Shows the observers a message that took the fast path, as they see one that took the ordinary path.
+    /// Shows the observers a message that took the fast path as if it had taken the ordinary path.
     fn show_fast(
         &mut self,
         now: Instant,

@@ -55,8 +55,8 @@ fn what_waits_is_forwarded_once_and_the_rest_as_it_comes() {
     assert_eq!(verdicts.collect::<Vec<_>>(), expected);
 }
 
-/// The rest of an answer that was being repaired does not fit behind what its client has got: the object around the
-/// words of an error has no end.
+/// The rest of an answer that was being repaired does not fit the part that its client has received: the object around
+/// the error's text has no end.
 #[test]
 fn an_answer_that_was_being_repaired_breaks_off_and_another_goes_on() {
     let text = "x".repeat(10_000);

@@ -34,10 +34,10 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::request_body::cancels_in;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
-/// Concurrent POSTs to one server. Each is a connection; further requests wait.
+/// Maximum number of concurrent POSTs to one server. Each uses a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Requests to one server that wait for their answer. Further requests are sent later.
+/// Maximum number of requests to one server that wait for their answer. Further requests are sent later.
 const ASKED_MAX: usize = 4096;
 
 /// Whether a server has ever answered.
@@ -105,19 +105,19 @@ impl UpstreamClient {
         StreamId(self.last_stream)
     }
 
-    /// Sends a message of the client as soon as that may be. Returns the stream that its answers come
-    /// on, if they have one of their own.
+    /// Sends a message of the client as soon as possible. Returns the stream of its answers, if they have a stream of
+    /// their own.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
-        // An array goes to the server whole, with cancellations that would not be needed alone.
-        // `fold` and not `any`: each cancellation of an array is noted.
+        // An array is sent whole, including cancellations that would not be needed alone. `fold` and not `any`: each
+        // cancellation of an array must be noted.
         let is_needless =
             cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
         if is_needless && !is_array {
             return None;
         }
         if self.http_sse.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
-            // HTTP+SSE is older than the request, and its servers may never answer.
+            // HTTP+SSE is older than this request, and its servers may never answer it.
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = error_answer(&id, METHOD_NOT_FOUND, why, None);
@@ -133,17 +133,17 @@ impl UpstreamClient {
         (has_requests && self.http_sse.is_none()).then_some(stream)
     }
 
-    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream
-    /// cancels, and an unsent request needs no cancellation.
+    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream cancels, and an
+    /// unsent request needs no cancellation. Returns whether that was enough.
     fn cancel(&mut self, cancel: &Message) -> bool {
         let params = cancel.params().unwrap_or_default();
         let id = json::member(&params, "requestId");
         let Some(id) = id.as_ref().and_then(Key::read) else { return false };
-        // Neither the request nor its cancellation goes to the server.
+        // The server gets neither the request nor its cancellation.
         if self.queue.cancel(&id) || self.refresh.cancel(&id) {
             return true;
         }
-        // An unknown request: only a server with a session may still know it.
+        // The request is unknown here: only a server with a session may still know it.
         let Some(stream) = self.pending.stream_of(&id) else { return !self.session.has_begun() };
         let modern = self.exchanges.get(stream).is_some_and(|exchange| exchange.out.modern);
         if modern {
@@ -151,7 +151,7 @@ impl UpstreamClient {
             self.pending.take(stream);
             self.drop_exchange(stream);
         } else {
-            // A cancelled request may stay without an answer.
+            // A cancelled request may stay unanswered.
             self.pending.answer(&id, Some(stream));
             if !self.pending.has(stream) {
                 self.elsewhere.remove(&stream);
@@ -172,8 +172,8 @@ impl UpstreamClient {
         self.exchanges.open() >= POSTS_MAX || self.pending.len() >= ASKED_MAX
     }
 
-    /// Sends all messages that may be sent. Notifications and answers go one after the other, and
-    /// no message overtakes them; requests go at once, up to the limit.
+    /// Sends all messages that may be sent. Notifications and answers are sent one after the other, and no message
+    /// overtakes them; requests are sent at once, up to the limit.
     pub(crate) fn pump(&mut self) -> bool {
         if self.session.phase == SessionPhase::Lost && !self.queue.is_empty() && self.can_renew() {
             self.renew();
@@ -184,7 +184,7 @@ impl UpstreamClient {
             return true;
         }
         let (mut moved, mut at) = (false, 0);
-        // Both are looked at before each message: the one just sent may make the next one wait.
+        // Both conditions are checked before each message: the message that was just sent may make the next one wait.
         while !self.is_blocked() && !self.exchanges.are_ordered() {
             let Some(out) = self.queue.next(&mut at, !self.is_busy()) else { break };
             self.launch(out);
@@ -231,7 +231,7 @@ impl UpstreamClient {
         self.queue.is_full()
     }
 
-    /// Waits for the heads of responses, and reads bodies that are no answers.
+    /// Waits for the heads of responses, and reads bodies that are not answers.
     pub(crate) fn poll_heads(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         for stream in self.exchanges.streams() {
@@ -251,8 +251,8 @@ impl UpstreamClient {
         moved
     }
 
-    /// Reads one item, if there is one: from the stream whose large message is passing, or from
-    /// each stream in turn.
+    /// Reads one item, if one is available: from the stream whose large message is being forwarded, or from each stream
+    /// in turn.
     pub(crate) fn poll_items(&mut self, cx: &mut Context<'_>) -> bool {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
@@ -261,7 +261,7 @@ impl UpstreamClient {
             Some(ResponseStream::HttpSse) => return false,
             None => {}
         }
-        // A list of its own: an item may end its exchange.
+        // A copy of the list, because an item may end its exchange.
         let streams = self.exchanges.streams();
         self.turn = self.turn.wrapping_add(1);
         for at in 0..streams.len() {
@@ -347,7 +347,7 @@ impl UpstreamClient {
 
     fn drop_exchange(&mut self, stream: StreamId) {
         self.exchanges.remove(stream);
-        // A large message that was passing ends here, so that messages of other streams are read again.
+        // The large message on this stream ends here, so that other streams are read again.
         self.inbox.close(ResponseStream::Exchange(stream));
     }
 
@@ -372,7 +372,7 @@ impl UpstreamClient {
     /// Does all due work.
     pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        // Collected before: an exchange may go while its work is done.
+        // Collected before the loop, because an exchange may be removed in it.
         for stream in self.exchanges.due_at(now, idle) {
             let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
             if is_due(exchange.ahead_until) {
@@ -407,7 +407,7 @@ impl UpstreamClient {
 
     /// The request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
-        // HTTP+SSE has no request that ends a session: the end of its stream does.
+        // HTTP+SSE has no request that ends a session: the session ends with its stream.
         if self.http_sse.is_some() {
             return None;
         }

@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use crate::protocol::jsonrpc::refused_error;
 use crate::transport::mcp_http::server_words::{refused, retry_after, try_again};
 
-/// Whether a status says that the credentials were missing or refused.
+/// Whether a status means that the credentials are missing or refused.
 pub(crate) fn is_about_access(status: StatusCode) -> bool {
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
 }
@@ -29,14 +29,14 @@ pub(crate) fn answer(id: &Bytes, error: Option<&Bytes>, why: &str, head: &Parts)
     }
 }
 
-/// The status of a response, the words of its body, what can be done, and the time to try again, for those who
-/// configured the server.
+/// Returns the status of a response, the text of its body, a possible remedy, and the time after which to retry, for
+/// the person who configured the server.
 pub(crate) fn explain(head: &Parts, body: &[u8]) -> String {
     let again = try_again(retry_after(&head.headers, SystemTime::now()));
     refused(head.status, body) + &cure(head) + &again
 }
 
-/// What can be done about a status.
+/// Returns advice about a status.
 fn cure(head: &Parts) -> String {
     if is_about_access(head.status) {
         return ": the token for it is missing or not accepted (in `milepost wrap` --bearer-file, \
@@ -45,7 +45,7 @@ fn cure(head: &Parts) -> String {
     }
     let place = head.headers.get(header::LOCATION).and_then(|place| place.to_str().ok());
     let Some(place) = place.filter(|_| head.status.is_redirection()) else { return String::new() };
-    // A query may hold a secret, and so may what stands before the host.
+    // A query may contain a secret, and so may the user information before the host.
     let place = place.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = place.split_once("//").unwrap_or((place, ""));
     let host = rest.find('/').unwrap_or(rest.len());

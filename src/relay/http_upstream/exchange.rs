@@ -49,11 +49,11 @@ enum ExchangeState {
     Head(Sending),
     /// The server answers.
     Reading(ResponseReader),
-    /// The server answers with a status that is no success; the beginning of the body.
+    /// The server answered with a status that is not a success; the second field is the beginning of the body.
     Failure(Box<response::Parts>, ErrorBody),
-    /// The rest of the body has no meaning and is thrown away.
+    /// The rest of the body has no meaning and is discarded.
     Rest(UpstreamBody, usize),
-    /// The server has closed the stream. It is resumed at this time, behind this event.
+    /// The server has closed the stream. It is resumed at this time, after this event.
     Away(Instant, HeaderValue),
     /// The request to resume was sent.
     Back(Sending, HeaderValue),
@@ -61,15 +61,15 @@ enum ExchangeState {
 
 /// An event of an exchange that is not read yet.
 pub(crate) enum HeadEvent {
-    /// Something was read that needs no attention.
+    /// Bytes were read, and the caller has nothing to do.
     Progress,
     /// The head of the response.
     Head(Box<Response<UpstreamBody>>),
-    /// There is no response.
+    /// No response arrived.
     Unreachable(UpstreamError),
-    /// The response to a request to resume behind an event.
+    /// The response to a request to resume after an event.
     Resumed(Box<Response<UpstreamBody>>, HeaderValue),
-    /// There is no response to a request to resume.
+    /// A request to resume the stream got no response.
     ResumeFailed(HeaderValue, UpstreamError),
     /// The body of an error was read.
     ErrorRead,
@@ -83,13 +83,13 @@ pub(crate) enum HeadOutcome {
     Reads,
     /// The server does not know the session.
     SessionLost,
-    /// The status is no success, and the body cannot be read.
+    /// The status is not a success, and the body cannot be read.
     Refused(StatusCode),
     /// The message was accepted; the response has nothing for it.
     Accepted,
     /// The answer comes on the GET stream.
     AnsweredElsewhere,
-    /// The response cannot be read: why, and the status to tell.
+    /// The response cannot be read: the reason, and the status to report.
     Unreadable(String, Option<StatusCode>),
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct PostExchange {
     state: ExchangeState,
     /// The number of the session that the message belongs to.
     pub(crate) session: Option<u64>,
-    /// Until when other messages wait behind this one.
+    /// The time until which later messages wait for this message.
     pub(crate) ahead_until: Option<Instant>,
     /// The latest end of the exchange.
     pub(crate) leaves_at: Option<Instant>,
@@ -107,9 +107,9 @@ pub(crate) struct PostExchange {
     sent: Instant,
     /// The last message answers a request that the POST does not have.
     pub(crate) ends_astray: bool,
-    /// A message has come in the response.
+    /// Whether a message has come in the response.
     pub(crate) is_heard: bool,
-    /// Attempts in vain to resume.
+    /// Number of failed attempts to resume.
     resumes: u32,
     /// The server's time to retry.
     retry: Duration,
@@ -122,8 +122,8 @@ impl PostExchange {
         Self {
             state: ExchangeState::Head(sending),
             session,
-            // POSTs on different connections can overtake each other: what follows a notification or an answer
-            // waits until the server has accepted it.
+            // POSTs on different connections can overtake each other, so messages after a notification or an answer
+            // wait until the server has accepted it.
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
             sent: now,
@@ -163,7 +163,7 @@ impl PostExchange {
         matches!(self.state, ExchangeState::Failure(..))
     }
 
-    /// Waits for the head of a response, or reads a body that is no answer.
+    /// Waits for the head of a response, or reads a body that is not an answer.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
         Poll::Ready(match &mut self.state {
             ExchangeState::Head(sent) => {
@@ -187,7 +187,7 @@ impl PostExchange {
                 false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
-                // A small rest is read to its end, so that the connection can serve another request.
+                // A short rest is read to its end, so that the connection can serve another request.
                 Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
@@ -198,8 +198,8 @@ impl PostExchange {
         })
     }
 
-    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`:
-    /// the session has a GET stream, or is about to have one.
+    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`: the session has a
+    /// GET stream, or will have one soon.
     pub(crate) fn accept(
         &mut self,
         response: Response<UpstreamBody>,
@@ -225,7 +225,7 @@ impl PostExchange {
             return HeadOutcome::Accepted;
         }
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
-        // A body of a readable type is read as the answer, whatever the status announces.
+        // A body of a readable type is read as the answer, even if the status says that none follows.
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
             // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
@@ -277,22 +277,22 @@ impl PostExchange {
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
-        // An event shows that resuming works: the attempts count anew.
+        // An event shows that resuming works, so the attempts are counted from zero.
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
         }
         Poll::Ready(item)
     }
 
-    /// The event behind which a response that has ended can be resumed.
+    /// Takes the id of the event after which a response that has ended can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
-        // The time that the server named last stays, if a later response names none.
+        // The retry time that the server named last stays, if a later response names none.
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
 
-    /// Waits before the response is resumed behind an event; `false` after too many attempts in vain.
+    /// Waits before the response is resumed after an event; `false` after too many failed attempts.
     pub(crate) fn wait_to_resume(&mut self, id: HeaderValue) -> bool {
         if self.resumes >= RESUMES_MAX {
             return false;
@@ -303,7 +303,7 @@ impl PostExchange {
         true
     }
 
-    /// The event behind which the response is to be resumed.
+    /// Returns the id of the event after which the response is to be resumed.
     pub(crate) fn resumes_behind(&self) -> Option<HeaderValue> {
         match &self.state {
             ExchangeState::Away(_, id) => Some(id.clone()),
@@ -311,7 +311,7 @@ impl PostExchange {
         }
     }
 
-    /// Takes the request to resume behind an event.
+    /// Takes the request to resume after an event.
     pub(crate) fn resume(&mut self, sending: Sending, id: HeaderValue) {
         self.sent = Instant::now();
         self.state = ExchangeState::Back(sending, id);
@@ -320,7 +320,7 @@ impl PostExchange {
     /// Reads a resumed response, which continues behind an event.
     ///
     /// # Errors
-    /// The status of a response that is no stream of events.
+    /// The status of a response that is not an event stream.
     pub(crate) fn accept_resumed(
         &mut self,
         response: Response<UpstreamBody>,
@@ -329,7 +329,7 @@ impl PostExchange {
         match response_body::events(response) {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
-                // A response without ids is resumed behind the same event again.
+                // A response without ids is resumed after the same event again.
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())
@@ -377,12 +377,12 @@ impl PostExchanges {
         self.values().any(PostExchange::awaits_head)
     }
 
-    /// Whether messages must wait behind an unfinished POST.
+    /// Whether messages must wait for an unfinished POST.
     pub(crate) fn are_ordered(&self) -> bool {
         self.values().any(|exchange| exchange.ahead_until.is_some())
     }
 
-    /// The POSTs whose requests have no answer yet.
+    /// Returns the number of POSTs with unanswered requests.
     pub(crate) fn open(&self) -> usize {
         self.values().filter(|exchange| exchange.leaves_at.is_none()).count()
     }

@@ -62,7 +62,7 @@ pub(crate) struct HttpSseStream {
     pub(crate) endpoint: Option<PathAndQuery>,
     /// The latest time for the endpoint.
     named_by: Option<Instant>,
-    /// Attempts in vain.
+    /// Number of failed attempts.
     vain: u32,
     /// The server's refusal of a POST, while the stream is only tried because of it.
     pub(crate) refusal: Option<(String, StatusCode)>,
@@ -74,7 +74,7 @@ impl HttpSseStream {
         Self { refusal: Some((why, status)), ..Self::default() }
     }
 
-    /// Forgets the attempts in vain: the server has accepted a session on the stream.
+    /// Resets the number of failed attempts: the server has accepted a session on the stream.
     pub(crate) fn mark_working(&mut self) {
         self.vain = 0;
     }
@@ -126,7 +126,7 @@ impl HttpSseStream {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
                 Err(error) => HttpSseEvent::Failed(error),
             },
-            // While the relay takes nothing, only the endpoint is read: without it no message can be sent.
+            // While the relay accepts no messages, only the endpoint is read: without it no message can be sent.
             HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
             HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
@@ -140,7 +140,7 @@ impl HttpSseStream {
     /// Begins to read the stream.
     ///
     /// # Errors
-    /// Why the response is no stream of events.
+    /// Why the response is not an event stream.
     pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
         match response_body::events(response) {
             Ok(body) => {
@@ -166,7 +166,7 @@ impl HttpSseStream {
     /// The successor of this lost stream. With a session the successor is opened again without a
     /// message, a few times.
     pub(crate) fn successor(&self, has_session: bool) -> Self {
-        // Without a session there is nothing to be lost: the next message opens a stream.
+        // Without a session nothing can be lost: the next message opens a new stream.
         if !has_session || self.vain >= RETRIES_MAX {
             return Self { vain: self.vain, ..Self::default() };
         }

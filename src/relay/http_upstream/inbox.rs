@@ -47,7 +47,7 @@ pub(crate) enum InboxItem {
 #[derive(Default)]
 pub(crate) struct Inbox {
     ready: VecDeque<FromServer>,
-    /// The stream whose large message is passing. No other message may come between its pieces.
+    /// The stream whose large message is being forwarded. No other message may be written between its pieces.
     midway: Option<(ResponseStream, Scan)>,
 }
 
@@ -60,7 +60,7 @@ impl Inbox {
         self.ready.pop_front()
     }
 
-    /// The stream whose large message is passing.
+    /// Returns the stream whose large message is being forwarded.
     pub(crate) fn midway(&self) -> Option<ResponseStream> {
         self.midway.as_ref().map(|(stream, _)| *stream)
     }
@@ -99,7 +99,7 @@ impl Inbox {
             ResponseItem::End(whole) => {
                 let scan = self.midway.take().map(|(_, scan)| scan);
                 self.ready.push_back(FromServer::End(origin, whole));
-                // A message that broke off answers nothing.
+                // An incomplete message answers no request.
                 let scan = scan.filter(|scan| whole && scan.kind() == Kind::Response);
                 return scan.and_then(|scan| scan.id()).map(InboxItem::Answered);
             }
@@ -114,7 +114,7 @@ impl Inbox {
         self.ready.push_back(FromServer::ResponseEnds(stream));
     }
 
-    /// Ends the large message of a stream that is read no more.
+    /// Ends the large message of a stream that is no longer read.
     pub(crate) fn close(&mut self, from: ResponseStream) {
         if self.midway() == Some(from) {
             self.midway = None;

@@ -15,8 +15,8 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::transport::http::client::Sending;
 
-/// The time that the server has to end its session after the client has left. The official SDKs kill the
-/// proxy after 2 s.
+/// The time that the server has to end its session after the client has disconnected. The official SDKs kill the proxy
+/// after 2 s.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
 /// A server that is reached over HTTP.
@@ -29,7 +29,7 @@ pub struct HttpUpstreamLeg {
 }
 
 impl HttpUpstreamLeg {
-    /// A leg towards `target`. Nothing is connected before the first message.
+    /// Returns a leg towards `target`. It connects when the first message is sent.
     pub fn new(target: UpstreamTarget) -> Self {
         Self {
             client: UpstreamClient::new(target),
@@ -39,7 +39,7 @@ impl HttpUpstreamLeg {
         }
     }
 
-    /// Shows whether the server has ever answered, also after the leg is gone.
+    /// Returns whether the server has ever answered; it can be asked after the leg was dropped.
     pub fn reachability(&self) -> Reachability {
         self.client.reachability()
     }
@@ -55,7 +55,7 @@ impl HttpUpstreamLeg {
             if reads && client.inbox.is_empty() {
                 moved |= client.poll_items(cx);
             }
-            // Last: a server that has sent something just now was not silent.
+            // Last, so that a server whose bytes arrived just now does not count as silent.
             let moved = moved || act_on_time(client, &mut self.timer, cx, reads);
             if !moved || (reads && !client.inbox.is_empty()) {
                 return;
@@ -67,13 +67,13 @@ impl HttpUpstreamLeg {
     fn collect(&mut self, piece: &Bytes) {
         let Some((text, scan, _)) = &mut self.collecting else { return };
         scan.feed(piece);
-        // A message that is too long is only read for its id.
+        // Of a message that is too long, only the id is read.
         if text.len() <= self.client.target.message_max {
             text.extend_from_slice(piece);
         }
     }
 
-    /// Sends a large message that has come whole.
+    /// Sends a large message that has arrived completely.
     fn send_collected(&mut self) {
         let Some((text, scan, headers)) = self.collecting.take() else { return };
         let max = self.client.target.message_max;
@@ -99,7 +99,7 @@ fn act_on_time(
     reads: bool,
 ) -> bool {
     let mut moved = false;
-    // A server that is not read cannot be silent.
+    // If Milepost does not read, the server cannot be judged as silent.
     let idle = client.target.idle.filter(|_| reads);
     while let Some(due) = client.next_due(idle) {
         if timer.deadline() != due {
@@ -147,7 +147,7 @@ impl ServerLeg for HttpUpstreamLeg {
             }
             MessagePart::Piece(piece) => self.collect(&piece),
             MessagePart::End => self.send_collected(),
-            // Nothing of the message has been sent.
+            // No part of the message has been sent.
             MessagePart::BrokenOff => self.collecting = None,
             // This leg has no raw mode.
             MessagePart::Raw(_) => {}

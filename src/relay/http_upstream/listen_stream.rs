@@ -12,7 +12,7 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::mcp_http::response_body;
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// Pause before a stream that has ended is opened again, unless the server asks for another.
+/// The pause before a stream that has ended is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The longest pause before a lost GET stream is opened again.
@@ -37,7 +37,7 @@ pub(crate) struct ListenStream {
     state: ListenState,
     last_id: Option<HeaderValue>,
     retry: Option<Duration>,
-    /// Attempts in vain since the last event.
+    /// Number of failed attempts since the last event.
     vain: u32,
     /// The time since when the stream is not open.
     closed_since: Option<Instant>,
@@ -49,7 +49,7 @@ impl ListenStream {
         !matches!(self.state, ListenState::Off)
     }
 
-    /// The time at which a stream that does not open again is given up by those that wait for a message on it.
+    /// Returns the time after which requests no longer wait for a stream that does not open again.
     pub(crate) fn absent_at(&self) -> Option<Instant> {
         self.closed_since.map(|since| since + ABSENT_MAX)
     }
@@ -62,14 +62,14 @@ impl ListenStream {
         }
     }
 
-    /// The event behind which the next request resumes the stream.
+    /// Returns the id of the event after which the next request resumes the stream.
     pub(crate) fn last_id(&self) -> Option<&HeaderValue> {
         self.last_id.as_ref()
     }
 
     /// Takes the request for the stream, or the reason why there can be none.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
-        // The first attempt begins the time: a server that never lets the stream open must be given up too.
+        // The time begins with the first attempt, because a server that never opens the stream must be given up too.
         self.closed_since.get_or_insert_with(Instant::now);
         match sent {
             Ok(sent) => self.state = ListenState::Head(sent),
@@ -104,7 +104,7 @@ impl ListenStream {
                 if let Some(Ok(item)) = item {
                     return Poll::Ready(Some(item));
                 }
-                // The next request resumes behind the last event.
+                // The next request resumes after the last event.
                 self.last_id = reader.last_id.take();
                 self.retry = reader.retry.or(self.retry);
                 self.closed_since = Some(Instant::now());
@@ -122,7 +122,7 @@ impl ListenStream {
                 self.closed_since = None;
                 self.state = ListenState::Open(Box::new(reader));
             }
-            // Such an error may pass; any other status means that the server has no stream.
+            // An error of the server (5xx) may be temporary; any other status means that the server has no GET stream.
             Err(parts) if parts.status.is_server_error() => self.pause(),
             // This stream is optional: a server without it answers 405 (MCP 2025-03-26, Streamable HTTP).
             Err(parts) => {

@@ -17,7 +17,7 @@ pub(crate) enum RequestKind {
     Other,
     /// `initialize` that the leg sends again in the client's place.
     Renewal,
-    /// `tools/list` that the leg sends by itself.
+    /// `tools/list` that the leg sends itself.
     Refresh,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Outgoing {
     /// The headers of the client's request with this message.
     pub(crate) headers: ClientHeaders,
     pub(crate) stream: StreamId,
-    /// Whether the message is of 2026-07-28, which has no sessions.
+    /// Whether the message belongs to 2026-07-28, which has no sessions.
     pub(crate) modern: bool,
     /// Whether the message was sent before and the server provably did not process it.
     pub(crate) is_retry: bool,
-    /// The kind of a message that the leg sends by itself.
+    /// The kind of a message that the leg sends itself.
     pub(crate) own: Option<RequestKind>,
 }
 

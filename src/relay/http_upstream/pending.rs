@@ -1,4 +1,4 @@
-//! Requests that were sent to the server and have no answer yet.
+//! Requests that were sent to the server and are unanswered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ impl PendingRequests {
         numbers.filter_map(|number| Some((*number, self.requests.get(number)?)))
     }
 
-    /// Removes the request with this id. With several, the one whose POST is `stream` goes first.
+    /// Removes the request with this id. If several have it, the request whose POST is `stream` is preferred.
     pub(crate) fn answer(&mut self, id: &Key, stream: Option<StreamId>) -> Option<PendingRequest> {
         // Two requests may have the same id: the stream of the answer tells them apart.
         let here = self.named(id).find(|(_, one)| Some(one.stream) == stream);

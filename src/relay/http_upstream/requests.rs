@@ -19,7 +19,7 @@ use crate::transport::mcp_http::tool_headers::ToolHeaders;
 /// The `Accept` of a POST, as clients of Streamable HTTP must send it.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// The `Accept` of a GET, whose response can only be events.
+/// The `Accept` of a GET, whose response can only contain events.
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 fn send(target: &Target, request: Request<RequestBody>) -> Sending {
@@ -27,7 +27,7 @@ fn send(target: &Target, request: Request<RequestBody>) -> Sending {
     async move { client.send(request).await }.boxed()
 }
 
-/// Sends a request of a session, with the cookies of the session, and keeps those that the response sets.
+/// Sends a request of a session, with the cookies of the session, and keeps the cookies that the response sets.
 fn send_in_session(
     target: &Target,
     mut request: Request<RequestBody>,
@@ -46,7 +46,7 @@ fn send_in_session(
 /// The POST of a message.
 ///
 /// # Errors
-/// The reason why there can be no request, in words.
+/// The reason why no request can be made, as text.
 pub(crate) fn post(
     upstream: &UpstreamTarget,
     (target, uri): (&Target, Uri),
@@ -57,7 +57,7 @@ pub(crate) fn post(
     let json = HeaderValue::from_static("application/json");
     let mut own = vec![(header::ACCEPT, BOTH), (CONTENT_TYPE, json)];
     let repeats = header_mirror::repeats(&out.message);
-    // 2026-07-28 has no sessions, and its requests may be those of different clients.
+    // 2026-07-28 has no sessions, and its requests may come from different clients.
     let in_session = repeats.is_none();
     if let Some(repeats) = repeats {
         let repeated = repeats
@@ -69,7 +69,7 @@ pub(crate) fn post(
         own.extend(session.headers());
     }
     let raw = out.message.raw();
-    // Spaces and line ends behind a message belong to the framing of stdio.
+    // Spaces and line ends after a message belong to the framing of stdio.
     let end = raw.len() - raw.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
     let body = RequestBody::from(raw.slice(..end));
     let headers = if out.headers.is_some() { &out.headers } else { &session.client_headers };
@@ -77,10 +77,10 @@ pub(crate) fn post(
     Ok(if in_session { send_in_session(target, request, session) } else { send(target, request) })
 }
 
-/// A GET for events: a new stream, or the rest of one behind the event of an id.
+/// Returns a GET for events: a new stream, or the rest of a stream after the event with this id.
 ///
 /// # Errors
-/// The reason why there can be no request, in words.
+/// The reason why no request can be made, as text.
 pub(crate) fn get(
     upstream: &UpstreamTarget,
     target: &Target,
@@ -95,7 +95,7 @@ pub(crate) fn get(
     Ok(send_in_session(target, request, session))
 }
 
-/// The DELETE that ends a session; `None` without one.
+/// Returns the DELETE that ends a session; `None` if the session has no id.
 pub(crate) fn delete(upstream: &UpstreamTarget, session: &UpstreamSession) -> Option<Sending> {
     let target = upstream.endpoint.as_ref()?;
     session.id.as_ref()?;

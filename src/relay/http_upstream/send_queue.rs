@@ -6,7 +6,7 @@ use super::outgoing::Outgoing;
 use crate::progress::QUEUE_MAX;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
-/// Messages waiting to be sent to one server. Beyond the limit clients are not read.
+/// Maximum number of messages that wait to be sent to one server. Beyond it clients are not read.
 const QUEUED_MAX: usize = 1024;
 
 /// Messages that wait to be sent.
@@ -35,11 +35,11 @@ impl SendQueue {
         self.0.insert(at, out);
     }
 
-    /// Removes the next message that may be sent. Requests are passed over unless `with_requests`; `at`
-    /// is the position behind those that were passed over before.
+    /// Removes the next message that may be sent. Requests are skipped unless `with_requests`; `at` is the position
+    /// after those that were skipped before.
     pub(crate) fn next(&mut self, at: &mut usize, with_requests: bool) -> Option<Outgoing> {
         while let Some(out) = self.0.get(*at) {
-            // A client's own answer to the server may be what an open call waits for.
+            // An open call may wait for the client's own answer to the server, so such answers are sent first.
             if with_requests || is_one_way(out) {
                 return self.0.remove(*at);
             }
@@ -52,7 +52,7 @@ impl SendQueue {
         self.0.pop_front()
     }
 
-    /// Removes a request that its client has cancelled; whether there was one.
+    /// Removes a request that its client has cancelled. Returns whether the queue had it.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.0.iter().position(|out| is_request(&out.message, id));
         at.and_then(|at| self.0.remove(at)).is_some()

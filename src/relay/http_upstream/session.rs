@@ -1,5 +1,5 @@
-//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that begins
-//! a lost session again.
+//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that renews a lost
+//! session.
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ pub(crate) enum SessionPhase {
 #[derive(Default)]
 pub(crate) struct UpstreamSession {
     pub(crate) phase: SessionPhase,
-    /// The session id, if the server has given one.
+    /// The session id, if the server has sent one.
     pub(crate) id: Option<HeaderValue>,
     /// Until when the session must have begun again.
     renews_until: Option<Instant>,
     /// The agreed revision.
     revision: Option<HeaderValue>,
-    /// The number of this session: a lost session and the one that follows have different numbers.
+    /// The number of this session: a session that was lost and its successor have different numbers.
     pub(crate) number: u64,
     /// The client's `initialize`, once the server has accepted it.
     begun: Option<Message>,
@@ -51,7 +51,7 @@ pub(crate) struct UpstreamSession {
     /// The headers of the client's last request, for requests of the leg's own. Once the server has accepted
     /// credentials, only a request with credentials that it accepts too takes their place.
     pub(crate) client_headers: ClientHeaders,
-    /// Whether the server has accepted these.
+    /// Whether the server has accepted these headers.
     has_accepted: bool,
     /// The cookies that the server has set.
     pub(crate) cookies: SessionCookies,
@@ -63,7 +63,7 @@ impl UpstreamSession {
         if out.kind() == RequestKind::Initialize {
             self.phase = SessionPhase::Begins;
             self.number += 1;
-            // What was agreed on belonged to the session before.
+            // Forget the negotiated values of the previous session.
             (self.id, self.revision, self.begun) = (None, None, None);
             self.beginning = Some(out.message.clone());
         }
@@ -89,7 +89,7 @@ impl UpstreamSession {
         known.eq(headers.get_all(AUTHORIZATION))
     }
 
-    /// The number of the session that a message belongs to, if it belongs to one.
+    /// Returns the number of the session that a message belongs to, if any.
     pub(crate) fn number_for(&self, out: &Outgoing) -> Option<u64> {
         // Requests of 2026-07-28 belong to no session, and `initialize` begins one.
         let in_session = !out.modern && !out.begins_session();
@@ -109,7 +109,7 @@ impl UpstreamSession {
             self.note_revision(answer);
             self.begun = beginning;
         } else {
-            // The server has refused to begin: an id that came with the refusal names nothing.
+            // The server has refused to begin, so an id in the refusal means nothing.
             self.id = None;
         }
     }
@@ -136,7 +136,7 @@ impl UpstreamSession {
         self.id = None;
         self.number += 1;
         let begun = self.begun.as_ref()?;
-        // The client's own id may be in use for another request by now.
+        // The client may be using its own id for another request by now.
         let own = format!(r#""milepost-{}""#, stream.0);
         let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
         self.phase = SessionPhase::Renews;
@@ -149,7 +149,7 @@ impl UpstreamSession {
         self.renews_until = Some(until);
     }
 
-    /// When a session that begins again is given up.
+    /// Returns when the renewal of a session is given up.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.renews_until.filter(|_| self.phase == SessionPhase::Renews)
     }

@@ -18,10 +18,10 @@ use crate::transport::http::via::Via;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
 
-/// Is told the headers of each client's request that the server answers with success.
+/// Receives the headers of each client's request that the server answers with success.
 pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;
 
-/// Finds the newest settings of a route; `None` if they are those of the beginning.
+/// Returns the newest settings of a route; `None` if they have not changed.
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
 /// The endpoints of a server, and the settings of the requests to them.
@@ -38,15 +38,15 @@ pub struct UpstreamTarget {
     bearer: Option<BearerFile>,
     /// Whether the clients' `Authorization` is for Milepost.
     authorization_was_ours: bool,
-    /// Bytes of a client's message; a longer one is refused.
+    /// The longest client message, in bytes; a longer one is refused.
     pub(crate) message_max: usize,
-    /// Silence of the server, in bytes, after which a stream is given up.
+    /// The time without a byte of the server after which a stream is given up.
     pub(crate) idle: Option<Duration>,
     /// The time that the server has to begin a lost session again.
     pub(crate) renewal_timeout: Duration,
     /// The counters of its failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
-    /// Is told what the server accepts.
+    /// Receives the headers that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
@@ -104,21 +104,21 @@ impl UpstreamTarget {
         }
     }
 
-    /// The same; `accepted` is told the headers of each client's request that the server answers with
-    /// success.
+    /// Returns the target changed so that `accepted` receives the headers of each client's request that the server
+    /// answers with success.
     pub(crate) fn telling(self, accepted: Option<HeadersAccepted>) -> Self {
         Self { accepted, ..self }
     }
 
-    /// The endpoint for HTTP+SSE: its own, or the one of which the transport is not known.
+    /// Returns the endpoint for HTTP+SSE: its own, or the endpoint whose transport is not known.
     pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
         self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
-    /// A request with the client's headers that are for the server, and with `own` headers.
+    /// Returns a request with the client's headers that are for the server, and with `own` headers.
     ///
     /// # Errors
-    /// The reason why there can be no request, in words.
+    /// The reason why no request can be made, as text.
     pub(crate) fn request(
         &self,
         target: &Target,
@@ -145,14 +145,14 @@ impl UpstreamTarget {
             via: &self.via,
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
-            // The body is made anew from the message: headers about the client's body are left out.
+            // The body is built from the message, so headers about the client's body are removed.
             body_changes: true,
             traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
-            // The token of the file takes the place of what clients send.
+            // The token of the file replaces the `Authorization` of clients.
             authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
         };
         let mut request = Request::new(body);

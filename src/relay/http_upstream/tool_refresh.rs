@@ -32,7 +32,7 @@ impl ToolRefresh {
     pub(crate) fn applies_to(out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
         let mismatch = code.is_some_and(|code| *code == *HEADER_MISMATCH);
-        // Once only: a call that has been sent again with the new headers is not sent a third time.
+        // Only once: a call that has been repeated with the new headers is not repeated again.
         mismatch && out.modern && !out.is_retry && out.is(mcp::TOOLS_CALL)
     }
 
@@ -65,15 +65,15 @@ impl ToolRefresh {
         Outgoing::own(RequestKind::Refresh, message, headers, stream)
     }
 
-    /// The cursor of the page behind the one with this result, if that is to be requested.
+    /// Returns the cursor of the page after this result, if that page is to be requested.
     pub(crate) fn next_page(&mut self, result: &Bytes) -> Option<Bytes> {
         self.pages += 1;
         let cursor = json::member(result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
-        // A server whose list never ends must not be asked for ever.
+        // Limited, because the list of a faulty server may never end.
         cursor.filter(|_| self.pages < PAGES_MAX)
     }
 
-    /// Removes a call that its client has cancelled; whether there was one.
+    /// Removes a call that its client has cancelled. Returns whether it was there.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.waiting.iter().position(|(out, _)| is_request(&out.message, id));
         at.map(|at| self.waiting.remove(at)).is_some()

@@ -27,7 +27,7 @@ const TOKEN_NAMES: [&str; 3] = ["progresstoken", "progress_token", "token"];
 /// Names of members, in lower case, that have the id of a request.
 const ID_NAMES: [&str; 5] = ["requestid", "request_id", "id", "callid", "toolcallid"];
 
-/// Methods whose results say how long they may be kept: no old server says so.
+/// Methods whose results must say how long they may be cached, which no older server does.
 const CACHED: [&str; 5] = [
     mcp::TOOLS_LIST,
     "prompts/list",
@@ -49,7 +49,7 @@ impl ModernFace {
             self.greeted(&message, now);
             return None;
         }
-        // An answer to a request of Milepost's own: no client waits for it.
+        // The answer to one of Milepost's own requests, which no client expects.
         if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
             return None;
         }
@@ -57,7 +57,7 @@ impl ModernFace {
             if self.task_answer(&key, &message, now) {
                 return None;
             }
-            // The client has given the request up, or has been asked something meanwhile.
+            // The client has cancelled the request, or has been asked a question meanwhile.
             return self.keep_answer(&key, FromServer::Message(origin, message));
         };
         let told = self.modern_answer(&message, &id, &open);
@@ -65,7 +65,7 @@ impl ModernFace {
         Some(FromServer::Message(origin, told))
     }
 
-    /// The same for an answer in a file. It stays as the server has written it.
+    /// Handles an answer in a file, which stays as the server wrote it.
     pub(super) fn large_answer(
         &mut self,
         mut response: Box<SpooledResponse>,
@@ -83,13 +83,14 @@ impl ModernFace {
         Some(FromServer::Spooled(response))
     }
 
-    /// An answer in pieces has passed. A request that continues an earlier one is known to its client by another id.
+    /// Notes that an answer was forwarded in pieces. A request that continues an earlier request has another id for its
+    /// client.
     pub(super) fn passed_in_pieces(&mut self, key: &Key, now: Instant) {
         let Some((id, _)) = self.take_open(key) else {
             self.large_task_answer(key, now);
             return;
         };
-        // The pieces have passed with the id that the server knows, which cannot be changed any more.
+        // The pieces were forwarded with the id that the server knows, which can no longer be changed.
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -106,7 +107,8 @@ impl ModernFace {
         self.open.remove(&id).map(|open| (id, open))
     }
 
-    /// An answer under the id that its client knows, with the members that 2026-07-28 requires, and its codes.
+    /// Returns an answer with the id that its client knows, with the members that 2026-07-28 requires, and its error
+    /// codes.
     pub(super) fn modern_answer(&self, message: &Message, id: &Key, open: &FaceRequest) -> Message {
         let message = match message.id_range() {
             Some(range) if message.id_key().as_ref() != Some(id) => {
@@ -146,7 +148,7 @@ impl ModernFace {
 
     fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
-        // The client can ask its user only if it has said so.
+        // Milepost may ask the client's user only if the client has declared the capability.
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
             && let Some(id) = message.id()
@@ -194,7 +196,8 @@ impl ModernFace {
         }
     }
 
-    /// A request that continues an earlier one has a token and an id of its own, and the server does not know them.
+    /// Replaces token and id in a message about a request that continues an earlier request: the server only knows
+    /// those of the earlier one.
     fn renamed(&self, message: Message) -> Message {
         let ids = self.open.iter().filter_map(|(id, open)| Some((open.server_id.as_ref()?, id)));
         let ids: Vec<(&Key, &Key)> = ids.collect();
@@ -230,7 +233,7 @@ impl ModernFace {
     }
 }
 
-/// The members of these names whose values are old names, and what takes their places.
+/// Returns the members with these names whose values are old names, and their replacements.
 fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec<(Bytes, Bytes)> {
     let renamed = json::Members::new(object).filter_map(|member| {
         let name = json::decode_str(&object[member.key])?.to_ascii_lowercase();
@@ -242,7 +245,7 @@ fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec
     renamed.collect()
 }
 
-/// An object with these members ahead of its own; a member that the object has stays.
+/// Returns an object with these members before its own; a member that the object already has stays.
 fn with_members(object: &Bytes, added: &[(&str, Value)]) -> Bytes {
     let is_new = |(name, _): &&(&str, Value)| json::member(object, name).is_none();
     let members: Vec<String> =

@@ -31,7 +31,7 @@ impl ModernFace {
     /// Begins the server's session with the capabilities of the first request.
     pub(super) fn greet(&mut self, first: &Message, headers: &ClientHeaders, now: Instant) {
         let own = || json!({"name": "milepost", "version": env!("CARGO_PKG_VERSION")});
-        // All clients share one session with the server: its capabilities are those of the first request.
+        // All clients share one session with the server, so its capabilities are those of the first request.
         let stated = meta_value(first, mcp::META_CAPABILITIES).filter(Value::is_object);
         let capabilities = stated.unwrap_or_else(|| json!({}));
         let text = json!({
@@ -79,7 +79,7 @@ impl ModernFace {
             let said = said.as_ref().and_then(|said| json::decode_str(said));
             let said = said.unwrap_or_default();
             let why = format!("the server has refused to begin a session: {said}");
-            // The next request asks again: a server over HTTP may have refused a token.
+            // The next request tries again: a server over HTTP may have refused a token.
             self.phase = FacePhase::Fresh;
             return waiting.iter().for_each(|(sent, _)| self.refuse(sent, &why));
         };
@@ -98,7 +98,7 @@ impl ModernFace {
         let FacePhase::Ready(started) = &self.phase else { return };
         let mut capabilities = started["capabilities"].clone();
         if let Some(all) = capabilities.as_object_mut() {
-            // The tasks of 2025-11-25 are another protocol than those of 2026-07-28.
+            // The tasks of 2025-11-25 use another protocol than those of 2026-07-28.
             all.remove("tasks");
             if self.policy.has_tasks() {
                 let extensions = all.entry("extensions").or_insert_with(|| json!({}));

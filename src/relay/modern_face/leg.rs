@@ -18,7 +18,7 @@ pub struct FaceLeg<L> {
     face: ModernFace,
     /// An answer that passes in pieces.
     passing: Option<Scan>,
-    /// The number of things that wait for clients, as the relay was told last.
+    /// The number of tasks and questions that wait for clients, as the relay was last told.
     in_use: usize,
     timer: Pin<Box<Sleep>>,
 }
@@ -35,7 +35,7 @@ impl<L: ServerLeg> FaceLeg<L> {
         &mut self.leg
     }
 
-    /// Sends what the face has for the server.
+    /// Sends the messages that the face has for the server.
     fn send_waiting(&mut self) {
         while let Some(out) = self.face.next_to_server() {
             let payload = out.message.raw().clone().into();
@@ -75,11 +75,11 @@ impl<L: ServerLeg> FaceLeg<L> {
         if std::mem::replace(&mut self.in_use, in_use) != in_use {
             return Some(FromServer::InUse(in_use));
         }
-        // Nothing comes between the pieces of a message.
+        // No other message may be written between the pieces of a message.
         if self.passing.is_none() { face.next_own() } else { None }
     }
 
-    /// Does what is due; false if nothing is.
+    /// Does the work that is due; false if none is.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(due) = self.face.next_due() else { return false };
         if self.timer.deadline() != due {
@@ -110,7 +110,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.leg.backlog().is_writing() {
-                // The face may have sent the server something. Polled again, so that it is written.
+                // The face may have sent a message to the server. The task is woken, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -155,7 +155,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // Raw mode forwards bytes unread, but the face changes messages and adds some.
+        // Raw mode would forward bytes unread, but the face changes messages and adds some.
         false
     }
 

@@ -9,10 +9,11 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 
-/// Streams that listen at one server, at one time. A further one gets an error.
+/// Maximum number of streams that listen at one server. A further stream gets an error.
 const LISTENERS_MAX: usize = 1024;
 
-/// Resources that one stream is told of. Further ones are left out of the acknowledgement.
+/// Maximum number of resources about which one stream is notified. Further resources are left out of the
+/// acknowledgement.
 const LISTENED_RESOURCES_MAX: usize = 256;
 
 /// The notifications of changes, each with the member of a subscription and the capability.
@@ -36,7 +37,7 @@ pub(super) struct Listener {
 }
 
 impl ModernFace {
-    /// A client listens for what the server says of itself.
+    /// Handles a client's request to listen for changes of the server.
     pub(super) fn listen(&mut self, sent: &Message, headers: &ClientHeaders) {
         let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
         let Ok(id) = serde_json::from_slice::<Value>(&id) else { return };
@@ -45,7 +46,7 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
-        // Not parsed before its length is known: the member is the client's, and may be long.
+        // The length is checked before parsing: the client sends this member, and it may be long.
         if wanted.len() > mcp::META_MAX {
             return self.refuse(sent, "the notifications that are asked for are too many");
         }
@@ -64,7 +65,7 @@ impl ModernFace {
             let all = self.server_capabilities();
             all.is_some_and(|all| all[capability][what] == json!(true))
         };
-        // A client is told only of what the server says: the acknowledgement leaves out the rest.
+        // Only notifications that the server supports are acknowledged.
         let kept = CHANGES.iter().filter(|(_, member, capability)| {
             wanted[member] == json!(true) && says(capability, "listChanged")
         });
@@ -95,12 +96,12 @@ impl ModernFace {
         self.listeners.push(Listener { key, id, methods, resources, tasks });
     }
 
-    /// Whether a stream is told of changes of a resource.
+    /// Whether a stream is notified of changes of a resource.
     fn is_watched(&self, uri: &str) -> bool {
         self.listeners.iter().any(|listener| listener.resources.iter().any(|known| known == uri))
     }
 
-    /// The client of a stream has left.
+    /// Handles the disconnect of a stream's client.
     pub(super) fn stop_listening(&mut self, key: &Key, headers: &ClientHeaders) {
         let Some(place) = self.listeners.iter().position(|listener| listener.key == *key) else {
             return;
@@ -112,7 +113,7 @@ impl ModernFace {
         }
     }
 
-    /// The ids of the streams that are told of a task.
+    /// Returns the ids of the streams that are notified about a task.
     pub(super) fn listening_for(&self, task: &str) -> Vec<Value> {
         let hears = |listener: &&Listener| listener.tasks.iter().any(|known| known == task);
         self.listeners.iter().filter(hears).map(|listener| listener.id.clone()).collect()
@@ -123,7 +124,7 @@ impl ModernFace {
         let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
         let mut params: Value = params.unwrap_or_else(|| json!({}));
         let is_update = method == UPDATED;
-        // Other notifications are about requests, and go their usual way.
+        // Other notifications are about requests, and are handled as usual.
         if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }

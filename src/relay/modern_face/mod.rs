@@ -38,7 +38,7 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Requests whose answers are translated, at one time. A further request gets an error.
+/// Maximum number of open requests whose answers are translated. A further request gets an error.
 const OPEN_MAX: usize = 4096;
 
 /// The beginning of the ids of Milepost's own requests.
@@ -47,13 +47,13 @@ const OWN_ID: &str = "milepost-";
 /// The code for a revision that is not known (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
-/// Methods of earlier revisions that 2026-07-28 has no more.
+/// Methods of earlier revisions that 2026-07-28 has removed.
 const REMOVED: [&str; 5] =
     [mcp::INITIALIZE, mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
 
 /// The state of the server's session.
 enum FacePhase {
-    /// No request has come.
+    /// No request has arrived.
     Fresh,
     /// The clients are older: everything passes.
     Off,
@@ -74,9 +74,9 @@ struct FaceRequest {
     wants_logs: Option<String>,
     /// The token by which the server reports on the request.
     token: Option<Key>,
-    /// The id by which the server knows the request, if the request continues an earlier one.
+    /// The id by which the server knows the request, if the request continues an earlier request.
     server_id: Option<Key>,
-    /// The stream of the server for messages about the request, if there is one.
+    /// The server's stream for messages about the request, if it has one.
     stream: Option<StreamId>,
     headers: ClientHeaders,
     /// The capabilities that the client states with the request.
@@ -110,9 +110,9 @@ pub struct ModernFace {
     tasks: WorkStore<FaceTask, FaceEnd>,
     /// The room for the answers of tasks among all that is kept for clients.
     kept: Option<ByteRoom>,
-    /// What has happened to tasks.
+    /// Events of tasks.
     news: VecDeque<TaskNews>,
-    /// The tokens and the ids that the server knows of requests that others continue, with those of the others.
+    /// The tokens and ids of earlier requests that the server knows, with those of the requests that continue them.
     renamed_tokens: BTreeMap<Key, Key>,
     /// The level that the server was asked for last.
     log_level: Option<String>,
@@ -123,7 +123,7 @@ pub struct ModernFace {
 }
 
 impl ModernFace {
-    /// The face of a server whose clients have not begun; `None` if the settings do not ask for one.
+    /// Returns the face of a server before its clients begin; `None` if the settings do not enable it.
     pub fn of(policy: &Arc<Policy>) -> Option<Self> {
         policy.modern.then(|| Self {
             policy: Arc::clone(policy),
@@ -161,12 +161,12 @@ impl ModernFace {
         matches!(self.phase, FacePhase::Off | FacePhase::Fresh)
     }
 
-    /// Takes a message for the server. False if the message goes to the server as it is.
+    /// Takes a message for the server. False if the message is to be sent unchanged.
     fn take(&mut self, sent: Message, headers: &ClientHeaders, now: Instant) -> bool {
         if matches!(self.phase, FacePhase::Off) {
             return false;
         }
-        // Before the phase: a request of another revision is refused also as the first one.
+        // Before the phase is checked: a request of another revision is refused even if it is the first.
         if sent.kind() == Kind::Request && self.refuse_revision(&sent) {
             return true;
         }
@@ -183,13 +183,13 @@ impl ModernFace {
             (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
             (_, Kind::Request) => self.request(&sent, headers, now),
             (_, Kind::Notification) => self.client_notification(&sent, headers),
-            // Clients answer a server's request with their next request: a response here answers nothing.
+            // Clients answer a question of the server with their next request, so a response here answers nothing.
             _ => {}
         }
         true
     }
 
-    /// Examines a message of the server; `None` if no client gets the message as it came.
+    /// Examines a message of the server; `None` if no client gets the message unchanged.
     fn intercept(&mut self, received: FromServer, now: Instant) -> Option<FromServer> {
         if self.is_off() {
             return Some(received);
@@ -203,7 +203,7 @@ impl ModernFace {
                         return None;
                     }
                     Kind::Notification => self.server_notification(message, now)?,
-                    // Clients of 2026-07-28 know no arrays.
+                    // Clients of 2026-07-28 do not know arrays.
                     Kind::Batch => {
                         for part in message.apart() {
                             let told = self.intercept(FromServer::Message(origin, part), now);
@@ -220,7 +220,7 @@ impl ModernFace {
         }
     }
 
-    /// Counts what is kept in memory for the clients of tasks, in this room.
+    /// Counts the memory used for the clients of tasks in `room`.
     pub(crate) fn set_kept(&mut self, room: ByteRoom) {
         self.kept = Some(room);
     }
@@ -235,12 +235,12 @@ impl ModernFace {
         questions.chain(undecided).chain(own).min()
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     fn act(&mut self, now: Instant) {
         if self.waits_until.is_some_and(|until| until <= now) {
             self.give_up_waiting();
         }
-        // Calls that are due become tasks before questions are decided: a task is asked in another way.
+        // Calls that are due become tasks before questions are decided, because a task is asked in another way.
         self.begin_tasks(now);
         self.expire_tasks(now);
         self.forget_old_questions(now);
@@ -270,7 +270,7 @@ impl ModernFace {
         }
     }
 
-    /// Refuses a request of a revision that the face does not speak; false if the request is no such.
+    /// Refuses a request of a revision that the face does not speak; false if the request is of another kind.
     fn refuse_revision(&mut self, sent: &Message) -> bool {
         let date = meta_value(sent, mcp::META_REVISION);
         let Some(date) = date.filter(|date| *date != Revision::V2026_07_28.date()) else {
@@ -329,7 +329,7 @@ fn meta_value(sent: &Message, name: &str) -> Option<Value> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Whether a request says that it is one of 2026-07-28.
+/// Whether a request declares the revision 2026-07-28.
 fn is_modern(sent: &Message) -> bool {
     meta_value(sent, mcp::META_REVISION).is_some()
 }

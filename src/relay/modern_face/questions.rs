@@ -1,5 +1,5 @@
-//! Requests of an old server to its client. 2026-07-28 has none: the client gets the question as the result of its
-//! own request, and answers with the next one.
+//! Requests of an old server to its client. 2026-07-28 has no such requests: the client gets the question as the result
+//! of its own request, and answers with its next request.
 
 use std::time::Duration;
 
@@ -18,10 +18,11 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::random::random_bytes;
 
-/// Questions that wait for the clients of one server. For a further question the server gets an error.
+/// Maximum number of questions that wait for the clients of one server. For a further question the server gets an
+/// error.
 const QUESTIONS_MAX: usize = 256;
 
-/// Questions whose call is not known yet. For a further question the server gets an error.
+/// Maximum number of questions whose call is not known yet. For a further question the server gets an error.
 const UNDECIDED_MAX: usize = 64;
 
 /// Bytes of answers that wait for the clients of one server, because their requests have become questions. Beyond
@@ -31,7 +32,7 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 /// The longest time that the server's request waits for the client's next request.
 const QUESTION_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// The longest time that the server's request waits until only one call can be the one that asks.
+/// The longest time that the server's request waits until only one call can be its cause.
 const UNDECIDED_TTL: Duration = Duration::from_secs(20);
 
 /// The requests that a client answers, each with the capability that the client must have.
@@ -41,7 +42,7 @@ const KINDS: [(&str, &str); 3] = [
     ("roots/list", "roots"),
 ];
 
-/// The error for an answer to a question that is not, or no more, known.
+/// The error for an answer to an unknown or forgotten question.
 const UNKNOWN: &str =
     "this requestState is not known: it has been answered, is too old, or is another client's";
 
@@ -75,7 +76,7 @@ pub(super) struct Asked {
     pub(super) question: Value,
 }
 
-/// The one that a server asks about.
+/// The request or task that a question of the server belongs to.
 enum Asker {
     /// The request of this id.
     Call(Key),
@@ -94,10 +95,10 @@ impl ModernFace {
     /// The server asks its client something.
     pub(super) fn question(&mut self, origin: Origin, message: Message, now: Instant) {
         let Some(id) = message.id() else { return };
-        // A call whose time has come is a task, and a task is asked in another way.
+        // A call that is due becomes a task first, because a task is asked in another way.
         self.begin_tasks(now);
         let method = message.method().unwrap_or_default().into_owned();
-        // The server asks whether Milepost is there, which it answers itself.
+        // The server checks whether its client is alive. Milepost answers itself.
         if method == mcp::PING {
             return self.send(result_answer(&id, b"{}"), &None);
         }
@@ -115,9 +116,9 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Gives each question whose call is known to its client.
+    /// Sends each question whose call is now known to its client.
     pub(super) fn decide(&mut self, now: Instant) {
-        // Taken out, because what stays undecided is put back in its order.
+        // The list is taken out, because undecided questions are put back in their order.
         for undecided in std::mem::take(&mut self.undecided) {
             match self.author(undecided.origin) {
                 Some(asker) => self.ask(&asker, &undecided.message, now),
@@ -131,11 +132,11 @@ impl ModernFace {
         }
     }
 
-    /// The only open request or task that the server can ask about: the one of the stream, or the only one.
+    /// Returns the request or task that the server asks about: that of the stream, or the only open one.
     fn author(&self, origin: Origin) -> Option<Asker> {
         let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
         let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_running());
-        // A stream of the server belongs to one request, which is the one that asks.
+        // A stream of the server belongs to one request, so the question is about that request.
         if let Origin::Stream(on) = origin {
             let open = self.open.iter().find(|(_, open)| open.stream == Some(on));
             if let Some((key, open)) = open {
@@ -219,7 +220,8 @@ impl ModernFace {
         self.tell_message(Message::parse(text));
     }
 
-    /// A client answers a question with its next request, which takes the place of the one that waits.
+    /// Handles a client's answer to a question. The client sends it with its next request, which replaces the request
+    /// that waits.
     pub(super) fn retry(
         &mut self,
         sent: &Message,
@@ -236,7 +238,7 @@ impl ModernFace {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
         let method = sent.method().unwrap_or_default();
-        // The state is sealed with the request: nobody can use it for another one.
+        // The state is bound to the request, so that it cannot be used with another request.
         if digest_of(sent) != Some(state.digest) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
@@ -248,11 +250,11 @@ impl ModernFace {
         }
         let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
-            // The server has answered without waiting for the client.
+            // The server has finished without the client's answer.
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
-                // Not answered yet: the client is asked again.
+                // Not answered yet, so the client is asked again.
                 question.until = now + QUESTION_TTL;
                 self.ask_client(&key, &question, state.number);
                 self.questions.insert(state.number, question);
@@ -266,7 +268,7 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// The request of this id takes the place of the one that has waited.
+    /// Lets the request with this id replace the request that has waited.
     fn go_on(&mut self, question: Question, key: Key, token: Option<Key>) {
         if let (Some(old), Some(new)) = (&question.waits.token, token) {
             self.renamed_tokens.insert(old.clone(), new);
@@ -312,13 +314,13 @@ impl ModernFace {
         self.renamed_tokens.retain(|old, _| known.contains(old));
     }
 
-    /// Gives up questions that nobody has answered.
+    /// Gives up questions that were not answered in time.
     pub(super) fn forget_old_questions(&mut self, now: Instant) {
         let old = self.questions.iter().filter(|(_, question)| question.until <= now);
         let old: Vec<QuestionNumber> = old.map(|(number, _)| *number).collect();
         for number in old {
             let Some(question) = self.questions.remove(&number) else { continue };
-            // The server has answered without the client, and waits for nothing.
+            // The server has finished without the answer of the client, so it waits for nothing.
             if question.answer.is_some() {
                 continue;
             }
@@ -329,7 +331,7 @@ impl ModernFace {
     }
 }
 
-/// The parameters of a question, without members of 2025-11-25 that mean nothing later.
+/// Returns the parameters of a question, without members of 2025-11-25 that later revisions do not know.
 fn asked_params(message: &Message) -> Value {
     let params = message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
     let mut params = params.unwrap_or_else(|| json!({}));

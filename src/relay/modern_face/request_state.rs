@@ -13,13 +13,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::transport::random::random_bytes;
 use crate::transport::sealing::{SealKey, SealNonce};
 
-/// The number of a question, which nobody can guess.
+/// The number of a question, which cannot be guessed.
 pub(super) type QuestionNumber = [u8; 16];
 
 /// The characters of a state.
 const STATE_LENGTH: usize = 102;
 
-/// What the state is bound to beside the key: its kind and version.
+/// The data that the state is bound to besides the key: its kind and version.
 const BOUND_TO: &[u8] = b"requestState 1";
 
 /// The content of a state.
@@ -36,12 +36,12 @@ pub(super) struct StateSeal {
 }
 
 impl StateSeal {
-    /// A seal with a new key. `None` if the system has no random bytes.
+    /// Returns a seal with a new key. `None` if the system has no random bytes.
     pub(super) fn random() -> Option<Self> {
         Some(Self { key: SealKey::new(&random_bytes()?)? })
     }
 
-    /// The text of a state for a client. `None` if the system has no random bytes.
+    /// Returns the text of a state for a client. `None` if the system has no random bytes.
     pub(super) fn seal(&self, state: &RequestState) -> Option<String> {
         let nonce: SealNonce = random_bytes()?;
         let mut sealed = [&state.number[..], &state.digest].concat();

@@ -16,7 +16,7 @@ use crate::relay::legs::ClientHeaders;
 pub(super) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// The requests whose clients can be asked something (26:mrtr §Supported Requests).
+/// The methods of requests whose clients can be asked questions (26:mrtr §Supported Requests).
 pub(super) const CAN_ASK: [&str; 3] = [mcp::TOOLS_CALL, "prompts/get", "resources/read"];
 
 /// Members of the parameters that only a request of 2026-07-28 has: its client was asked something before.
@@ -81,7 +81,7 @@ impl ModernFace {
         let Some(new) = wanted.and_then(rank) else { return };
         let known = self.log_level.as_deref().and_then(rank);
         let logs = self.server_capabilities().is_some_and(|all| all.get("logging").is_some());
-        // The server is never asked for less: another request may still want the level.
+        // The log level of the server is never lowered, because another request may still need it.
         if !logs || known.is_some_and(|old| old <= new) {
             return;
         }
@@ -89,7 +89,7 @@ impl ModernFace {
         self.ask_server(mcp::SET_LEVEL, &json!({"level": wanted}), headers);
     }
 
-    /// Sends a request of Milepost's own, whose answer nobody waits for.
+    /// Sends a request of Milepost itself, whose answer is ignored.
     pub(super) fn ask_server(&mut self, method: &str, params: &Value, headers: &ClientHeaders) {
         let id = format!("{OWN_ID}{}", self.next_name());
         let text = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
@@ -104,7 +104,7 @@ impl ModernFace {
             return self.send(sent.raw().clone(), headers);
         };
         self.waiting.retain(|(waiting, _)| waiting.id_key().as_ref() != Some(&id));
-        // A request may wait for the beginning of the session, listen, or be open: one of the three.
+        // A request either waits for the beginning of the session, or listens, or is open.
         self.stop_listening(&id, headers);
         let Some(open) = self.open.remove(&id) else { return };
         self.cancel(&open.server_id.unwrap_or(id), headers);
@@ -136,14 +136,14 @@ pub(super) fn token_in(params: &Bytes) -> Option<Key> {
     Key::read(&json::member(&meta, "progressToken")?)
 }
 
-/// A number that two requests share only if they ask for the same. `None` if two readers could read the request in two
-/// ways.
+/// Returns a digest that two requests share only if they ask for the same. `None` if two readers could read the request
+/// in two ways.
 pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
     let mut sent = exact_value(sent.raw())?;
     let method = sent["method"].take();
     let mut value = sent["params"].take();
     if let Some(members) = value.as_object_mut() {
-        // `_meta` has the token and the trace, which may differ in a request that continues another one.
+        // `_meta` contains the token and the trace, which may differ in a request that continues another request.
         members.remove("_meta");
         ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
     }

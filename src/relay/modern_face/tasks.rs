@@ -27,7 +27,7 @@ const WORDS_MAX: usize = 200;
 /// The code for a client that has not declared a capability (26:basic §Error Codes).
 const MISSING_CAPABILITY: i32 = -32021;
 
-/// The members of a notification in which servers say what they do.
+/// The members of a notification in which servers describe their work.
 const WORDS: [&str; 4] = ["message", "status", "text", "data"];
 
 /// The end of a task.
@@ -48,7 +48,7 @@ impl KeptBytes for FaceEnd {
     }
 }
 
-/// What is known of one task.
+/// The state of one task.
 pub(super) struct FaceTask {
     pub(super) id: String,
     pub(super) request: FaceRequest,
@@ -56,7 +56,7 @@ pub(super) struct FaceTask {
     created: u64,
     updated: u64,
     words: Option<String>,
-    /// The server's requests to the client that have no answer yet.
+    /// The server's requests to the client that are unanswered.
     pub(super) asked: Vec<Asked>,
 }
 
@@ -157,18 +157,18 @@ impl ModernFace {
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some(open) = self.open.get_mut(&key) else { continue };
-            // Decided once: a call that finds no room stays an ordinary call.
+            // Decided only once: a call for which no task can be made stays an ordinary call.
             open.task_at = None;
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
             else {
-                // Without room or random bytes the call goes on as an ordinary call.
+                // If the limit is reached, or without random bytes, the call stays an ordinary call.
                 continue;
             };
             let Some(request) = self.open.remove(&key) else { continue };
             let server_id = request.server_id.clone().unwrap_or_else(|| key.clone());
             let details = FaceTask {
-                // The id cannot be guessed: whoever knows it gets the result.
+                // The id must not be guessable: it is enough to get the result.
                 id: format!("mp-{id}"),
                 request,
                 created: millis(),
@@ -255,7 +255,7 @@ impl ModernFace {
         }
     }
 
-    /// A client answers questions of the server. Answers to questions that are not open mean nothing.
+    /// Takes a client's answers to questions of the server. Answers to questions that are not open are ignored.
     fn update_task(&mut self, place: usize, given: &Bytes, headers: &ClientHeaders, now: Instant) {
         let task = &mut self.tasks[place].details;
         let mut answered = Vec::new();
@@ -278,7 +278,7 @@ impl ModernFace {
         if !task.is_running() {
             return;
         }
-        // Nobody waits for an answer of a cancelled task.
+        // The answer of a cancelled task is never requested.
         task.finish(FaceEnd::Cancelled);
         task.fetch();
         task.details.updated = millis();
@@ -302,7 +302,7 @@ impl ModernFace {
             return true;
         }
         let told = self.modern_answer(message, key, &self.tasks[place].details.request);
-        // In memory of its own: an answer may wait for an hour.
+        // Copied, because an answer may wait for an hour and would keep a whole read buffer.
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
         let (end, event) = match (told.result(), message.error()) {
             (_, Some(error)) => (FaceEnd::Failed(own(&error)), TaskEvent::Failed),
@@ -314,7 +314,7 @@ impl ModernFace {
                 (no_answer(why), TaskEvent::Failed)
             }
         };
-        // Making room may have removed tasks before this one: its place is looked up again.
+        // Making room may have removed tasks before this task, so its index is looked up again.
         if let Some(place) = self.tasks.place_of(|task| task.server_id == *key) {
             self.end_task(place, end, event, now);
         }
@@ -384,7 +384,7 @@ impl ModernFace {
         }
     }
 
-    /// Notes what the server says of a call that runs as a task.
+    /// Notes the server's text about a call that runs as a task.
     pub(super) fn note_task_words(&mut self, message: &Message, now: Instant) {
         if self.tasks.iter().all(|task| !task.is_running()) {
             return;
@@ -400,7 +400,7 @@ impl ModernFace {
         let calls = self.open.values().filter(|open| open.method == mcp::TOOLS_CALL).count();
         let mut working: Vec<&mut FaceWork> =
             self.tasks.iter_mut().filter(|task| task.is_running()).collect();
-        // A notification that names no call can only be given to a task if nothing else runs.
+        // A notification that names no call is only given to a task if nothing else runs.
         let is_sole = working.len() == 1 && calls == 0;
         let Some(place) =
             working.iter_mut().position(|task| is_named(task)).or_else(|| is_sole.then_some(0))
@@ -434,7 +434,7 @@ fn names(object: Bytes) -> Vec<Key> {
     all.collect()
 }
 
-/// What a notification of no dialect says.
+/// Returns the text of a notification that belongs to no dialect.
 fn words_in(params: &Bytes) -> Option<String> {
     let text = |name: &&str| {
         let value = json::member(params, name)?;

@@ -41,7 +41,7 @@ impl Face {
         self.0.take(sent, &None, Instant::now())
     }
 
-    /// The child says this; what its client gets of it.
+    /// Passes a message of the child. Returns what its client gets.
     pub(super) fn server(&mut self, text: &str) -> Option<String> {
         self.server_on(Origin::Shared, text)
     }
@@ -57,13 +57,13 @@ impl Face {
         }
     }
 
-    /// What the child is sent.
+    /// Returns the messages that the child is sent.
     pub(super) fn sent(&mut self) -> Vec<String> {
         let sent = std::iter::from_fn(|| self.0.next_to_server());
         sent.map(|out| String::from_utf8_lossy(out.message.raw()).into_owned()).collect()
     }
 
-    /// What clients get in the child's place.
+    /// Returns the messages that clients get in the child's place.
     pub(super) fn own(&mut self) -> Vec<Value> {
         let own = std::iter::from_fn(|| self.0.next_own());
         let text = |own| match own {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// The time that an address has before the next address is tried beside it ("Connection Attempt Delay", RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Addresses of a name that are tried for one connection. Further addresses are not used.
+/// Maximum number of addresses of a name that are tried for one connection. Further addresses are not used.
 const ADDRESSES_MAX: usize = 16;
 
 /// The family of an address.
@@ -38,7 +38,7 @@ impl Family {
 pub(super) struct Attempts {
     /// Each address, with its error once it has failed.
     tried: Vec<(IpAddr, Option<String>)>,
-    /// The error that tells most about the server.
+    /// The most informative error about the server.
     error: Option<io::Error>,
 }
 
@@ -65,8 +65,8 @@ impl Attempts {
     }
 }
 
-/// Whether an error tells of this machine's network and not of the server: a machine without IPv6 cannot reach the
-/// IPv6 addresses of any server.
+/// Whether an error is about this machine's network, and not about the server: a machine without IPv6 cannot reach any
+/// server's IPv6 addresses.
 fn is_of_own_side(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
@@ -113,8 +113,8 @@ pub(super) fn in_turns(
     }
 }
 
-/// Connects to the first of `addresses` that answers. Each further address is tried as soon as an earlier one fails, or
-/// has not answered for [`ATTEMPT_DELAY`]. The attempts that lose are dropped.
+/// Connects to the first of `addresses` that answers. The next address is tried as soon as an attempt fails, or has not
+/// succeeded for [`ATTEMPT_DELAY`]. The attempts that lose are dropped.
 ///
 /// # Errors
 /// If there is no address, or none can be connected to. `attempts` then has the addresses.
@@ -127,7 +127,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
     let mut running = FuturesUnordered::new();
     loop {
         if let Some(address) = untried.next() {
-            // Noted before it is tried, so that an error names it even if it never answers.
+            // Noted before the attempt, so that an error names the address even if it never answers.
             attempts.begin(address);
             let attempt = connect(address);
             running.push(async move { (address, attempt.await) });
@@ -142,13 +142,13 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
             }
         };
         tokio::select! {
-            // `biased`: an attempt that has ended counts before the next one begins.
+            // `biased`: a finished attempt is handled before the next one begins.
             biased;
             finished = running.next() => match finished {
                 // The other attempts are dropped with the list, which closes their sockets.
                 Some((address, Ok(connection))) => return Ok((address, connection)),
                 Some((address, Err(error))) => attempts.fail(address, error),
-                // Nothing runs, and nothing is left to try.
+                // No attempt runs, and no address is left.
                 None => return Err(attempts.take_error()),
             },
             () = next_is_due => {}
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// What an address does.
+    /// How an address of the test behaves.
     #[derive(Clone, Copy)]
     enum Acts {
         Connects(u64),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A host and perhaps a port, in one spelling for all that mean the same.
+/// A host and optionally a port, normalised so that equal authorities compare equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Authority {
     pub(crate) host: Host,
@@ -12,7 +12,7 @@ pub(crate) struct Authority {
 /// The host, without the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// An address; one of IPv4 that is written as IPv6 is one of IPv4.
+    /// An IP address; an IPv4 address that is written as IPv6 counts as IPv4.
     Address(IpAddr),
     /// A name in lower case, without the dot that may end it.
     Name(String),
@@ -54,7 +54,7 @@ impl Authority {
 }
 
 fn host_name(text: &str) -> Option<Host> {
-    // Addresses are read strictly, as `Ipv4Addr` does it: `127.1` is a name, and no name of the machine.
+    // Addresses are read strictly, as `Ipv4Addr` does: `127.1` counts as a name, and not as a name of this machine.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Some(Host::Address(IpAddr::V4(address)));
     }

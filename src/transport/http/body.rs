@@ -12,15 +12,14 @@ use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::in_flight::InFlightGuard;
 
-/// Bytes of events that are written together: so many reach the client in one write, however many
-/// reads they came in.
+/// Number of bytes of events that are written together, in one write, however many reads they came in.
 pub(crate) const BATCH_BYTES: usize = 16 << 10;
 
 /// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
 /// forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
 
-/// Something that makes the bytes of a response as the client takes them.
+/// A source of the bytes of a response, which produces them when the client reads.
 pub(crate) trait BodyProducer: Send {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
@@ -81,7 +80,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
-            // Only a poll tells the end of a stream: the filter may still add something.
+            // The end of a stream is only known after a poll: the filter may still add messages.
             Self::Stream(_) => false,
         }
     }
@@ -105,7 +104,7 @@ pub(crate) struct Batch {
     ready: VecDeque<Bytes>,
     tail: BytesMut,
     bytes: usize,
-    /// Something has been written on this stream.
+    /// Whether bytes have been written on this stream.
     pub(crate) begun: bool,
 }
 
@@ -118,21 +117,21 @@ impl Batch {
         self.bytes >= BATCH_BYTES
     }
 
-    /// Whether there is room for another event behind so many more bytes.
+    /// Whether another event of `more` bytes fits.
     pub(crate) fn has_room_for(&self, more: usize) -> bool {
         self.bytes + more < BATCH_BYTES
     }
 
-    /// Bytes as they came, none of which are long events.
+    /// Adds unchanged bytes, which contain no long event, by copying.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Bytes as they came.
+    /// Adds unchanged bytes.
     pub(crate) fn raw(&mut self, bytes: &Bytes) {
         self.bytes += bytes.len();
-        // Short pieces are copied together, so that one write takes many small events.
+        // Short pieces are copied together, so that a single write contains many small events.
         if bytes.len() < COPY_MAX {
             self.tail.extend_from_slice(bytes);
         } else {
@@ -186,7 +185,7 @@ impl Batch {
     /// Takes the next bytes to write.
     pub(crate) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
-            // Only if nothing waits before it: the tail came last.
+            // Only if no piece waits before the tail, which must stay last.
             self.close_tail();
         }
         let next = self.ready.pop_front()?;

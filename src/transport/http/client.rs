@@ -39,7 +39,7 @@ pub(crate) enum Connector {
     InProcess(InProcess),
 }
 
-/// The reason why a server could not be reached, or did not answer in full.
+/// The reason why a server could not be reached, or did not answer completely.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The connection to the server cannot be made.
@@ -77,7 +77,7 @@ pub enum UpstreamError {
     /// The compressed body cannot be read.
     #[error("the server's compressed response cannot be read")]
     Compressed(#[source] io::Error),
-    /// The client's request has no end, or is too long.
+    /// The client's request ended too early, or is too long.
     #[error(transparent)]
     RequestBody(RequestBodyError),
     /// We ended it.
@@ -91,7 +91,7 @@ pub enum UpstreamError {
     Redirected {
         /// Where to: another origin, or once more.
         why: &'static str,
-        /// The place, without what may be secret.
+        /// The target, without parts that may be secret.
         to: String,
     },
     /// The server has moved to another path of its origin, and the request cannot be sent again.
@@ -126,7 +126,7 @@ impl From<LinkError> for UpstreamError {
 }
 
 impl UpstreamError {
-    /// The error and its causes for clients of others: without the address of the server.
+    /// Returns the error and its causes as text for clients of other users: without the address of the server.
     pub(crate) fn for_clients(&self) -> String {
         match self {
             Self::Connect { source, .. } => format!("cannot connect to the server: {source}"),
@@ -141,12 +141,12 @@ impl UpstreamError {
         }
     }
 
-    /// Whether no connection can be made for a reason of this machine or process, such as no free descriptor.
+    /// Whether the reason is in this machine or process, such as no free descriptor.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if is_of_this_machine(source))
     }
 
-    /// Says in the log that a request to a server failed. A reason of this machine is said once a minute, with the cure:
+    /// Logs that a request to a server failed. A reason in this machine is logged once a minute, with advice, because
     /// it is the same for each request.
     pub(crate) fn log(&self, route: Option<&str>) {
         static TOLD: LogBudget = LogBudget::one_a_minute();
@@ -154,7 +154,8 @@ impl UpstreamError {
             // `ServerClient` logs this error itself, with the cure.
             Self::CredentialRefused => {}
             error if error.is_local() => {
-                // The first one is logged and the next ones are counted: each request would say the same.
+                // The first refusal is logged and the following ones are counted: the text would be the same for each
+                // request.
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
                 tracing::warn!(
                     route,
@@ -209,7 +210,7 @@ pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, Upst
 /// The body of a response. Dropping it before its end closes its connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
-    /// The first bytes, which were read to find out what the body is.
+    /// The first bytes, which were read to find out the type of the body.
     ahead: Option<Bytes>,
 }
 
@@ -231,7 +232,8 @@ impl UpstreamBody {
     /// The body of a response over HTTP/1.1.
     pub(super) fn http1(body: Http1Body, pool: &Arc<ConnectionPool>) -> Self {
         let mut body = Self::of(BodySource::Http1(body, Arc::clone(pool)));
-        // A small response comes whole with its head: the connection is free before the client has read anything.
+        // A small response arrives complete with its head, so the connection is free before the client has read
+        // anything.
         body.keep_link();
         body
     }
@@ -251,14 +253,14 @@ impl UpstreamBody {
         self.ahead = Some(first).filter(|first| !first.is_empty());
     }
 
-    /// Whether the body is known to have no bytes.
+    /// Whether the body is known to be empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_end() || self.size().exact() == Some(0)
     }
 
     /// Whether the body is known to be over.
     pub(crate) fn is_end(&self) -> bool {
-        // Bytes that were read ahead have to be read, whatever is known of the source.
+        // Bytes that were read ahead still have to be read, even if the source is at its end.
         if self.ahead.is_some() {
             return false;
         }
@@ -295,7 +297,7 @@ impl UpstreamBody {
         match &mut self.source {
             BodySource::Http1(body, _) => {
                 let frame = ready!(body.poll_frame(cx));
-                // Once the response has come whole, the next request may use its connection.
+                // Once the response has arrived completely, the next request may use its connection.
                 self.keep_link();
                 Poll::Ready(frame.map(|frame| frame.map_err(UpstreamError::from)))
             }
@@ -312,7 +314,7 @@ impl UpstreamBody {
     /// Gives the connection of a response that is over to the next request.
     fn keep_link(&mut self) {
         if let BodySource::Http1(body, pool) = &mut self.source
-            // Taken out, so that a second call finds nothing: a connection is never given back twice.
+            // Taken out, so that a second call finds nothing and the connection is not given back twice.
             && let Some(link) = body.take_link()
         {
             pool.keep(link);

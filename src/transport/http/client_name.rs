@@ -18,15 +18,14 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The longest name in a header, in bytes. A request with a longer one is refused.
+/// The longest name in a header, in bytes. A request with a longer name is refused.
 const HEADER_NAME_BYTES_MAX: usize = 1 << 10;
 
-/// What goes before a name that a header has.
+/// The prefix of a name that comes from a header.
 const HEADER: &str = "header:";
 
-/// The name of a client that somebody has verified. The kind of the name goes before the name, so that a name of
-/// one kind is none of another: `uri:`, `dns:`, `cn:` or `sha256:` for names in certificates, `header:` for those
-/// that a trusted front gives.
+/// The verified name of a client. The name begins with its kind, so that names of different kinds never match: `uri:`,
+/// `dns:`, `cn:` or `sha256:` for names in certificates, `header:` for names that a trusted front gives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientName {
     name: Arc<str>,
@@ -39,7 +38,7 @@ impl ClientName {
         let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
             let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
             let dns = || read.valid_dns_names().next().map(|name| format!("dns:{name}"));
-            // The common name comes last: names of services do not belong there any more (RFC 9525).
+            // The common name comes last, because names of services no longer belong there (RFC 9525).
             uri.or_else(dns).or_else(|| Some(format!("cn:{}", common_name(read.subject())?)))
         });
         Self { name: name.unwrap_or_else(|| fingerprint(certificate)).into() }
@@ -68,7 +67,7 @@ impl ClientName {
     }
 }
 
-/// Marks a request without a name on a loopback listener: all who ask there without credentials are one client.
+/// Marks a request without a name on a loopback listener: all callers without credentials there count as one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoopbackCaller;
 
@@ -157,7 +156,7 @@ mod tests {
         let of = |text: &[u8]| ClientName::of_header(&HeaderValue::from_bytes(text).unwrap());
         let name = of("Ada ü".as_bytes()).unwrap();
         assert!(name.is_of_header() && name.as_str() == "header:Ada ü");
-        // The kind of another name is a part of this one.
+        // A prefix inside a front's name is only a part of that name.
         assert_eq!(of(b"dns:ada.example.com").unwrap().as_str(), "header:dns:ada.example.com");
         let made = rcgen::generate_simple_self_signed(vec!["header".to_owned()]).unwrap();
         assert!(!ClientName::of_certificate(made.cert.der()).is_of_header());

@@ -1,10 +1,10 @@
-//! The pace of a client that reads a response: whether the client is slow or takes nothing, and the
-//! time of the next comment.
+//! The pace of a client that reads a response: whether the client is slow or reads nothing, and the time of the next
+//! comment.
 //!
-//! The listener's connection reports slowness, because data in buffers is old before the client
-//! takes it. While a client is blocked, nothing is read for this client, and the server waits. The
-//! progress of a client that is behind for 5 s is thinned until the client has kept up for a second, and if
-//! it falls behind again, for a minute; other messages wait their turn.
+//! The listener's connection reports slowness, because data in buffers is old before the client reads it. While a
+//! client is blocked, nothing is read for this client, and the server waits. The progress of a client that is behind
+//! for 5 s is thinned until the client has kept up for a second, and if it falls behind again, for a minute; other
+//! messages wait their turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,37 +15,36 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::transport::http::write_state::WriteState;
 
-/// The time after which a client that has not asked for more counts as slow, because it has not
-/// taken the last bytes.
+/// The time after which a client counts as slow because it has neither read the last bytes nor asked for more.
 const BEHIND_AFTER: Duration = Duration::from_millis(50);
 
-/// A client that is behind for so long counts as slow. Until then the server waits for the client, as without
-/// a proxy, and nothing is thinned.
+/// The time for which a client must be behind to count as slow. Until then the server waits for the client, as without
+/// a proxy, and no progress is thinned.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
 
-/// A client that has kept up for so long is neither behind nor slow.
+/// The time for which a client must keep up to count as neither behind nor slow.
 const CAUGHT_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// A client that was slow and falls behind again within this time is slow at once: it keeps up with thinned progress
-/// only.
+/// A client that was slow and falls behind again within this time counts as slow at once, because it can only keep up
+/// with thinned progress.
 const RELAPSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Such a client is slow until it has kept up for so long. Whenever it counts as fast, what it reads becomes old
-/// before that shows.
+/// The time for which a client that was slow before must keep up until it counts as fast again. If it counts as fast
+/// too early, the messages that it reads are old before its slowness is noticed.
 const CAUGHT_UP_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// A stream on which a client only listens begins with a comment if it is silent for so long: some fronts hold the head
-/// of a response back until a byte of its body comes.
+/// The silence after which a stream on which a client only listens begins with a comment: some fronts delay the head of
+/// a response until a byte of its body arrives.
 const FIRST_COMMENT_AFTER: Duration = Duration::from_millis(100);
 
-/// The time for which nothing is read for a client that takes nothing.
+/// The time for which the server is not read while the client reads nothing.
 const BLOCKED_FOR: Duration = Duration::from_millis(20);
 
 /// The pace of one client.
 pub(crate) struct ClientPacing {
     write_state: WriteState,
     timer: Option<Pin<Box<Sleep>>>,
-    /// After so long without a byte a comment is written.
+    /// The time without a byte after which a comment is written.
     keep_alive: Option<Duration>,
     /// The client only listens, and has got nothing yet.
     is_new_listener: bool,
@@ -55,12 +54,12 @@ pub(crate) struct ClientPacing {
     waiting_since: Option<Instant>,
     /// The connection has been asked once whether it has taken these bytes.
     asked: bool,
-    /// The first and the last time at which the client was seen to be behind.
+    /// The first and the last time at which the client was behind.
     behind: Option<(Instant, Instant)>,
     slow: bool,
     /// The time when the client was last slow no longer.
     recovered: Option<Instant>,
-    /// The client was slow, kept up with thinned progress, and fell behind again.
+    /// Whether the client was slow, kept up with thinned progress, and fell behind again.
     relapsed: bool,
     blocked_since: Option<Instant>,
 }
@@ -103,7 +102,7 @@ impl ClientPacing {
         // The head of the response goes on with these bytes, so that no early comment is needed.
         self.is_new_listener = false;
         self.written = now;
-        // The oldest bytes count: a client that takes each piece late must not look new with every piece.
+        // The time of the oldest bytes counts: a client that takes each piece late must not look fast with every piece.
         self.waiting_since.get_or_insert(now);
         self.asked = false;
     }
@@ -123,14 +122,15 @@ impl ClientPacing {
     /// Another connection reads now, and is kept from falling silent.
     pub(crate) fn set_client(&mut self, write_state: WriteState, keep_alive: Option<Duration>) {
         (self.write_state, self.keep_alive) = (write_state, keep_alive);
-        // The new client waits on a silent stream as a new one does.
+        // After the hand-over the client waits on a silent stream, like a new client.
         self.begin_listening();
         self.written = Instant::now();
     }
 
     /// Waits for a time; true if it has come.
     pub(crate) fn is_due(&mut self, due: Instant, cx: &mut Context<'_>) -> bool {
-        // One timer is moved and not made anew: a comment is due for each silent stream, and each byte moves it.
+        // The timer is moved instead of being created again: each silent stream has a timer for comments, and each byte
+        // moves it.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -147,7 +147,7 @@ impl ClientPacing {
     /// Notes that the client has been behind since then; true if the client is slow from now on.
     fn fall_behind(&mut self, since: Instant) -> bool {
         let now = Instant::now();
-        // Less than a second between two such moments: the client has not caught up in between.
+        // Less than a second is between two such times, so the client has not caught up in between.
         let still = self.behind.filter(|(_, last)| since < *last + CAUGHT_UP_AFTER);
         let first = still.map_or(since, |(first, _)| first);
         self.behind = Some((first, now));
@@ -159,11 +159,11 @@ impl ClientPacing {
         self.slow
     }
 
-    /// Notices a client that reads too slowly, and one that does no more. That its connection is full for a
-    /// moment is nothing unusual. True if the client is slow now and was not, or the reverse.
+    /// Notices a client that reads too slowly, and a client that has caught up. A connection that is full for a moment
+    /// is normal. Returns whether the state has changed.
     pub(crate) fn watch(&mut self) -> bool {
         let now = Instant::now();
-        // The connection asks for more now. If that came late, the client was behind until this moment.
+        // The connection asks for more now. If it was late, the client was behind until now.
         let late = self.waiting_since.take().filter(|since| now >= *since + BEHIND_AFTER);
         self.blocked_since = match self.blocked_since {
             _ if !self.write_state.is_blocked() => None,
@@ -193,9 +193,9 @@ impl ClientPacing {
         was_slow
     }
 
-    /// Whether the client has taken nothing for a while, or nothing just now and is slow.
+    /// Whether the client has read nothing for a while, or is slow and has read nothing just now.
     pub(crate) fn is_stuck(&self) -> bool {
-        // A slow client has shown already that its full connection is not the matter of a moment.
+        // For a slow client, a full connection is not just a short delay.
         let patience = if self.is_slow() { Duration::ZERO } else { BEHIND_AFTER };
         self.blocked_since.is_some_and(|since| Instant::now() >= since + patience)
     }
@@ -206,14 +206,14 @@ impl ClientPacing {
     pub(crate) fn poll_taken(&mut self, cx: &mut Context<'_>, slow: impl FnOnce()) -> Poll<bool> {
         let Some(waiting_since) = self.waiting_since else { return Poll::Ready(false) };
         if !std::mem::replace(&mut self.asked, true) {
-            // Woken at once, so that hyper tries to write before the next poll reads the write state.
+            // The task is woken at once, so that hyper tries to write before the next poll reads the write state.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         if Instant::now() >= waiting_since + BEHIND_AFTER && self.fall_behind(waiting_since) {
             slow();
         }
-        // The timer may be over at once, and must then be set again, or nobody would wake the stream.
+        // The timer may expire at once. Then it must be set again, or the stream would never be woken.
         while self.write_state.is_blocked() {
             if !self.is_blocked_over(cx) {
                 return Poll::Pending;
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks at the client every 10 ms for so long; whether the client is slow at the end.
+    /// Checks the client every 10 ms for a time. Returns whether the client is slow at the end.
     async fn watched(
         pacing: &mut ClientPacing,
         state: &WriteState,
@@ -256,7 +256,7 @@ mod tests {
         assert!(watched(&mut pacing, &state, true, 100).await);
         assert!(watched(&mut pacing, &state, false, 59_000).await);
         assert!(!watched(&mut pacing, &state, false, 1200).await);
-        // It has kept up for long enough to count as any other.
+        // The client has kept up for long enough to count as fast.
         assert!(!watched(&mut pacing, &state, false, 20_000).await);
         assert!(!watched(&mut pacing, &state, true, 4900).await);
     }

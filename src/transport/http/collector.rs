@@ -35,7 +35,7 @@ const AUTHORITIES: &str = "`OTEL_EXPORTER_OTLP_CERTIFICATE`";
 /// The reason why a collector can never be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// The address has no host that a connection or a certificate can be for.
+    /// The address has no host to connect to, or none that a certificate can name.
     #[error("the address of the collector has no host that can be used")]
     Address,
     /// TLS cannot be set up.
@@ -48,8 +48,8 @@ pub enum CollectorError {
 
 /// Connections to a collector of traces.
 ///
-/// The exporter's thread has no runtime of its own, and the program's must not wait for a collector:
-/// the client brings a small one, which runs only while that thread waits for an answer.
+/// The exporter's thread has no runtime, and the program's runtime must not wait for a collector. So the client has a
+/// small runtime, which runs only while that thread waits for a response.
 pub struct CollectorClient {
     client: Arc<ConnectionPool>,
     runtime: Runtime,
@@ -63,7 +63,7 @@ impl fmt::Debug for CollectorClient {
 }
 
 impl CollectorClient {
-    /// A client of this collector. No connection is made before the first spans.
+    /// Returns a client for this collector. It connects when the first spans are sent.
     ///
     /// # Errors
     /// If the address has no host, or TLS cannot be set up.
@@ -124,7 +124,7 @@ impl HttpClient for CollectorClient {
         Self: 'b,
     {
         Box::pin(async move {
-            // The exporter waits without end for a client that does not give up by itself.
+            // The exporter has no timeout of its own, so the client must have one.
             let answer = async { timeout(self.timeout, self.post(request)).await };
             match self.runtime.block_on(answer) {
                 Ok(answer) => answer.map_err(|error| error_chain(&*error).into()),

@@ -1,8 +1,8 @@
 //! The connections to the server of a route.
 //!
-//! The reader of a response drives its HTTP/1 connection, in the same task: there is no task and no
-//! channel between the server's bytes and the client's, and when a client leaves, the connection
-//! ends with its response. HTTP/2 connections are shared and have a task of their own.
+//! The reader of a response drives its HTTP/1 connection, in the same task: no other task and no channel is between the
+//! server's bytes and the client's. When a client disconnects, the connection ends with its response. HTTP/2
+//! connections are shared and have a task of their own.
 
 mod idle_links;
 
@@ -32,7 +32,7 @@ use crate::transport::http::request_body::{BodyFault, RequestBody};
 /// longer time the server is taken to have begun with the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// The time after `connect_timeout` in which the connection of another task can still say why it failed.
+/// The time after `connect_timeout` in which another task's connection attempt can still report why it failed.
 const CONNECT_GRACE: Duration = Duration::from_millis(50);
 
 /// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
@@ -59,7 +59,7 @@ pub(crate) struct ConnectionPool {
     chose_http1: AtomicBool,
 }
 
-/// A request that has no response.
+/// A request without a response.
 pub(crate) struct FailedRequest {
     pub(crate) error: UpstreamError,
     /// The request, if no connection could be made for it.
@@ -80,18 +80,19 @@ enum Connected {
 impl ConnectionPool {
     /// No connection is made before the first request. `traffic` counts their bytes.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // A closed connection inside this process is known at once: reuse needs no proof.
+        // Inside this process a closed connection is noticed at once, so connections can be reused without proof that
+        // the server keeps them open.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (shared, beginning, chose_http1) = Default::default();
         Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
     }
 
-    /// Sends a request to the server and waits for the head of the response. A request that an HTTP/2 server
-    /// provably did not process is sent again; any other is not.
+    /// Sends a request to the server and waits for the head of the response. A request that an HTTP/2 server provably
+    /// did not process is sent again; any other is not.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// If no connection can be made, or the connection fails before the head arrives.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: Request<RequestBody>,
@@ -99,8 +100,7 @@ impl ConnectionPool {
         self.try_send(request).await.map_err(|failed| failed.error)
     }
 
-    /// Sends a request as [`ConnectionPool::send`] does. A request for which there is no connection comes back
-    /// with the error.
+    /// Sends a request as [`ConnectionPool::send`] does. If no connection can be made, the error contains the request.
     ///
     /// # Errors
     /// If there is no connection, or it fails before there is a head.
@@ -128,7 +128,7 @@ impl ConnectionPool {
                 }
                 Connected::Shared(stream) => stream,
             };
-            // hyper's error does not name the fault of a body that could not be read.
+            // hyper's error does not say why a body could not be read.
             let fault = request.body().fault();
             match Box::pin(stream.send(request)).await {
                 Ok((response, stream)) => {
@@ -161,7 +161,7 @@ impl ConnectionPool {
                 error
             })?;
             link.promised.note_response(head.headers());
-            // `Upgrade` is never forwarded, and HTTP/2 has no such status.
+            // Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
@@ -204,7 +204,7 @@ impl ConnectionPool {
         }
     }
 
-    /// A request has no response: the server may have closed the connection while it was idle.
+    /// Notes that a request got no response: the server may have closed the connection while it was idle.
     fn note_unanswered(&self, reuse: Option<Reuse>, error: &UpstreamError) {
         if let Some(Reuse { idle, at }) = reuse
             && at.elapsed() < CLOSED_WITHIN
@@ -226,7 +226,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps a connection for the next request, if one may be sent on it.
+    /// Keeps a connection for the next request, if it can be used again.
     pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Link>) {
         if link.is_idle()
             && let Ok(mut idle) = self.idle.lock()
@@ -280,7 +280,7 @@ impl ConnectionPool {
             if !is_http2 {
                 return Ok(self.one(io));
             }
-            // The server chose HTTP/1.1 on an earlier connection, and chooses HTTP/2 on this one.
+            // The server chose HTTP/1.1 on an earlier connection, but chose HTTP/2 on this connection.
             self.chose_http1.store(false, Ordering::Relaxed);
             self.begin_shared(io).await?;
         }
@@ -291,7 +291,7 @@ impl ConnectionPool {
         Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
-    /// Connects, and says whether HTTP/2 is spoken.
+    /// Connects. Returns whether HTTP/2 is spoken.
     async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => Ok(dialer.connect(self.connect_timeout).await?),
@@ -299,21 +299,21 @@ impl ConnectionPool {
         }
     }
 
-    /// A stream of an HTTP/2 connection that has room; of a new one if all are full. Where no more
-    /// connections can be had, the end of another stream is waited for, as long as for a connection.
-    /// `None` if the server has chosen HTTP/1.
+    /// Returns a stream of an HTTP/2 connection; of a new connection if all are full. If no more connections can be
+    /// opened, it waits for the end of another stream, as long as for a connection. `None` if the server has chosen
+    /// HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
         // The grace lets a connection that begins here fail first: its error names the addresses.
         let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;
         let (mut begun, mut failed) = (None, None);
         loop {
             let mut changed = pin!(self.shared.changed());
-            // Registered before the look at the streams: a stream that ends in between is not missed.
+            // Registered before the streams are checked, so that the end of a stream in between is not missed.
             changed.as_mut().enable();
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
-            // A request whose own attempt is under way waits for that attempt: it may bring an HTTP/1.1 connection.
+            // A request whose own attempt is running waits for that attempt, which may bring an HTTP/1.1 connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -326,7 +326,7 @@ impl ConnectionPool {
                 if let Some(stream) = self.shared.stream() {
                     return Ok(Some(Connected::Shared(stream)));
                 }
-                // A task: the connection serves others too, also if the client of this request disconnects.
+                // A task, because the connection also serves other requests if the client of this request disconnects.
                 begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
             }
             let result = async {
@@ -351,7 +351,7 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // Other connections are open: the server may limit their number. Wait for a stream on one of them.
+                // Other connections are open, and the server may limit their number. Wait for a stream on one of them.
                 Err(error) => failed = Some(error),
             }
         }
@@ -372,7 +372,7 @@ impl ConnectionPool {
             }
         };
         let begun = begun.await;
-        // Released before the wake-up: a request that wakes may have to begin the next connection.
+        // Released before the wake-up, because a request that wakes may have to begin the next connection.
         drop(beginning);
         self.shared.notify();
         begun

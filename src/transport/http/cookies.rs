@@ -1,4 +1,4 @@
-//! The cookies of one session with a server: balancers bind a session to a server by them (RFC 6265).
+//! The cookies of one session with a server: load balancers use them to bind a session to a server (RFC 6265).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use cookie::Cookie;
 use cookie::time::OffsetDateTime;
 use http::{HeaderMap, HeaderValue, header};
 
-/// The most cookies of one session. Balancers set one or two; a browser keeps at least 50 for a host.
+/// Maximum number of cookies of one session. Load balancers set one or two; a browser keeps at least 50 for a host.
 const COOKIES_MAX: usize = 50;
 
 /// The longest cookie that is kept, in bytes, as in browsers.
@@ -33,7 +33,7 @@ struct StoredCookie {
 pub(crate) struct CookiePlace<'a> {
     pub(crate) host: &'a str,
     pub(crate) path: &'a str,
-    /// Whether it goes over TLS.
+    /// Whether the connection uses TLS.
     pub(crate) is_secure: bool,
 }
 
@@ -54,7 +54,7 @@ impl SessionCookies {
             // (RFC 6265, 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
-                // The oldest is the first, because a cookie that is set again goes to the end.
+                // The first is the oldest, because a cookie that is set again moves to the end.
                 if stored.len() == COOKIES_MAX {
                     stored.remove(0);
                 }
@@ -85,14 +85,15 @@ impl SessionCookies {
         if let Ok(mut value) = HeaderValue::try_from(all)
             && !value.is_empty()
         {
-            // Neither debug output nor the compression of HTTP/2 headers keeps a sensitive value.
+            // A value marked as sensitive does not appear in debug output, and is not kept in the compression table of
+            // HTTP/2 headers.
             value.set_sensitive(true);
             headers.insert(header::COOKIE, value);
         }
     }
 }
 
-/// A cookie for this place; `None` if it is none, or for another.
+/// Reads a cookie for this place; `None` if the text is not a cookie, or the cookie is for another place.
 fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCookie> {
     let cookie = Cookie::parse(text).ok()?;
     // RFC 6265, 5.1.3: a domain holds for its host and for all hosts below it.
@@ -101,14 +102,14 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     let is_here = domain.is_none_or(|domain| {
         host == domain || host.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
     });
-    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so it is of no use here.
+    // RFC 6265, 5.4: a cookie with `Secure` is sent over TLS only, so without TLS it need not be kept.
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }
     // `Max-Age` counts before `Expires` (RFC 6265, 5.3).
     let ends = match (cookie.max_age(), cookie.expires_datetime()) {
         (Some(age), _) if !age.is_positive() => Some(SystemTime::UNIX_EPOCH),
-        // An age beyond the range of the clock: the cookie lasts as long as its session.
+        // The age is beyond the range of the clock, so the cookie lasts as long as its session.
         (Some(age), _) => now.checked_add(age.unsigned_abs()),
         (None, Some(at)) if at < OffsetDateTime::UNIX_EPOCH => Some(SystemTime::UNIX_EPOCH),
         (None, at) => at.map(SystemTime::from),

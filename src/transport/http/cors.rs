@@ -15,14 +15,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::config::routes::Cors;
 
-/// Response headers without which a browser client has no session and no way to be authorized.
+/// Response headers that a browser client must be able to read, for its session and its authorization.
 const EXPOSED: [&str; 2] = ["Mcp-Session-Id", "WWW-Authenticate"];
 
 /// The time, in seconds, that a browser may keep the answer to a preflight: two hours, the maximum of
 /// Chromium.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-/// Origins of one route whose CORS headers are remembered. Real routes have a handful.
+/// Maximum number of origins of one route whose CORS headers are remembered. Real routes have a handful.
 const ORIGINS_MAX: usize = 64;
 
 /// Bytes of an origin and its CORS headers that are remembered.
@@ -30,14 +30,14 @@ const KNOWN_BYTES_MAX: usize = 2048;
 
 /// Whether a request is a browser's preflight request, and not a request of its page.
 pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-    // Other OPTIONS requests are the page's own, and go to the server.
+    // Other OPTIONS requests come from the page itself, and are forwarded to the server.
     *method == Method::OPTIONS
         && headers.contains_key(ORIGIN)
         && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a preflight, where the proxy answers. An origin that is not served learns nothing,
-/// which its browser takes for a no.
+/// Returns the answer to a preflight request. For an origin that is not allowed it has no CORS headers, which the
+/// browser treats as a refusal.
 pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
     let mut response = Response::new(());
     // A browser reads only the headers of the answer.
@@ -49,8 +49,8 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         let methods = HeaderValue::from_static("GET, POST, DELETE");
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-        // What is asked for is given: which headers mean something, the upstream decides. `*` would
-        // not do, because it leaves out `Authorization`.
+        // All requested headers are allowed: the upstream decides which headers have a meaning. `*` would not suffice,
+        // because it does not include `Authorization`.
         for asked in headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS) {
             answer.append(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
         }
@@ -63,7 +63,7 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
 /// header; `response`: the headers to the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
-    // The server's own answer about origins must not stand beside that of the route.
+    // The server's own CORS headers must not appear beside those of the route.
     for ours in [ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_ALLOW_CREDENTIALS] {
         response.remove(ours);
     }
@@ -79,7 +79,7 @@ fn expose(response: &mut HeaderMap) {
     if !response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
         return;
     }
-    // `*` is everything only without credentials, and a name more does no harm.
+    // `*` means all headers only for requests without credentials, so the names are added in any case.
     let is_there = |name: &str| {
         let lines = response.get_all(ACCESS_CONTROL_EXPOSE_HEADERS).iter();
         let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -112,19 +112,19 @@ fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a Header
     cors.origins.iter().any(same).then_some(origin)
 }
 
-/// The CORS answers of a route's upstream to origins, for responses that must begin before the
-/// upstream has answered. Bounded: the origin seen first is forgotten for a new one.
+/// The CORS headers with which a route's upstream answers origins, for responses that must begin before the upstream
+/// has answered. The number is bounded: a new origin replaces the oldest.
 #[derive(Debug, Clone, Default)]
 pub struct CorsOrigins {
     origins: VecDeque<(HeaderValue, HeaderMap)>,
 }
 
 impl CorsOrigins {
-    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the
-    /// request. A response without such headers makes the proxy forget the origin.
+    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the request. If the
+    /// response has no such headers, the origin is forgotten.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
         let Some(origin) = origin else { return };
-        // Forgotten first: an origin that is no longer served must not get the headers of before.
+        // Remove the old entry first: an origin that is no longer allowed must not get its earlier headers.
         self.origins.retain(|(known, _)| known != origin);
         let about = |name: &HeaderName| {
             [
@@ -140,7 +140,7 @@ impl CorsOrigins {
             bytes += name.as_str().len() + value.len();
             kept.append(name, value.clone());
         }
-        // What is too long is not remembered; such a response waits for the server's own headers.
+        // Headers that are too long are not remembered. Such a response waits for the server's own headers.
         if !kept.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) || bytes > KNOWN_BYTES_MAX {
             return;
         }

@@ -1,4 +1,4 @@
-//! The way to a server: the one place that decides which address, which forward proxy and which TLS a connection has.
+//! Connections to servers. Only this module decides which address, which forward proxy and which TLS a connection uses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::io::Io;
 use super::tcp;
 use super::tls::TlsPeer;
 
-/// The reason why there is no connection. `to` is the server, with the proxy and the addresses that were tried.
+/// The reason why no connection was made. `to` is the server, with the proxy and the addresses that were tried.
 #[derive(Debug)]
 pub(super) enum DialError {
     /// No address can be connected to, or TLS failed.
@@ -28,7 +28,7 @@ pub(super) enum DialError {
     Refused(ProxyRefusal),
 }
 
-/// Makes the connections to one server.
+/// Opens the connections to one server.
 pub(crate) struct Dialer {
     /// The name or address of the server, without brackets.
     host: String,
@@ -48,7 +48,7 @@ impl Dialer {
         Self { host, port, tls, http2, proxy: None, family: Mutex::default() }
     }
 
-    /// The same way through a forward proxy, if there is one.
+    /// Returns the dialer changed to use a forward proxy, if `proxy` is one.
     pub(crate) fn through(self, proxy: Option<ForwardProxy>) -> Self {
         Self { proxy, ..self }
     }
@@ -68,8 +68,8 @@ impl Dialer {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { self.name() }
     }
 
-    /// The proxy that passes on each request. Through other proxies a tunnel leads to the server: a proxy does not
-    /// see what is in TLS, and most proxies do not speak HTTP/2.
+    /// Returns the proxy, if it forwards single requests. Other connections go through a tunnel: then the proxy cannot
+    /// read what TLS protects, and the server can speak HTTP/2, which most proxies do not.
     fn requests_proxy(&self) -> Option<&ForwardProxy> {
         self.proxy.as_ref().filter(|_| self.tls.is_none() && !self.http2)
     }
@@ -99,14 +99,15 @@ impl Dialer {
         }
     }
 
-    /// The refusal of the proxy, if a response with this status is one. Only proxies answer 407 (RFC 9110, 15.5.8).
+    /// Returns the proxy's refusal, if a response with this status is a refusal. Only proxies answer 407 (RFC 9110,
+    /// 15.5.8).
     pub(super) fn refusal(&self, status: StatusCode) -> Option<DialError> {
         let proxy = self.requests_proxy()?;
         let is_refusal = status == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
         is_refusal.then(|| DialError::Refused(proxy.refusal(self.name(), status)))
     }
 
-    /// Connects within this time, and says whether HTTP/2 is spoken.
+    /// Connects within this time. Returns whether HTTP/2 is spoken.
     ///
     /// # Errors
     /// If no address of the server, or of the proxy, can be connected to, the proxy refuses, TLS fails, or the time is
@@ -131,7 +132,7 @@ impl Dialer {
             None => (&self.host, String::new()),
             Some(proxy) => (&proxy.url.host, format!(" through the proxy {}", proxy.url)),
         };
-        // `first` is an address itself, which must not be named twice.
+        // `first` is itself an address, which must not be named twice.
         let is_address = first.parse::<IpAddr>().is_ok();
         let tried = if is_address { String::new() } else { attempts.to_string() };
         format!("{}{proxy}{tried}", self.name())
@@ -149,7 +150,7 @@ impl Dialer {
                 io = Box::new(peer.connect(io).await?);
             }
             if self.requests_proxy().is_some() {
-                // This proxy forwards each request by itself: no tunnel, and HTTP/1.1.
+                // This proxy forwards single requests: no tunnel, and HTTP/1.1.
                 return Ok((io, false));
             }
             io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
@@ -166,8 +167,8 @@ impl Dialer {
         addresses: impl Iterator<Item = SocketAddr>,
         attempts: &mut Attempts,
     ) -> io::Result<TcpStream> {
-        // The family that connected last goes first: where one family leads nowhere, only the first connection
-        // waits for it.
+        // The family that last connected is tried first: if one family does not work, only the first connection is
+        // delayed.
         let first = self.family.lock().map(|family| *family).unwrap_or_default();
         let (winner, tcp) = race(in_turns(addresses, first), attempts, tcp::connect).await?;
         if let Ok(mut family) = self.family.lock() {
@@ -193,7 +194,7 @@ mod tests {
         Some(socket)
     }
 
-    /// A port that is open on one loopback address and closed on the other; `None` on a machine without IPv6.
+    /// Returns a port that is open on one loopback address and closed on the other; `None` on a machine without IPv6.
     async fn one_open(
         open: &str,
         closed: &str,

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use crate::config::routes::{Route, Upstream};
 
-/// Documents that say how to be authorized, found beside a server rather than in it (RFC 8414,
-/// RFC 9728, OpenID Connect Discovery).
+/// Documents with authorization metadata, which are served beside a server's endpoint (RFC 8414, RFC 9728, OpenID
+/// Connect Discovery).
 const DOCUMENTS: [&str; 3] =
     [PROTECTED_RESOURCE, "oauth-authorization-server", "openid-configuration"];
 
-/// The document that names a server and those who authorize its clients (RFC 9728).
+/// The document that names a server and its authorization servers (RFC 9728).
 pub(crate) const PROTECTED_RESOURCE: &str = "oauth-protected-resource";
 
 /// The route and endpoint of a request.
@@ -47,8 +47,8 @@ pub struct RouteTable {
     upstreams: Vec<Option<String>>,
     /// Whether each route has a public URL.
     public: Vec<bool>,
-    /// By the path of the public URL, without the slash that may end it, where that is not the root. The first route
-    /// that has such a URL counts.
+    /// Routes by the path of their public URL, without its trailing slash, if the path is not the root. The first route
+    /// with such a URL counts.
     public_paths: BTreeMap<String, usize>,
 }
 
@@ -72,8 +72,7 @@ impl RouteTable {
         }
     }
 
-    /// The route and endpoint of a path, if there is one. The path of an endpoint may end with a
-    /// slash.
+    /// Returns the route and endpoint of a path. The path of an endpoint may end with a slash.
     pub fn find(&self, path: &str) -> Option<RouteMatch> {
         let place = |(route, part)| RouteMatch { route, part };
         let plain = without_slash(path);
@@ -92,7 +91,7 @@ impl RouteTable {
     }
 
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
-        // Every `/messages` is tried: the path of a route, or of the server behind it, may have the word too.
+        // Every `/messages` is tried, because the path of a route or of its server may contain the word too.
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');
@@ -101,22 +100,22 @@ impl RouteTable {
         })
     }
 
-    /// The route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
-    /// the path of the route, or else that of its public URL: a client knows no other. And of
-    /// `/.well-known/NAME` alone, which means a route only if there is no other route.
+    /// Returns the route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
+    /// the path of the route, or else that of its public URL, which is the only URL that its clients know.
+    /// `/.well-known/NAME` alone means a route only if no other route exists.
     fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
         })?;
-        // Without a path the document is of the whole origin. Several routes would each be meant.
+        // Without a path the document belongs to the whole origin, and with several routes it would be ambiguous.
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
             return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
-        // The longest path of a route, if one begins another.
-        // The slash at the beginning is no end: a route has a path.
+        // If the path of one route begins with that of another, the longer path wins. The first slash is no possible
+        // end, because the path of a route is not empty.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
@@ -135,7 +134,7 @@ impl RouteTable {
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
         let upstream = self.upstreams[route].as_ref()?;
         let is_ours = name == PROTECTED_RESOURCE && self.public[route];
-        // RFC 9728 puts the path of the server behind the name of the document, and OpenID Connect before it.
+        // RFC 9728 puts the path of the server after the name of the document, and OpenID Connect before it.
         let (above, below) = if is_ours { ("", &**upstream) } else { (&**upstream, "") };
         Some((route, EndpointKind::WellKnown(format!("{above}/.well-known/{name}{below}"))))
     }
@@ -226,7 +225,7 @@ mod tests {
             let expected = expected.map(|(route, part)| RouteMatch { route, part });
             assert_eq!(table.find(&beside(path)), expected, "{path}");
         }
-        // Only documents are found so: all else reaches a route by its own path.
+        // Only metadata documents are found in this way: other requests reach a route by its own path.
         assert_eq!(table.find("/x/a"), None);
     }
 

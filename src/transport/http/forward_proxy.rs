@@ -28,8 +28,8 @@ pub(crate) struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// The proxy at a URL. `trusted` are the authorities of its certificate, if it has one, and `setting` names the
-    /// setting of these authorities.
+    /// Returns the proxy at a URL. `trusted` are the authorities for its certificate, if it uses TLS, and `setting` is
+    /// the name of the setting that has these authorities.
     ///
     /// # Errors
     /// If TLS towards the proxy cannot be set up.
@@ -77,7 +77,7 @@ impl ProxyDecision {
         match choice {
             Some(ProxyChoice::Direct) => Self::Direct,
             Some(ProxyChoice::Through(proxy)) => Self::Through(proxy.clone(), "upstream.proxy"),
-            // The route's own words go before the environment, as with every setting.
+            // The route's own setting takes precedence over the environment, like every setting.
             None => match ProxyVariable::of(environment, url) {
                 ProxyVariable::Unset => Self::Direct,
                 ProxyVariable::Used(proxy, variable) => Self::Through(proxy, variable),
@@ -102,7 +102,7 @@ impl ProxyDecision {
                     "connections to the server go through a proxy"
                 );
             }
-            // Usual on a developer's machine, and therefore not a warning.
+            // This case is usual on a developer's machine, so it is not a warning.
             Self::Local(variable) => tracing::info!(
                 route,
                 server,
@@ -137,7 +137,7 @@ impl ProxyDecision {
     }
 }
 
-/// The reason why there is no tunnel.
+/// The reason why no tunnel was made.
 #[derive(Debug)]
 pub(super) enum TunnelError {
     /// The connection to the proxy failed, or the answer of the proxy is not HTTP.
@@ -215,8 +215,8 @@ pub(super) async fn tunnel(
     if !answer.status().is_success() {
         return Err(TunnelError::Refused(answer.status()));
     }
-    // The server has got no byte yet and cannot have answered, so these bytes are the proxy's. Further on they would
-    // be taken for the server's.
+    // The server has received no byte yet and cannot have answered, so these bytes come from the proxy. Later they
+    // would be taken for the server's.
     if !behind.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));
@@ -248,7 +248,8 @@ mod tests {
 
     use super::*;
 
-    /// The request of a tunnel through a proxy that answers so; what the tunnel becomes; what leads through it.
+    /// Opens a tunnel through a proxy that gives this answer. Returns the request, the result, and the bytes that
+    /// passed through the tunnel.
     async fn ask(answer: &str, authorization: Option<&str>) -> (String, Result<String, String>) {
         let (ours, mut theirs) = duplex(128 << 10);
         let authorization = authorization.map(|value| HeaderValue::from_str(value).unwrap());

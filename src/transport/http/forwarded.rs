@@ -1,5 +1,5 @@
-//! Headers in which a front says for whom it asks and below which path: `X-Forwarded-*` and `Forwarded` (RFC 7239). All
-//! functions are pure.
+//! Headers in which a front names its client and the path prefix that it removes: `X-Forwarded-*` and `Forwarded` (RFC
+//! 7239). All functions are pure.
 
 use std::net::IpAddr;
 
@@ -26,32 +26,32 @@ impl ForwardedPrefix {
     /// a client resolves the value as a part of a URL, and must stay at the same host.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(PREFIX).iter();
-        // Two headers may be of the front and of the client: which one is whose cannot be told.
+        // With two headers, it is unknown which comes from the front and which from the client.
         let (Some(value), None) = (values.next(), values.next()) else { return None };
         let path = value.to_str().ok().filter(|path| path.len() <= PREFIX_MAX)?;
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_of_a_path =
             |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+;=:@".contains(&byte);
-        // `/` alone would make the endpoint the name of a host.
+        // A path of `/` alone would turn the endpoint into the name of a host.
         let is_plain = path.starts_with('/')
             && !path.ends_with('/')
             && path.bytes().all(is_of_a_path)
             && !path.contains("//")
             && !path.contains("..")
-            // URL parsers of browsers read these as dots.
+            // The URL parsers of browsers decode these as dots.
             && !path.to_ascii_lowercase().contains("%2e");
         is_plain.then(|| Self(path.into()))
     }
 }
 
-/// The path of a route as the client of a request reaches it, without a slash at its end. A route with a `public_url`
-/// has the path of that URL, which already includes what fronts remove.
+/// Returns the path at which the client of a request reaches a route, without a trailing slash. A route with a
+/// `public_url` has the path of that URL, which already includes the prefix that fronts remove.
 pub fn public_path(route: &Route, extensions: &Extensions) -> String {
     let prefix = extensions.get::<ForwardedPrefix>().filter(|_| route.public_url.is_none());
     format!("{}{}", prefix.map_or("", |prefix| &prefix.0), route.public_path())
 }
 
-/// What is known of a request besides its headers.
+/// Facts about a request that are not in its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardedBy<'a> {
     /// The address that the request came from.
@@ -60,7 +60,7 @@ pub struct ForwardedBy<'a> {
     pub host: Option<&'a str>,
     /// Whether the request came over TLS.
     pub is_secure: bool,
-    /// The addresses whose headers are believed.
+    /// The addresses whose headers are trusted.
     pub trusted: &'a [IpNet],
 }
 
@@ -73,7 +73,7 @@ pub fn apply(rule: ForwardedRule, headers: &mut HeaderMap, by: &ForwardedBy<'_>)
     }
 }
 
-/// Removes every such header; true if there was one.
+/// Removes every header with this name; true if the request had one.
 fn remove_all(headers: &mut HeaderMap) -> bool {
     let is_one =
         |name: &&HeaderName| **name == FORWARDED || name.as_str().starts_with("x-forwarded-");
@@ -84,14 +84,14 @@ fn remove_all(headers: &mut HeaderMap) -> bool {
 
 fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let is_trusted = |address: IpAddr| by.trusted.iter().any(|net| net.contains(address));
-    // The client itself may have written these headers, unless a front that is trusted has sent the request.
+    // The client itself may have written these headers, unless the request comes from a trusted front.
     let mut left_out = !is_trusted(by.client) && remove_all(headers);
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
     };
-    // Only the form that the front uses is continued: in the other form the front itself would stand as the client.
+    // Only the form that the front uses is continued: in the other form the front would appear as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
-    // A request without any such header gets both forms, since servers read the one or the other.
+    // A request without such headers gets both forms, because servers read either.
     if has_new || !has_old {
         let elements = values(headers, &FORWARDED);
         let told = |element: &String| is_trusted_node(&for_of(element), is_trusted);
@@ -105,7 +105,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         let told = |address: &String| is_trusted_node(address, is_trusted);
         let mut kept = believed(&addresses, told);
         left_out |= kept.len() < addresses.len();
-        // Each hop adds one address, one host and one scheme: as many hosts and schemes are believed as addresses.
+        // Each hop adds one address, one host and one scheme, so as many hosts and schemes are trusted as addresses.
         let hops = kept.len().max(1);
         kept.push(by.client.to_canonical().to_string());
         set(headers, FOR, &kept);
@@ -113,7 +113,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
             let mut told = values(headers, &name);
             left_out |= told.len() > hops;
-            // The last ones stay: each hop appends its own at the end, and the first ones may be the client's.
+            // The last values stay: each hop appends its own at the end, and the first values may come from the client.
             told.drain(..told.len().saturating_sub(hops));
             if told.is_empty() {
                 told.extend(own);
@@ -124,25 +124,25 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     left_out
 }
 
-/// The last values, back to the first one that is not the address of a trusted front: what that one
-/// has said itself is not believed.
+/// Returns the last values, back to the first that is not the address of a trusted front: values before it are not
+/// trusted.
 fn believed(values: &[String], is_front: impl Fn(&String) -> bool) -> Vec<String> {
     let client = values.iter().rposition(|value| !is_front(value)).unwrap_or(0);
     values.get(client..).unwrap_or_default().to_vec()
 }
 
-/// The address of the client for whom a trusted front asks: the last one that is no front's. `None` if the
-/// fronts name none.
+/// Returns the address of the client for whom a trusted front asks: the last address that is not a front's. `None` if
+/// the fronts name no client.
 ///
-/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read
-/// only where the older one is missing.
+/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read only where
+/// the older one is missing.
 pub fn client_named(headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let mut nodes = values(headers, &FOR);
     if nodes.is_empty() {
         nodes = values(headers, &FORWARDED).iter().map(|element| for_of(element)).collect();
     }
     let is_trusted = |address| trusted.iter().any(|net| net.contains(address));
-    // From the end: each front appends the address that it was asked from, so the last ones are the front's words.
+    // Searched from the end: each front appends the address of its client, so the last addresses come from fronts.
     let last = nodes.iter().rfind(|node| !is_trusted_node(node, is_trusted))?;
     address_of(last)
 }
@@ -167,7 +167,7 @@ fn address_of(node: &str) -> Option<IpAddr> {
 fn for_of(element: &str) -> String {
     let mut pairs = split(element, ';').into_iter().filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        // Quotes and backslashes are of the form, and no address has them.
+        // Quotes and backslashes belong to the syntax, and no address contains them.
         name.trim().eq_ignore_ascii_case("for").then(|| value.trim().replace(['"', '\\'], ""))
     });
     // RFC 7239, 4: a parameter occurs once in an element. Otherwise the last one counts.
@@ -191,7 +191,7 @@ fn split(text: &str, separator: char) -> Vec<String> {
             continue;
         }
         is_quoted ^= character == '"' && !is_escaped;
-        // A backslash escapes the next sign, also another backslash.
+        // A backslash escapes the next character, even another backslash.
         is_escaped = character == '\\' && is_quoted && !is_escaped;
         parts.last_mut().into_iter().for_each(|part| part.push(character));
     }
@@ -204,7 +204,7 @@ fn element(by: &ForwardedBy<'_>) -> String {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
     };
-    // Hosts have no quotation marks: admission has read them.
+    // A host contains no quotation marks: admission has checked it.
     let host = by.host.map(|host| format!(";host=\"{host}\"")).unwrap_or_default();
     format!("for={node}{host};proto={}", proto(by))
 }

@@ -1,4 +1,4 @@
-//! Requests and responses as they are passed on: with the rules of their route for headers, and `Via`.
+//! Forwarding of requests and responses: with the header rules of their route, and `Via`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::transport::mcp_http::content::Content;
 /// The header that asks a proxy of nginx's kind not to hold a response back.
 pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Passes on the requests and responses of one route.
+/// Forwards the requests and responses of one route.
 pub(crate) struct Forwarder {
     pub(crate) via: Via,
     route: Arc<Route>,
@@ -33,7 +33,7 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Passes on those of `route`. `traffic` counts notices about the server.
+    /// Returns the forwarder of `route`. `traffic` counts notices about the server.
     pub(crate) fn new(via: Via, route: &Arc<Route>, traffic: &Traffic) -> Self {
         Self { via, route: Arc::clone(route), traffic: traffic.clone() }
     }
@@ -151,7 +151,7 @@ impl Forwarder {
         }
         let is_removed = self.route.response_headers.remove.contains(&X_ACCEL_BUFFERING);
         if events && !self.route.opaque && !is_removed {
-            // nginx buffers responses by default, which holds events back. A value that the server has set stays.
+            // nginx buffers responses by default, which delays events. A value that the server has set stays.
             headers.entry(X_ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
         }
         *response.headers_mut() = headers;

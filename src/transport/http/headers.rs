@@ -27,7 +27,7 @@ pub struct Passage<'a> {
     pub rules: &'a HeaderRules,
     /// The HTTP version of the received message.
     pub received: Version,
-    /// The body that goes out is not the one that came: its length and its digests are others.
+    /// Whether the body that is sent differs from the body that was received, so that its length and digests change.
     pub body_changes: bool,
     /// Counts notices about the server, if anybody reads them.
     pub traffic: Option<&'a Traffic>,
@@ -96,7 +96,7 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
         forward(Cow::Owned(headers), passage, ours, &mut passed);
         passed
     } else {
-        // Without `Connection` no other header is named as one of the connection: all of them pass.
+        // Without `Connection`, no header is declared as one of the connection, so all of them are forwarded.
         headers
     };
     finish(passage, &mut passed);
@@ -106,16 +106,16 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
 /// A cookie of this name is valid with the path `/` only (RFC 6265bis).
 const HOST_COOKIE: &[u8] = b"__Host-";
 
-/// Gives cookies that a server sets the path of the route: `own` is the server's path, `route` the one that
-/// clients know. Below the server's path the rest of a cookie's path stays; any other path would never come
-/// back to the route, or would bring the cookie to other routes too. A cookie without a path stays: its client
-/// takes the path of the request.
+/// Rewrites the paths of cookies that a server sets: `own` is the server's path, `route` the path that clients know.
+/// Below the server's path the rest of a cookie's path stays. With any other path the cookie would never come back to
+/// the route, or would be sent to other routes too. A cookie without a path stays, because its client uses the path of
+/// the request.
 pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
     let (own, route) = (own.trim_end_matches('/'), route.trim_end_matches('/'));
     if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
         for cookie in cookies.iter_mut() {
             if let Some(moved) = moved_cookie(cookie.as_bytes(), own, route) {
-                // A changed value is a new one, and would be shown in debug text.
+                // A new value is not marked as sensitive, and would appear in debug output.
                 let is_sensitive = cookie.is_sensitive();
                 *cookie = moved;
                 cookie.set_sensitive(is_sensitive);
@@ -138,7 +138,7 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let path = text.iter().position(|byte| *byte == b'=').map(|at| text.split_at(at));
         let path = path.filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"path"));
         let path = path.map(|(_, value)| value[1..].trim_ascii());
-        // RFC 6265, 5.2.4: a path that does not begin with `/` is no path, and the client takes that of the request.
+        // RFC 6265, 5.2.4: a path that does not begin with `/` is ignored, and the client uses the path of the request.
         let Some(path) = path.filter(|path| path.starts_with(b"/")) else {
             moved.extend_from_slice(part);
             continue;
@@ -146,14 +146,14 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
         let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
-        // A path is never empty: that would be none.
+        // The path must not be empty.
         let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
         moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
     }
     HeaderValue::from_bytes(&moved).ok()
 }
 
-/// All headers of a message but those of its connection, for the next connection of the same proxy.
+/// Returns all headers of a message except those of its connection, for the next connection of the same proxy.
 pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
     // Without `Connection` no other header is named as one of the connection.
     if !headers.keys().any(|name| *name == EXPECT || is_hop_by_hop(name)) {
@@ -173,7 +173,7 @@ fn forward(
     keep(headers, |name| stays_here(name, passage, &ours), passed);
 }
 
-/// Whether a header stays for another reason than that it belongs to one connection.
+/// Whether a header is removed for another reason than that it belongs to one connection.
 fn stays_here(
     name: &HeaderName,
     passage: &Passage<'_>,
@@ -200,7 +200,7 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
-        // A name comes with its first value only.
+        // The iterator gives the name only with the first value.
         if name.is_some() {
             last = name.filter(|name| !stays(name));
         }
@@ -209,7 +209,7 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
             passed.append(&name, value);
             last = Some(name);
         } else {
-            // Not a copy, which would take an allocation for a name that HTTP does not know.
+            // The name is moved, not copied: a copy would cost an allocation for a name that HTTP does not define.
             passed.append(name, value);
         }
     }
@@ -217,17 +217,17 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     write_once(passed);
-    // `Via` first, so that a rule of the route can take it out again; what the route sets goes over all else.
+    // `Via` first, so that a rule of the route can remove it; headers that the route sets replace all others.
     passage.via.append(passed, passage.received);
-    // The message's own headers of these names are gone already; these are Milepost's. They are the last entries, so
-    // that their removal moves no other.
+    // The message's own headers with these names are already removed; these are Milepost's. They are the last entries,
+    // so that their removal moves no other entry.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }
     set_headers(passage.rules, passage.traffic, passed);
 }
 
-/// Headers of one connection, which never pass, whatever `Connection` says.
+/// Whether a header belongs to one connection, and is never forwarded, whatever `Connection` says.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     // Compared as text: a list of names would be made for each comparison.
     match name.as_str() {
@@ -238,7 +238,7 @@ pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     }
 }
 
-/// Headers that are wrong when the body is another.
+/// Whether a header would be wrong for another body.
 fn is_about_the_body(name: &HeaderName) -> bool {
     *name == CONTENT_LENGTH
         || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")
@@ -261,7 +261,7 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
-/// Cookies in one line: HTTP/2 may bring them in several, HTTP/1.1 knows only one.
+/// Joins cookies into one header: HTTP/2 allows several, HTTP/1.1 only one.
 fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     match lines[..] {

@@ -27,13 +27,13 @@ use tokio::sync::futures::Notified;
 
 use super::request_body::{RequestBody, RequestBodyError};
 
-/// HTTP/2 connections open to one server. A further request waits for the end of another.
+/// Maximum number of HTTP/2 connections to one server. A further request waits for the end of another request.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Concurrent streams of one HTTP/2 connection to a server that allows more.
+/// Maximum number of concurrent streams of one HTTP/2 connection to a server that allows more.
 const UPSTREAM_STREAMS_MAX: usize = 1000;
 
-/// Bytes that one stream buffers in each direction. A client that reads slowly costs no more.
+/// Bytes that one stream buffers in each direction, and so the most that a slow reader costs.
 const STREAM_BUFFER_MAX: usize = 64 << 10;
 
 /// The flow-control window of a connection, in bytes.
@@ -69,7 +69,7 @@ impl Http2Link {
     }
 }
 
-/// The number of streams that the server allows on a connection; 0 until the server has said it.
+/// The number of streams that the server allows on a connection; 0 until the server has announced it.
 #[derive(Default)]
 struct StreamLimit {
     now: AtomicUsize,
@@ -141,18 +141,19 @@ impl Http2Connections {
     /// A stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
-        // The task of a connection takes it out of the list a moment after its end: no request goes there meanwhile.
+        // The task of a connection removes it from the list shortly after its end. Meanwhile no request may use it.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
-        // Counted under the lock under which the room was found: two requests must not take the last stream.
+        // Counted under the lock under which the free stream was found, so that two requests cannot take the last
+        // stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
 
-    /// Begins a connection over `io`, and waits until the server has said how many streams it allows.
+    /// Begins a connection over `io`, and waits until the server has announced how many streams it allows.
     ///
     /// # Errors
-    /// If the server speaks no HTTP/2.
+    /// If the server does not speak HTTP/2.
     pub(crate) async fn begin<T>(self: &Arc<Self>, io: T) -> Result<(), OpenError>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -208,16 +209,16 @@ impl Http2Connections {
         Ok(())
     }
 
-    /// A stream has ended. Of the connections without a stream one is kept.
+    /// Notes that a stream has ended. Of the connections without a stream only one is kept.
     fn release(&self, link: &Arc<Http2Link>) {
         let mut open = self.lock();
         link.streams.fetch_sub(1, Ordering::Relaxed);
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
-        // The lock is released first: whoever waits for a stream takes it at once.
+        // Release the lock before the wake-up: the task that waits for a stream takes the lock at once.
         drop(open);
-        // One stream has ended, so one of those that wait may go on.
+        // A stream has ended, so a waiting request may continue.
         self.changed.notify_one();
     }
 }
@@ -248,7 +249,7 @@ impl Http2Stream {
         self,
         request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Arc<Self>), Box<Unanswered>> {
-        // hyper does not return a request that the server refuses, so a copy is made before. Only a body in memory can
+        // hyper does not return a request that the server refuses, so a copy is made first. Only a body in memory can
         // be copied.
         let copy = copy_of(&request);
         let permit = Arc::new(self);
@@ -257,7 +258,7 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
-                // `take_message` has the request only if it was never written; a refusal of the server comes later.
+                // `take_message` returns the request only if it was never written; a refusal of the server comes later.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
@@ -267,7 +268,7 @@ impl Http2Stream {
     }
 }
 
-/// A request whose body is in memory.
+/// Copies a request whose body is in memory.
 fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let RequestBody::Whole(body) = request.body() else { return None };
     let mut copy = Request::new(RequestBody::Whole(body.clone()));
@@ -277,8 +278,8 @@ fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     Some(copy)
 }
 
-/// Whether the server says that it has not begun a request: it is at its limit, or it closes the
-/// connection in good order.
+/// Whether the server reports that it has not processed a request: it is at its limit, or it closes the connection
+/// gracefully.
 fn is_refused(error: &hyper::Error) -> bool {
     let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         return false;

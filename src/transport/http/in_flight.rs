@@ -10,15 +10,15 @@ use tokio::sync::Notify;
 pub(crate) struct InFlight {
     open: AtomicUsize,
     none: Notify,
-    /// The counter of all calls, which includes these.
+    /// The counter of all calls, which includes the calls of this counter.
     all: Option<Arc<Self>>,
 }
 
-/// A call that is open as long as this is there.
+/// An open call, which counts until this value is dropped.
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
 impl InFlight {
-    /// A counter whose calls also count in `all`.
+    /// Returns a counter whose calls also count in `all`.
     pub(crate) fn among(all: &Arc<Self>) -> Arc<Self> {
         Arc::new(Self { all: Some(Arc::clone(all)), ..Self::default() })
     }
@@ -32,7 +32,7 @@ impl InFlight {
     }
 
     fn closed(&self) {
-        // `Release`: who sees the last call end in `done` also sees all that the call has done.
+        // `Release`: a task that sees the last call end in `done` must also see everything that the call has done.
         if self.open.fetch_sub(1, Ordering::Release) == 1 {
             self.none.notify_waiters();
         }

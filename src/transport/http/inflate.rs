@@ -42,7 +42,7 @@ enum Decoder {
     Deflate(Box<ZlibDecoder<Vec<u8>>>),
 }
 
-/// The body of a response as it was before it was compressed.
+/// The body of a response, decompressed.
 pub(crate) struct PlainBody {
     body: UpstreamBody,
     decoder: Decoder,
@@ -108,7 +108,7 @@ impl Decoder {
             Self::None => return Ok(Bytes::copy_from_slice(bytes)),
             Self::Gzip(decoder) => {
                 decoder.write_all(bytes)?;
-                // Flushed: what has come goes to the client although more follows.
+                // Flush, so that the client gets the bytes that have arrived although more will follow.
                 decoder.flush()?;
                 std::mem::take(decoder.get_mut())
             }

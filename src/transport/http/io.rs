@@ -8,10 +8,9 @@ use crate::observe::metrics::MeteredIo;
 use crate::platform::sockets::{self, LocalClient, LocalConnection};
 use crate::transport::http::tcp;
 
-/// Anything that bytes go over.
+/// A bidirectional byte stream.
 pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Acknowledges what has been read, at once. TCP waits up to 40 ms for bytes that the acknowledgement could go
-    /// with.
+    /// Acknowledges the received bytes at once. Otherwise TCP delays the acknowledgement by up to 40 ms.
     fn acknowledge(&self) {}
 
     /// Whether the peer has neither closed the connection nor sent bytes that are still to be read, as far as the

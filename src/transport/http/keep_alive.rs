@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderName};
 /// `Keep-Alive`, with which servers promise how long they keep a connection (RFC 2068, 19.7.1).
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// What the responses on one connection have promised.
+/// The `Keep-Alive` promises of the responses on one connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KeepAlive {
     /// The time for which the connection may be idle.
     timeout: Option<Duration>,
-    /// The requests that the connection may serve: all, or those that are left. Servers mean either.
+    /// The number of requests that the connection may serve, in total or from now on: servers use either meaning.
     max: Option<u32>,
     /// The requests that the connection has served.
     served: u32,
@@ -32,8 +32,9 @@ impl KeepAlive {
         }
     }
 
-    /// The longest time for which the connection may be idle before its next request; `None` if nothing is promised.
-    /// Half of the promise: the server counts from its last byte, and the request has to arrive before the end.
+    /// Returns the longest time for which the connection may be idle before its next request; `None` if the server
+    /// promised nothing. It is half of the promise: the server counts from its last byte, and the request has to arrive
+    /// before the end.
     pub(crate) fn idle_max(&self) -> Option<Duration> {
         if self.max.is_some_and(|max| max <= self.served) {
             return Some(Duration::ZERO);

@@ -1,8 +1,8 @@
-//! Answers that are made to the end although their client has closed its connection.
+//! Requests that are completed although their client has closed its connection.
 //!
-//! hyper drops the future of an answer when the client's side of the connection ends. Many clients close right after the
-//! last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that is left,
-//! `curl -m`. Such a message is complete, and has to reach the server all the same.
+//! hyper drops the future of an answer when the client's side of the connection ends. Many clients close right after
+//! the last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that is
+//! left, `curl -m`. Such a message is complete, and has to reach the server all the same.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -25,14 +25,15 @@ const OUTLIVING_TIME: Duration = Duration::from_secs(30);
 /// connection of the request end.
 const SENDING_TIME: Duration = Duration::from_millis(500);
 
-/// How an answer goes on when its client disconnects.
+/// How an answer continues when its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlives {
     /// To its end: a notification, a cancellation, an answer to the server, the end of a session.
     ToTheEnd,
-    /// Until the server has the request. Before 2026-07-28 a disconnect is no cancellation.
+    /// Until the server has received the request. Before 2026-07-28 a disconnect is not a cancellation.
     UntilSent,
-    /// Not at all: a stream, and from 2026-07-28 on a request, whose cancellation is the disconnect.
+    /// The answer is dropped: for a stream, and from 2026-07-28 on for a request, because the disconnect is its
+    /// cancellation.
     Nothing,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn set_outlives(rule: Outlives) {
     POLLED.set(rule);
 }
 
-/// The answer to an HTTP request, which outlives its connection as its rule says.
+/// The answer to an HTTP request, which outlives its connection according to its rule.
 pub(crate) struct Outliving<R: Send + 'static> {
     answer: Option<Pin<Box<dyn Future<Output = R> + Send>>>,
     rule: Outlives,
@@ -85,10 +86,10 @@ impl<R: Send + 'static> Drop for Outliving<R> {
     fn drop(&mut self) {
         let rule = self.rule;
         let Some(answer) = self.answer.take().filter(|_| rule != Outlives::Nothing) else { return };
-        // Without a runtime the process is ending.
+        // Without a runtime, the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
         runtime.spawn(async move {
-            // A server that never answers must not hold the place.
+            // A server that never answers must not keep one of the limited places.
             let _ = timeout(OUTLIVING_TIME, Remainder { answer, rule, sending: None }).await;
             drop(place);
         });
@@ -109,7 +110,7 @@ impl<R> Future for Remainder<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let outer = POLLED.replace(self.rule);
         let polled = self.answer.as_mut().poll(context).map(drop);
-        // The message may have been read only in this poll, after the disconnect: its rule is known from now on.
+        // The message may have been read only in this poll, after the disconnect, so its rule is only known now.
         self.rule = POLLED.replace(outer);
         match self.rule {
             Outlives::ToTheEnd => polled,

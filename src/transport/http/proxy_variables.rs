@@ -10,7 +10,7 @@ use crate::config::routes::Environment;
 use crate::config::values::ip_net::IpNet;
 use crate::config::values::proxy_url::ProxyUrl;
 
-/// What the environment says about the way to one server.
+/// The proxy that the environment sets for one server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyVariable {
     /// The environment names no proxy for servers of this scheme.
@@ -82,7 +82,7 @@ fn is_meant(entry: &str, server: &Authority) -> bool {
     if let Some(net) = IpNet::around(unbracketed.unwrap_or(entry)) {
         return matches!(server.host, Host::Address(address) if net.contains(address));
     }
-    // curl takes `example.com` and `.example.com` for the same.
+    // curl treats `example.com` and `.example.com` alike.
     let name = entry.strip_prefix("*.").or_else(|| entry.strip_prefix('.')).unwrap_or(entry);
     let Some(Authority { host, port }) = Authority::parse(name) else { return false };
     if port.is_some_and(|port| Some(port) != server.port) {
@@ -105,7 +105,7 @@ fn same(one: IpAddr, other: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// What is found: the variable and the proxy, the variable that is unused, or `-`.
+    /// Returns the variable and the proxy, the variable that is not used, or `-`.
     fn found(variables: &[(&str, &str)], url: &str) -> String {
         let environment = variables.iter().copied().collect();
         match ProxyVariable::of(&environment, &url.parse().unwrap()) {

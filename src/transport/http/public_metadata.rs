@@ -1,5 +1,5 @@
-//! The metadata of a sign-in behind a front that rewrites paths: the URLs that a client compares with the
-//! URL that it uses (RFC 9728).
+//! The metadata of a sign-in behind a front that rewrites paths: it contains URLs that a client compares with the URL
+//! that it uses (RFC 9728).
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::protocol::json;
 /// The longest document about a protected resource that is read, in bytes. Real documents have about 1 KB.
 const METADATA_MAX: usize = 256 << 10;
 
-/// The longest time of reading such a document.
+/// The longest time for reading such a document.
 const METADATA_TIME: Duration = Duration::from_secs(30);
 
 /// The parameter of a challenge that names the document.
@@ -50,13 +50,13 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
         copied = value.end;
     }
     new.push_str(&text[copied..]);
-    // Without the parameter the header stays as it is.
+    // Without the parameter, the header stays unchanged.
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 
-/// The places of the values of a parameter in the challenges of one header (RFC 9110, section 11.2): a token or a
-/// quoted string, its quotes included. Servers also write URLs without quotes: such a value ends at a comma, a space
-/// or a semicolon. A quoted string without its end has no place.
+/// Finds the values of a parameter in the challenges of one header (RFC 9110, section 11.2): a token or a quoted
+/// string, including its quotes. Servers also write URLs without quotes: such a value ends at a comma, a space or a
+/// semicolon. A quoted string without an end is not found.
 fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut values = Vec::new();
@@ -81,7 +81,7 @@ fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     values
 }
 
-/// The place of the value of a parameter whose name ends here.
+/// Returns the range of the value of a parameter whose name ends here.
 fn parameter_value(bytes: &[u8], name_end: usize) -> Option<Range<usize>> {
     let is_space = |byte| matches!(byte, b' ' | b'\t');
     let equals = name_end + count(&bytes[name_end..], is_space);
@@ -107,12 +107,12 @@ fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// How many bytes at the beginning are such.
+/// Returns how many bytes at the beginning match.
 fn count(bytes: &[u8], is_such: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|&&byte| is_such(byte)).count()
 }
 
-/// Whether a byte is one of a token (RFC 9110, section 5.6.2).
+/// Whether a byte may occur in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -132,7 +132,7 @@ pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
     timeout(METADATA_TIME, read).await.ok().flatten()
 }
 
-/// The document with the public URL as its `resource`; `None` if the document has no such member.
+/// Returns the document with the public URL as its `resource`; `None` if the document has no such member.
 pub(crate) fn with_public_resource(document: &Bytes, public: &Url) -> Option<Bytes> {
     let is_resource =
         |member: &json::Member| json::key_is(&document[member.key.clone()], "resource");

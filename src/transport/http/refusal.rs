@@ -19,19 +19,19 @@ pub enum Refusal {
     Host,
     /// The request's origin is not accepted by this listener.
     Origin,
-    /// A browser marks the request as one of another site's page, and it names no origin.
+    /// A browser marks the request as coming from another site's page, and the request names no origin.
     CrossSite,
     /// A page of any site can send a body of this type without asking.
     BodyType,
     /// A header that decides about the request occurs more than once.
     Twice(&'static str),
-    /// The header that names the user of a front occurs twice, or has no name.
+    /// The header that names the user of a front occurs twice, or its value is not a name.
     Principal,
     /// The request's target is neither a path nor `http://host/path`.
     Target,
     /// `CONNECT` and `TRACE`.
     Method,
-    /// Only reading is possible here.
+    /// The address only supports reading.
     ReadOnly,
     /// The request wants another protocol.
     Upgrade,
@@ -43,13 +43,13 @@ pub enum Refusal {
     TooManyHops,
     /// The request does not have the listener's token.
     Unauthorized,
-    /// The request comes from another machine, and operators have no token.
+    /// The request comes from another machine, but no token for operators is set.
     OperatorsOnly,
     /// The request would change something, and may come from a page of another origin.
     ForeignChange,
-    /// No route is there.
+    /// The path has no route.
     NoRoute,
-    /// The admin listener has no such page.
+    /// The admin listener has no page with this path.
     NoPage,
     /// The request on the address of a fleet was not passed on by another replica.
     NotPassedOn,
@@ -104,7 +104,7 @@ impl Refusal {
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             // RFC 6585, 5: the headers are too large.
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            // RFC 5842, 7.2: the request would go round for ever.
+            // RFC 5842, 7.2: the request would be forwarded in a loop.
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,

@@ -59,10 +59,10 @@ pub enum RequestBodyError {
         "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)"
     )]
     ClientFull,
-    /// The client left, or the bytes are no body.
+    /// The client disconnected, or the body is malformed.
     #[error("the body of the request cannot be read: {0}")]
     Unreadable(String),
-    /// The disk is full, or there is no temporary folder.
+    /// The disk is full, or the temporary directory does not exist.
     #[error("the body of the request could not be kept in a temporary file (see TMPDIR): {0}")]
     NotKept(String),
 }
@@ -95,7 +95,7 @@ impl RequestBodyError {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             // RFC 9110, 15.5.9: 408 for a request that has not come whole in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            // All clients together fill the budget: this one is not at fault, and may try again.
+            // All clients together fill the budget, so this client is not at fault and may retry.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
             Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -104,15 +104,15 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body while it is sent. Over HTTP/2 the sender gets an error of hyper, in whose place this one is
-/// reported.
+/// The first error of a body while it is sent. Over HTTP/2 the sender only gets an error of hyper, so this error is
+/// reported instead.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
 /// The body of a request towards a server.
 pub(crate) enum RequestBody {
     /// The whole body.
     Whole(Option<Bytes>),
-    /// One too large to be held: its beginning, and the rest as it comes.
+    /// A body too large for memory: its beginning, and the rest while it arrives.
     Passing(Box<PassingBody>),
     /// One too large to be held, in a file.
     Spooled(Box<SpooledBody>),
@@ -124,15 +124,15 @@ impl RequestBody {
         Self::Whole(None)
     }
 
-    /// A body as it comes, of any length and pace.
+    /// Returns a body that is forwarded while it arrives, without limits of length and rate.
     pub(crate) fn unlimited(body: Incoming) -> Self {
         Self::Passing(Box::new(PassingBody::unlimited(body)))
     }
 
-    /// The body as it came, if it passes and nothing of it has been read.
+    /// Returns the unchanged body, if it is forwarded while it arrives and no byte of it was read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
-            // What has been read of the body is in `first`, and cannot go back into hyper's.
+            // The bytes that were read are in `first`, and cannot be put back into hyper's body.
             Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
             _ => None,
         }
@@ -146,10 +146,10 @@ impl RequestBody {
         }
     }
 
-    /// Keeps a body of at most `max` bytes in a file until all of it is there.
+    /// Writes a body of at most `max` bytes to a file until it is complete.
     ///
     /// # Errors
-    /// If the body is longer or breaks off, or the file cannot be written.
+    /// If the body is longer or incomplete, or the file cannot be written.
     pub(crate) async fn spool(mut self, max: usize) -> Result<Self, RequestBodyError> {
         let mut spill = Spill::new(max as u64);
         let mut room = match &self {
@@ -242,7 +242,7 @@ impl BodyLimits {
     pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
-            // HTTP/2 can end one stream, and the connection goes on.
+            // HTTP/2 can end a single stream while the connection continues.
             reads_rest: parts.version < Version::HTTP_2,
             timeout: route.body_timeout,
             min_rate: route.body_min_rate as u64,
@@ -250,9 +250,9 @@ impl BodyLimits {
         }
     }
 
-    /// Reads the rest of a body that nobody takes.
+    /// Reads the rest of a body that is not used.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
-        // `Drop` gets here too, perhaps outside a runtime: then nothing more can be read.
+        // `Drop` also calls this, perhaps outside a runtime: then nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.reads_rest || rest.is_end_stream() {
             return;
@@ -289,16 +289,16 @@ impl BodyPace {
         now + left.saturating_sub(self.waited).min(PAUSE_MAX)
     }
 
-    /// The client has said something.
+    /// Notes that bytes of the client have arrived.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
-        // Time in which the server does not read is no fault of the client, so that it is not counted.
+        // The time in which the server does not read is not the client's fault, so it is not counted.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// The error of a client that has said nothing until the end of the wait.
+    /// Returns the error for a client that has sent nothing until the end of the wait.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
-        // The limit of the route is named first: of several reasons the author of the route knows this one.
+        // The limit of the route is reported first, because the author of the route file knows it.
         match limits.timeout {
             Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
             _ if self.waited >= self.rate_limit(limits) => {
@@ -308,9 +308,9 @@ impl BodyPace {
         }
     }
 
-    /// The time in which so many bytes have to come.
+    /// Returns the time in which the current number of bytes must have arrived.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
-        // No rate is `min_rate` 0, for which there is no quotient.
+        // A `min_rate` of 0 means no limit; the division would fail.
         match self.bytes.checked_div(limits.min_rate) {
             Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
             None => Duration::MAX,
@@ -318,7 +318,7 @@ impl BodyPace {
     }
 }
 
-/// A body that passes as it comes.
+/// A body that is forwarded while it arrives.
 pub(crate) struct PassingBody {
     first: VecDeque<Bytes>,
     /// `None` once it is over or refused.
@@ -349,7 +349,7 @@ impl PassingBody {
         }
     }
 
-    /// A body that begins with `first`, whose bytes are no more than the limit and have come at this pace.
+    /// Returns a body that begins with `first`. Its bytes are within the limits of size and rate.
     pub(crate) fn new(
         first: VecDeque<Bytes>,
         rest: Incoming,
@@ -369,10 +369,10 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        // The held beginning is sent, and its bytes no longer count in the budget.
+        // The beginning in memory is sent, so its bytes no longer count in the budget.
         self.room = None;
         let Some(rest) = &mut self.rest else {
-            // A refused body repeats its error: it must never look like a body that is whole.
+            // A refused body repeats its error, because it must never look like a complete body.
             return Poll::Ready(self.fault.get().cloned().map(Err));
         };
         let error = match Pin::new(rest).poll_frame(cx) {

@@ -1,4 +1,4 @@
-//! The headers that a route sets, with the tokens of files as they are now.
+//! The headers that a route sets, with the current tokens of files.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use super::headers::is_hop_by_hop;
 use crate::config::routes::HeaderRules;
 use crate::observe::metrics::{ServerNotice, Traffic};
 
-/// Sets the headers that the rules set, whatever they were. `traffic` counts files of tokens that cannot be used.
+/// Sets the headers that the rules set, and replaces existing values. `traffic` counts token files that cannot be used.
 pub(crate) fn set_headers(rules: &HeaderRules, traffic: Option<&Traffic>, passed: &mut HeaderMap) {
     for (name, value) in &rules.set {
-        // Headers of one connection are Milepost's own, whatever a route sets.
+        // A route cannot set headers that belong to one connection.
         if !is_hop_by_hop(name) {
             passed.insert(name, value.clone());
         }

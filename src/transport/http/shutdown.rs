@@ -37,12 +37,12 @@ pub(crate) struct Shutdown {
 
 impl Shutdown {
     pub(crate) fn end(&self) {
-        // The flag is set before the wake-up, and waiters register before they read the flag: none misses the end.
+        // The flag is set before the wake-up, and waiters register before they read the flag, so none misses the end.
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }
 
-    /// From now on other replicas begin new sessions: this one will end soon.
+    /// From now on other replicas begin new sessions, because this replica will end soon.
     pub(crate) fn turn_newcomers_away(&self) {
         self.turns_newcomers_away.store(true, Ordering::Relaxed);
     }
@@ -66,7 +66,7 @@ impl Shutdown {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// One of those that are notified at the end.
+    /// Returns one of the groups that are notified at the end.
     pub(crate) fn shard(&self) -> &Arc<Notify> {
         &self.waiting[self.next.fetch_add(1, Ordering::Relaxed) % SHARDS]
     }

@@ -1,4 +1,4 @@
-//! TCP connections whose peer may vanish without a word: a machine that loses its power, a network that is cut.
+//! TCP connections whose peer may vanish without closing them: a machine that loses power, a network that is cut.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     // Refused before the last descriptors are used: these are reserved for operators.
     check_reserve()?;
     let stream = TcpStream::connect(address).await?;
-    // Nagle's algorithm would hold a small message back until the peer has acknowledged the one before.
+    // Nagle's algorithm would delay a small message until the peer has acknowledged the message before.
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);
     Ok(stream)
@@ -38,8 +38,8 @@ pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
 
 /// Whether the peer has neither closed the connection nor sent bytes that are still to be read.
 pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
-    // `peek` leaves the byte in place. An open connection on which nothing has come answers `WouldBlock`; at the end of
-    // the stream `peek` succeeds.
+    // `peek` leaves the byte in place. On an open connection without data it returns `WouldBlock`; at the end of the
+    // stream it succeeds.
     let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
     peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

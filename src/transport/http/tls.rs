@@ -49,15 +49,15 @@ impl TlsPeer {
     /// Begins TLS over a connection.
     ///
     /// # Errors
-    /// If the connection fails, or the peer does not show a certificate that is trusted. Where nobody that is trusted has
-    /// issued the certificate, the error names the setting.
+    /// If the connection fails, or the peer does not show a certificate that is trusted. If no trusted authority has
+    /// issued the certificate, the error names the setting for authorities.
     pub(super) async fn connect(&self, io: Io) -> io::Result<TlsStream<Io>> {
         let connected = self.connector.connect(self.name.clone(), io).await;
         connected.map_err(|error| self.explained(error))
     }
 
     fn explained(&self, error: io::Error) -> io::Error {
-        // Another authority may have the name of the issuer: then it is the signature that does not fit.
+        // Another authority may have the same name as the issuer: then the signature does not match.
         use CertificateError::{BadSignature, UnknownIssuer};
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         let Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) = cause else {
@@ -87,7 +87,7 @@ pub(crate) fn connector(
     };
     let mut roots = RootCertStore::empty();
     if trusted.system {
-        // Ignore errors: where the system has no authorities, those of the files may be enough.
+        // Ignore errors: if the system has no authorities, those in the configured files may be enough.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     for file in &trusted.files {

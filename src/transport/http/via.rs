@@ -22,6 +22,7 @@ impl Via {
     /// Returns a random pseudonym.
     ///
     /// # Errors
+    ///
     /// If the system has no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
         getrandom::u32().map(Self::named)
@@ -56,8 +57,7 @@ impl Via {
         if hops > HOPS_MAX { Err(Refusal::TooManyHops) } else { Ok(()) }
     }
 
-    /// Adds Milepost's hop behind the others; `received` is the HTTP version of the received
-    /// message.
+    /// Adds Milepost's hop after the others; `received` is the HTTP version of the received message.
     pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
         let [old, usual, new] = &self.hops;
         let hop = match received {
@@ -69,8 +69,8 @@ impl Via {
     }
 }
 
-/// The members of one line, without those that are empty. A comma in a comment divides too: a
-/// bracket that somebody leaves open must not hide the hops behind it.
+/// Returns the members of one line, except for empty ones. A comma within a comment also separates members: an unclosed
+/// bracket must not hide the hops after it.
 fn hops_of(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|hop| !hop.is_empty())
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The state of writing to one client. While writing is blocked, the writers wait, and afterwards
-/// write only the newest progress.
+/// The state of writing to one client. While writing is blocked, the writers wait, and afterwards write only the newest
+/// progress.
 #[derive(Debug, Clone, Default)]
 pub struct WriteState(Arc<AtomicBool>);
 

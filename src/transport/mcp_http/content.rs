@@ -21,7 +21,7 @@ pub(crate) enum Content {
 
 impl Content {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        // The bytes of a compressed body are not those of its type.
+        // The bytes of a compressed body do not show its type.
         let packed = headers
             .get(header::CONTENT_ENCODING)
             .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -45,7 +45,7 @@ impl Content {
 
     /// The kind of a body without a telling `Content-Type`, by its first bytes.
     pub(crate) fn by_first_bytes(first: &[u8]) -> Self {
-        // Space is allowed before JSON, and servers that are written by hand put a byte order mark there.
+        // Space is allowed before JSON, and some hand-written servers send a byte order mark there.
         let first = first.strip_prefix(BOM).unwrap_or(first).trim_ascii_start();
         let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
         match first.first() {
@@ -55,7 +55,7 @@ impl Content {
         }
     }
 
-    /// Writes the `Content-Type` that clients know for this kind, where the server's is another.
+    /// Writes the usual `Content-Type` for this kind, if the server's differs.
     pub(crate) fn name_in(self, headers: &mut HeaderMap) {
         let known = match self {
             Self::Events => EVENTS,
@@ -69,8 +69,8 @@ impl Content {
     }
 }
 
-/// Whether the `Content-Type` says nothing about the content: servers that are written by hand leave it out, or
-/// their framework puts its default there.
+/// Whether the `Content-Type` does not describe the content: hand-written servers leave it out, or their framework
+/// writes its default.
 pub(crate) fn is_untyped(headers: &HeaderMap) -> bool {
     let kind = media_type(headers);
     kind.is_empty()
@@ -84,7 +84,7 @@ fn media_type(headers: &HeaderMap) -> &str {
     kind.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
-/// Names of JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
+/// Whether a type means JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
 fn is_kind_of_json(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["application/json-rpc", "application/jsonrequest", "text/json"].contains(&&*kind)
@@ -95,13 +95,13 @@ fn is_kind_of_json(kind: &str) -> bool {
 pub(crate) fn is_whole(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let is_closed = text.ends_with(b"}") || text.ends_with(b"]");
-    // The last byte is looked at first: only a text that may be whole is read through.
+    // The last byte is checked first, so that only a text that may be complete is read through.
     is_closed && json::skip_value(text, 0) == Some(text.len())
 }
 
 /// A whole message without line ends, also in its strings, where servers that write JSON by hand forget the escapes.
 pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
-    // A fast way for nearly all messages, which are not copied.
+    // A fast path for nearly all messages, which are not copied.
     if memchr::memchr2(b'\n', b'\r', &text).is_none() {
         return text;
     }

@@ -7,10 +7,10 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
 use crate::transport::http::body::Batch;
 
-/// Events of one stream whose message has no verdict yet and whose event id is remembered.
+/// Maximum number of events of one stream whose event id is remembered while their message has no verdict.
 const WAITING_MAX: usize = 256;
 
-/// The ids and times to retry of one stream.
+/// The event ids and retry times of one stream.
 #[derive(Default)]
 pub(crate) struct EventIds {
     /// By the number of their message.
@@ -25,11 +25,11 @@ impl EventIds {
         Self { id_passed: true, ..Self::default() }
     }
 
-    /// Adds an event whose message has this number and no verdict yet; false if the event has no other fields. Of an
-    /// event that has some, the verdict is to be asked for before the next event is read: fields of a withheld message
-    /// that come behind a later event would set the client's last event id back.
+    /// Adds an event whose message has this number and no verdict yet; false if the event has no other fields. If it
+    /// has other fields, the verdict is needed before the next event is read: fields of a withheld message that are
+    /// written after a later event would set the client's last event id back.
     pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) -> bool {
-        // Beyond the limit an event loses its other fields, and its message is forwarded all the same.
+        // Beyond the limit an event loses its other fields, but its message is still forwarded.
         let waits = has_id_or_retry(event) && self.waiting.len() < WAITING_MAX;
         if waits {
             self.waiting.push_back((number, event.clone()));
@@ -84,7 +84,7 @@ impl EventIds {
             self.id_passed = true;
             text.extend_from_slice(b"id: ");
             text.extend_from_slice(id);
-            // An event with empty data, as servers of this revision begin a stream with one.
+            // An event with empty data, with which servers of this revision begin a stream.
             text.extend_from_slice(b"\ndata:\n");
         }
         if !text.is_empty() {

@@ -7,11 +7,11 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse;
 use crate::protocol::sse::{Piece, SseEvent};
 
-/// The time after which a whole message counts although its end has not come: the blank line of its event, or the end of
-/// its body. Servers that forget the end leave the connection open.
+/// The time after which a complete message counts although its end is missing: the blank line of its event, or the end
+/// of its body. Servers that forget the end leave the connection open.
 pub(crate) const UNENDED_WAIT: Duration = Duration::from_secs(1);
 
-/// The message of an event, if the event has one. `rename` decides whether an event of another name than
+/// Returns the message of an event, if the event contains one. `rename` decides whether an event with another name than
 /// `message` gets this name.
 pub(crate) fn message_in(event: &SseEvent, rename: impl FnOnce() -> bool) -> Option<Message> {
     let data = event.data().filter(|data| !data.is_empty())?;
@@ -35,8 +35,8 @@ pub(crate) fn has_whole_message(event: &SseEvent) -> bool {
     kind.is_some_and(|kind| !matches!(kind, Kind::Noise | Kind::Opaque))
 }
 
-/// Whether clients read an event as a message although its data is none, such as `data: ping`. An event with an id and
-/// empty data is the one that servers of 2025-11-25 begin a stream with.
+/// Whether clients would read an event as a message although its data is not a message, such as `data: ping`. An event
+/// with an id and empty data is not stray: servers of 2025-11-25 begin a stream with it.
 pub(crate) fn is_stray(event: &SseEvent) -> bool {
     let data = event.data().filter(|_| event.is_message());
     data.is_some_and(|data| match data.is_empty() {
@@ -45,8 +45,8 @@ pub(crate) fn is_stray(event: &SseEvent) -> bool {
     })
 }
 
-/// The messages of an event, the last one at the end: an array is divided, unless arrays are messages in
-/// `revision` and all of this array belongs to one stream. `is_mixed`: not all of it does.
+/// Returns the messages of an event, the last one at the end: an array is divided, unless `revision` has arrays and the
+/// whole array belongs to one stream. `is_mixed`: whether it does not.
 pub(crate) fn divided(
     message: Message,
     revision: Option<Revision>,

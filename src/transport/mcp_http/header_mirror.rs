@@ -17,19 +17,19 @@ const HEADER_MISMATCH: i32 = -32020;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// The headers that repeat members of a request, with the values in the body; `None` for messages
-/// without such headers: earlier revisions and notifications.
+/// Returns the headers that repeat members of a request, with the values in the body; `None` for messages without such
+/// headers: earlier revisions and notifications.
 pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>); 3]> {
     repeats_of(message, &date_in(message)?)
 }
 
-/// The same for a message whose `_meta` names the revision of `date`.
+/// Returns the same for a message whose `_meta` names the revision of `date`.
 fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<String>); 3]> {
     if message.kind() != Kind::Request {
         return None;
     }
     let date = date.to_owned();
-    // A date that is not known is taken for a newer revision: it has the headers too.
+    // An unknown date is taken for a newer revision, which has the headers too.
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
@@ -50,8 +50,8 @@ fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks that the headers of a request agree with its body, whose `_meta` names the revision of `date`; the
-/// error is the response. The server judges a missing header.
+/// Checks that the headers of a request agree with its body, whose `_meta` names the revision of `date`; the error is
+/// the response. A missing header is left to the server.
 pub(crate) fn check(
     headers: &HeaderMap,
     message: &Message,
@@ -59,7 +59,7 @@ pub(crate) fn check(
 ) -> Result<(), Box<Response<Body>>> {
     let repeats = date.and_then(|date| repeats_of(message, date));
     for (header, body) in repeats.into_iter().flatten() {
-        // A member that the body does not have is nothing to compare with; the server judges the header.
+        // A header without its member in the body has no counterpart to compare with; the server judges it.
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value).is_none_or(|value| value != body.as_bytes()) {
@@ -89,11 +89,11 @@ pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<
     Ok(())
 }
 
-/// Compares a header with the member that it repeats. `alike`: whether another text of the header means
-/// the same.
+/// Compares a header with the member that it repeats. `alike` returns whether another text of the header means the
+/// same.
 ///
 /// # Errors
-/// Why they differ: one of them is missing, the header comes twice, or it says something else.
+/// The difference: one of them is missing, the header occurs twice, or its value differs.
 pub(crate) fn compare(
     headers: &HeaderMap,
     header: &HeaderName,
@@ -106,7 +106,7 @@ pub(crate) fn compare(
         (None, _, Some(member)) => {
             Err(format!("the header {header} is missing; the body says {member:?}"))
         }
-        // Two values may be read in two ways, also if they are alike.
+        // Two headers may be read in two ways, even if they are equal.
         (Some(_), Some(_), _) => Err(format!("the header {header} comes twice")),
         (Some(_), None, None) => {
             Err(format!("the header {header} repeats a member that the body does not have"))
@@ -122,7 +122,7 @@ fn difference(header: &HeaderName, member: &str) -> String {
     format!("the header {header} does not say {member:?}, as the body does")
 }
 
-/// The revision that a request names in its `_meta`, as those from 2026-07-28 on do.
+/// Returns the revision that a request names in its `_meta`, as requests from 2026-07-28 on do.
 pub(crate) fn date_in(request: &Message) -> Option<String> {
     text(&json::member(&request.params()?, "_meta")?, mcp::META_REVISION)
 }
@@ -149,7 +149,7 @@ fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
 
 /// The value of a header with the text `text`.
 pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
-    // A text that looks encoded has to be encoded, so that its reader decodes it back to what it was.
+    // A text that looks encoded must itself be encoded, so that its reader decodes it to the original text.
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.trim_matches(' ') == text
         && marked(text.as_bytes()).is_none();
@@ -159,7 +159,7 @@ pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("=?base64?{}?=", BASE64_STANDARD.encode(text))).ok()
 }
 
-/// The response to a request whose headers do not fit its body: why.
+/// Returns the response to a request whose headers do not agree with its body, with the reason.
 pub(crate) fn mismatch(message: &Message, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
     let why = json::quote(why);

@@ -1,8 +1,8 @@
-//! Answers in place of a server that knows only `tools/call` at its endpoint
-//! (`upstream.lifecycle`): `initialize`, `ping`, the list of tools.
+//! Answers in place of a server that knows only `tools/call` at its endpoint (`upstream.lifecycle`): `initialize`,
+//! `ping`, the list of tools.
 //!
-//! The answers stand between the callers and the server's connections (`ConnectionPool::send`), so
-//! that clients of every transport see the same server.
+//! The answers are given between the callers and the server's connections (`ConnectionPool::send`), so that clients of
+//! every transport get the same answers.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -40,10 +40,10 @@ const UNSUPPORTED_REVISION: i32 = -32022;
 /// The newest revision in which clients begin with `initialize`.
 const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 
-/// The version of a server in place of an unknown one.
+/// The version of a server that states none.
 const NO_VERSION: &str = "0.0.0";
 
-/// Answers in the place of one endpoint.
+/// Answers requests in the place of one endpoint.
 pub(crate) struct LifecycleResponder {
     /// The endpoint's path.
     pub(crate) endpoint: PathAndQuery,
@@ -63,7 +63,7 @@ enum LifecycleReply {
     Server,
     /// The request is answered here, with this status and body.
     Own(StatusCode, Bytes),
-    /// This response of the server, to another request.
+    /// The server's response to another request.
     Theirs(Box<Response<UpstreamBody>>),
 }
 
@@ -81,20 +81,20 @@ impl LifecycleResponder {
         client: &Arc<ConnectionPool>,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // Only the endpoint is answered for.
+        // Milepost only answers for the endpoint.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
         match *request.method() {
             Method::POST => {}
-            // The server has no stream to listen on and no session to end.
+            // The server has neither a GET stream nor a session to end.
             Method::GET | Method::DELETE => return Ok(not_allowed()),
             _ => return client.send(request).await,
         }
         let (parts, body) = request.into_parts();
         let message = match &body {
             RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
-            // A body that is too large to be held can only be the call of a tool.
+            // A body that is too large for memory can only be the call of a tool.
             _ => return client.send(Request::from_parts(parts, body)).await,
         };
         let reply = match message.kind() {
@@ -106,7 +106,7 @@ impl LifecycleResponder {
             Kind::Batch => self.replies(client, &parts, &message).await?,
             Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
-        // The request goes on as it came, since nothing of it was taken.
+        // The request is forwarded unchanged, because no part of it was taken.
         match reply {
             LifecycleReply::Server => client.send(Request::from_parts(parts, body)).await,
             LifecycleReply::Own(status, body) => Ok(answered(status, body)),
@@ -143,7 +143,7 @@ impl LifecycleResponder {
     ) -> Result<LifecycleReply, UpstreamError> {
         let mut answers: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        // One after the other: an array may have any number of requests, and the server gets one at a time.
+        // One after the other: an array may have any number of requests, but the server gets one at a time.
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
                 LifecycleReply::Own(_, body) => {
@@ -152,8 +152,8 @@ impl LifecycleResponder {
                 }
                 other => return Ok(other),
             }
-            // A batch may ask for the list many times. What one batch gathers is limited; beyond the limit the
-            // server is asked.
+            // A batch may ask for the list many times, so the answers of one batch are limited. Beyond the limit the
+            // batch goes to the server.
             if bytes > ANSWER_MAX {
                 return Ok(LifecycleReply::Server);
             }
@@ -177,7 +177,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
-        // MCP, Version Negotiation: a revision that is not known is answered with the newest one that is.
+        // MCP, Version Negotiation: an unknown revision is answered with the newest known revision.
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
             let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
@@ -210,8 +210,8 @@ impl LifecycleResponder {
         Ok(result(id, &body.concat()))
     }
 
-    /// Tells the server about a new client. The revision stands beside `params` and within: servers that are written by
-    /// hand look in either place.
+    /// Tells the server about a new client. The revision is written both beside `params` and within: hand-written
+    /// servers read either place.
     async fn introduce(
         &self,
         client: &Arc<ConnectionPool>,
@@ -277,7 +277,7 @@ impl LifecycleResponder {
             let why = format!("what there is in the place of {LIST} is none");
             return Ok(failed(id, &why, None));
         };
-        // The server's words are for its client and not for the log.
+        // The server's text is for its client, and is not logged.
         tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
         let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
         let why = format!("{LIST} is an error: {words}");
@@ -293,7 +293,7 @@ impl LifecycleResponder {
         what: &str,
     ) -> Result<LifecycleRead, UpstreamError> {
         let late = |_| UpstreamError::Idle(self.within);
-        // The time counts twice: for the head here, and for each piece of the body below.
+        // The time limit applies twice: to the head here, and to each piece of the body below.
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
         // The headers of these statuses tell the client how to sign in: the client gets the response itself.
@@ -321,7 +321,7 @@ impl LifecycleResponder {
     }
 }
 
-/// A request for something beside the endpoint, with the headers of one for it.
+/// Returns a request for a path beside the endpoint, with the headers of a request for the endpoint.
 fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::empty());
     *request.method_mut() = method;
@@ -331,7 +331,7 @@ fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Reques
     *request.uri_mut() = uri.try_into().unwrap_or_else(|_| path.clone().into());
     *request.headers_mut() = parts.headers.clone();
     let headers = request.headers_mut();
-    // The body of the new request is another.
+    // The body of the new request differs.
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_TYPE);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -343,7 +343,7 @@ fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
     crate::transport::mcp_http::header_mirror::date_in(request)
         .or_else(header)
-        // The revisions before this one begin with `initialize`, which is answered here.
+        // Earlier revisions begin with `initialize`, which is answered here.
         .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
 }
 
@@ -357,7 +357,7 @@ fn result(id: &[u8], result: &[u8]) -> LifecycleReply {
     LifecycleReply::Own(StatusCode::OK, body.concat().into())
 }
 
-/// An error of Milepost's own, marked as such. `more`: members of its data.
+/// Returns an error of Milepost itself, marked as such. `more`: further members of its data.
 fn refused(id: &[u8], code: i32, why: &str, more: &str, status: StatusCode) -> LifecycleReply {
     let code = format!(r#","error":{{"code":{code},"message":"#);
     let tail = format!(r#","data":{{"proxy":"milepost"{more}}}}}}}"#);

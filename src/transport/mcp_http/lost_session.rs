@@ -1,4 +1,4 @@
-//! Servers that do not know a session any more, and say so with another status than 404.
+//! Servers that no longer know a session, and report that with another status than 404.
 
 use http::StatusCode;
 
@@ -20,7 +20,7 @@ const LOST: [&str; 10] = [
 const NAMES: [&str; 5] =
     ["mcp-session-id header", "mcp-session-id", "mcp session id", "session id", "mcp session"];
 
-/// Bytes of an error that are searched. Such errors are short.
+/// Maximum number of bytes of an error that are searched. Such errors are short.
 const SEARCHED_MAX: usize = 4 << 10;
 
 /// Whether the body of an error says that the server does not know the session.
@@ -31,7 +31,7 @@ pub(crate) fn is_told(status: StatusCode, body: &[u8]) -> bool {
     may_tell(status) && is_meant(body)
 }
 
-/// Whether the words of an error with this status may say so.
+/// Whether an error with this status may report a lost session in its text.
 pub(crate) fn may_tell(status: StatusCode) -> bool {
     [StatusCode::BAD_REQUEST, StatusCode::GONE, StatusCode::SERVICE_UNAVAILABLE].contains(&status)
 }

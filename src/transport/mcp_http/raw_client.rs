@@ -1,5 +1,5 @@
-//! A plain HTTP client that returns a server's response unchanged: head, then chunks. The client
-//! repairs nothing and adds no header of a proxy.
+//! A plain HTTP client that returns a server's response unchanged: head, then chunks. It repairs nothing and adds no
+//! proxy headers.
 
 use std::future::poll_fn;
 
@@ -25,9 +25,8 @@ pub struct RawHttpClient {
 }
 
 impl RawHttpClient {
-    /// A client of a route's server, with the headers that the route sets, tokens of files as they are at each
-    /// request; `None` if the server is
-    /// not an HTTP server. No connection is made yet.
+    /// Returns a client for a route's server, which sends the headers that the route sets. Tokens from files are read
+    /// for each request. `None` if the server is not an HTTP server. No connection is made yet.
     ///
     /// # Errors
     /// If the route's certificates cannot be used or its address is not valid.
@@ -46,7 +45,7 @@ impl RawHttpClient {
     /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// If no connection can be made, or the connection fails before the head arrives.
     pub async fn send(
         &self,
         method: Method,
@@ -65,7 +64,7 @@ impl RawHttpClient {
         let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
         all.insert(header::USER_AGENT, HeaderValue::from_static(us));
         all.extend(headers);
-        // Removed before the route's own are set, as for the requests of clients.
+        // Removed before the route's own headers are set, as for the requests of clients.
         for name in &self.rules.remove {
             all.remove(name);
         }

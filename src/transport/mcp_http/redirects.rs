@@ -1,5 +1,5 @@
-//! Servers whose endpoint has moved to another path of the same origin, often by the slash at its end: Milepost follows
-//! such a redirect, because a client that followed it would look for the path at Milepost.
+//! Servers whose endpoint has moved to another path of the same origin, often by a trailing slash. Milepost follows
+//! such a redirect itself, because a client that followed it would request the path from Milepost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,10 +20,10 @@ use crate::transport::http::request_body::RequestBody;
 pub(crate) struct Redirects {
     /// The URL of the endpoint.
     endpoint: Url,
-    /// Whether requests are kept until their answer, so that they can be sent again. The first answer that is no
-    /// redirect ends this, and a redirect begins it again.
+    /// Whether requests are kept until their response, so that they can be sent again. A response that is not a
+    /// redirect turns this off, and a redirect turns it on again.
     expects: AtomicBool,
-    /// The path to which the endpoint has moved, once an answer from there was one of MCP.
+    /// The path to which the endpoint has moved, once an MCP response has come from there.
     moved: RwLock<Option<String>>,
     /// The log lines about the redirects.
     told: LogBudget,
@@ -35,18 +35,18 @@ impl Redirects {
         Self { endpoint, expects, moved, told: LogBudget::one_a_minute() }
     }
 
-    /// Sends a request to the endpoint, or to the place to which the endpoint has moved, and follows one redirect within
-    /// the origin.
+    /// Sends a request to the endpoint, or to the place to which the endpoint has moved, and follows one redirect
+    /// within the origin.
     ///
     /// # Errors
     /// As [`ConnectionPool::send`]; [`UpstreamError::Redirected`] for a redirect that is not followed, and
-    /// [`UpstreamError::Moved`] for one that comes when the body is gone.
+    /// [`UpstreamError::Moved`] for a redirect after which the body can no longer be sent again.
     pub(crate) async fn send(
         &self,
         client: &Arc<ConnectionPool>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // Other paths of the server, such as those of a lifecycle, have no redirects of the endpoint.
+        // A redirect of the endpoint says nothing about other paths of the server, such as those of a lifecycle.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
@@ -54,9 +54,10 @@ impl Redirects {
         if let Some(path) = &moved {
             move_to(request.uri_mut(), path, None);
         }
-        // Another request may change this at any time: this one is then copied in vain, or answered with `Moved`.
+        // Another request may change this value at any time. This request is then copied needlessly, or answered with
+        // `Moved`.
         let expects = self.expects.load(Ordering::Relaxed);
-        // Kept only while a redirect is expected: later calls are not copied.
+        // Kept only while a redirect is expected, so that later calls are not copied.
         let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
@@ -84,7 +85,7 @@ impl Redirects {
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body is sent and cannot be sent again. The next request goes to the new path.
+            // The body has been sent and cannot be sent again. The next request goes to the new path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
@@ -95,14 +96,14 @@ impl Redirects {
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
         }
-        // Remembered only if MCP answers there: the page of a sign-in must not become the endpoint.
+        // Remembered only if MCP answers there: a sign-in page must not become the endpoint.
         if speaks_mcp(response.status(), response.headers()) {
             self.remember(place.path());
         }
         Ok(response)
     }
 
-    /// Takes note of an answer that is no redirect. A place that is not found any more is forgotten.
+    /// Notes a response that is not a redirect. A stored location that no longer exists (404) is forgotten.
     fn note(&self, status: StatusCode, was_moved: bool) {
         // The server may have moved back: the next request asks the endpoint that the route names.
         if was_moved && status == StatusCode::NOT_FOUND {
@@ -138,7 +139,7 @@ impl Redirects {
         let place = response.headers().get(header::LOCATION)?.to_str().ok()?;
         let mut base = self.endpoint.clone();
         base.set_path(asked);
-        // Relative places begin at the path that was asked for (RFC 9110, 10.2.2).
+        // Relative locations are resolved against the requested path (RFC 9110, 10.2.2).
         let place = base.join(place).ok()?;
         let is_here = place.origin() == self.endpoint.origin();
         let has_new_slash = place.path().trim_end_matches('/') == asked.trim_end_matches('/');
@@ -147,14 +148,14 @@ impl Redirects {
     }
 }
 
-/// The error for a redirect. A query may hold a secret, and so may what stands before the host.
+/// Returns the error for a redirect. A query may contain a secret, and so may the user information before the host.
 fn redirected(why: &'static str, place: &Url) -> UpstreamError {
-    // Only the origin and the path are shown.
+    // Show only the origin and the path.
     let to = format!("{}{}", place.origin().ascii_serialization(), place.path());
     UpstreamError::Redirected { why, to }
 }
 
-/// Whether an answer is one of MCP, not the page of a sign-in.
+/// Whether a response is an MCP response, and not a sign-in page.
 fn speaks_mcp(status: StatusCode, headers: &HeaderMap) -> bool {
     status == StatusCode::ACCEPTED
         || status.is_success() && Content::unpacked(headers) != Content::Other

@@ -36,7 +36,7 @@ pub(crate) enum ReadBody {
 pub(crate) enum PostedBody {
     /// The body as it arrived.
     Fresh(Incoming),
-    /// Somebody had to read it before.
+    /// A body that had to be read before it was forwarded.
     Read(ReadBody),
 }
 
@@ -53,7 +53,7 @@ impl From<PostedBody> for RequestBody {
 /// Whether a message has requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
-        // A message that is too large to be read may be a request.
+        // A message that is too large to be parsed may be a request.
         None => true,
         Some(message) => match message.kind() {
             Kind::Request => true,
@@ -76,7 +76,7 @@ pub(crate) fn for_server(
             let message = Message::parse(bytes.clone());
             let asked = policy.with_members(&message);
             if asked.is_some() {
-                // The body has more members now: the length and the digests of the client's are wrong.
+                // The body has more members now, so the length and digests of the client's body are wrong.
                 remove_body_headers(headers);
             }
             (Some(message), asked.unwrap_or(bytes).into())
@@ -84,8 +84,8 @@ pub(crate) fn for_server(
     }
 }
 
-/// Reads the body of a request with this head within its limits. One of more than `held_max` is not held,
-/// whether or not its length was announced: the rest of it passes.
+/// Reads the body of a request with this head within its limits. A body longer than `held_max` is not kept in memory,
+/// whether or not its length was announced: the rest is forwarded while it arrives.
 pub(crate) fn read(
     body: PostedBody,
     parts: &Parts,
@@ -93,7 +93,7 @@ pub(crate) fn read(
     held_max: usize,
 ) -> impl Future<Output = Result<ReadBody, RequestBodyError>> + Send {
     let max = limits.max;
-    // An `async` block: the future of an `async fn` would hold its arguments twice.
+    // An `async` block, because the future of an `async fn` would store its arguments twice.
     async move {
         let mut body = match body {
             PostedBody::Fresh(body) => body,
@@ -104,7 +104,7 @@ pub(crate) fn read(
         let announced = announced.and_then(|size| size.parse::<usize>().ok());
         // The announced length is enough to refuse a body before it is read.
         if announced.is_some_and(|size| size > max) {
-            // A client that waits for `100 Continue` has not sent the body, and nothing has to be read.
+            // A client that waits for `100 Continue` has not sent the body, so there is nothing to read.
             if !BodyLimits::awaits_leave(parts) {
                 limits.refuse(body);
             }
@@ -116,7 +116,7 @@ pub(crate) fn read(
         let (mut pace, mut room) = (BodyPace::default(), limits.budget.room());
         loop {
             let frame = match body.frame().now_or_never() {
-                // Most bodies arrive together with their heads: these need no timer, and no room for one.
+                // Most bodies arrive together with their heads and need no timer, so no memory is reserved for one.
                 Some(frame) => frame,
                 None => {
                     let deadline = pace.wait(Instant::now(), &limits);
@@ -129,11 +129,11 @@ pub(crate) fn read(
             };
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| RequestBodyError::Unreadable(error.to_string()))?;
-            // Trailers are no part of a message.
+            // Trailers are not part of a message.
             let Ok(data) = frame.into_data() else { continue };
             bytes += data.len();
             pace.bytes = bytes as u64;
-            // The last frame waits for no other, and takes nothing from the budget.
+            // The body is complete with the last frame, so that frame does not wait and is not counted in the budget.
             if !body.is_end_stream()
                 && let Err(no_room) = room.hold(data.len())
             {
@@ -145,13 +145,13 @@ pub(crate) fn read(
                 limits.refuse(body);
                 return Err(RequestBodyError::TooLarge(max));
             }
-            // Without another poll: the last frame has told the end.
+            // No further poll is needed: the last frame has announced the end.
             if bytes <= held_max && body.is_end_stream() {
                 break;
             }
             if bytes > held_max {
                 held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-                // The bytes that are held, and the pace so far, go along: the limits hold for the whole body.
+                // The limits hold for the whole body, so the bytes in memory and the rate so far are passed on.
                 let passing = PassingBody::new(held, body, (limits, pace, room));
                 return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
             }
@@ -160,7 +160,7 @@ pub(crate) fn read(
             return Ok(ReadBody::Whole(gathered.freeze()));
         }
         held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-        // One frame is taken as it is, and not copied.
+        // A single frame is returned without a copy.
         Ok(ReadBody::Whole(match held.len() {
             1 => held.pop_front().unwrap_or_default(),
             _ => Bytes::from(held.make_contiguous().concat()),
@@ -168,7 +168,8 @@ pub(crate) fn read(
     }
 }
 
-/// Holds a frame behind the others. Small frames are copied together: each would keep the buffer that it came in.
+/// Adds a frame after the others. Small frames are copied together, because each would keep the buffer that it arrived
+/// in.
 fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     if frame.len() < SMALL_FRAME {
         return gathered.extend_from_slice(&frame);
@@ -179,7 +180,7 @@ fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     held.push_back(frame);
 }
 
-/// All of a large body, which waits in a file until it is there.
+/// Reads a large body completely; it waits in a file until it is complete.
 pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
     let spooled = body.spool(max).await?;
     Ok(spooled.collect().await?.to_bytes())
@@ -196,11 +197,11 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
     (asked.into(), cancelled)
 }
 
-/// The cancellations in a message of a client: the message itself, or those of an array.
+/// Returns the cancellations in a message of a client: the message itself, or those in an array.
 pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
     match message.kind() {
-        // A client may send an array of any length: only so many of its elements are looked at.
+        // A client may send an array of any length, so only a limited number of elements is examined.
         Kind::Batch => message.elements().take(BATCH_MAX).filter(cancels).collect(),
         _ => Some(message).filter(|one| cancels(one)).cloned().into_iter().collect(),
     }

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use crate::protocol::mcp::Revision;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
-/// A client that takes JSON of any length, but no long events, is given events only when it would give
-/// up otherwise: after 300 s without a byte.
+/// The time without a byte after which a client that accepts JSON of any length, but no long events, gets a stream: it
+/// would otherwise give up.
 pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// The parts of a request's head that are needed after the head was forwarded.
@@ -18,7 +18,7 @@ pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) session: Option<HeaderValue>,
     pub(crate) origin: Option<HeaderValue>,
-    /// The number of the caller, where there is no session.
+    /// The number of the caller, if the request has no session.
     pub(crate) caller: u64,
     /// Whether the client names a revision, and which.
     pub(crate) names_revision: bool,
@@ -29,7 +29,7 @@ pub(crate) struct RequestHead {
     pub(crate) reads_json: bool,
     /// The client refuses events from a length on that a JSON answer may have.
     pub(crate) limits_events: bool,
-    /// The client resumes a stream behind this event.
+    /// The id of the event after which the client resumes a stream.
     pub(crate) last_event: Option<HeaderValue>,
 }
 
@@ -57,8 +57,8 @@ impl RequestHead {
         self.session.as_ref().map(HeaderValue::as_bytes)
     }
 
-    /// The id of the event behind which the client resumes a stream. An empty one names no event, and a stream
-    /// that begins with it is a new one.
+    /// Returns the id of the event after which the client resumes a stream. An empty id names no event: a stream that
+    /// begins with it is a new stream.
     pub(crate) fn last_event_id(&self) -> Option<&[u8]> {
         self.last_event.as_ref().map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
     }
@@ -70,7 +70,7 @@ fn limits_events(headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
-/// Whether the client of a GET takes events. A page's image does not, and must start no server.
+/// Whether the client of a GET accepts events. A request for an image in a page does not, and must not start a server.
 pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
     let types: &[&str] = &["text/event-stream", "text/*", "*/*"];
     !headers.contains_key(header::ACCEPT) || accepts(headers, [types]) == [true]

@@ -35,7 +35,7 @@ impl ResponseBody {
 /// The stream of events in the response to a GET.
 ///
 /// # Errors
-/// The head of a response that is no stream of events.
+/// The head of a response that is not an event stream.
 pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<response::Parts>> {
     let (parts, body) = response.into_parts();
     match ResponseBody::new(body, &parts.headers) {
@@ -44,15 +44,15 @@ pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<
     }
 }
 
-/// The compression of a stream of events that is to be read; `None` if the body is no such stream. Some servers compress
-/// events although they were asked not to; where all is only observed, these pass as they are.
+/// Returns the compression of an event stream that is to be read; `None` if the body is not a compressed event stream.
+/// Some servers compress events although they were asked not to. In observe mode such events are forwarded unchanged.
 pub(crate) fn events_coding(headers: &HeaderMap, observes: bool) -> Option<Coding> {
     let is_events = Content::unpacked(headers) == Content::Events;
     let coding = Coding::of(headers).filter(|_| is_events)?;
     (coding == Coding::None || !observes).then_some(coding)
 }
 
-/// The body of such a stream without its compression, whose header is removed.
+/// Returns the body of such a stream decompressed, and removes the header of the compression.
 pub(crate) fn take_events(
     parts: &mut response::Parts,
     body: UpstreamBody,
@@ -79,17 +79,17 @@ impl ErrorBody {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let next = ready!(self.body.poll_data(cx));
         Poll::Ready(match next {
-            // A longer error is no JSON-RPC answer, and its rest is not read.
+            // A longer error is not a JSON-RPC response, so its rest is not read.
             Some(Ok(chunk)) if self.read.len() < ERROR_READ_MAX => {
                 self.read.extend_from_slice(&chunk);
                 true
             }
-            // An error of the body ends the reading: what has come is judged as it is.
+            // If the body fails, the bytes that have arrived are judged.
             _ => false,
         })
     }
 
-    /// The text that was read, on one line.
+    /// Returns the text that was read, on one line.
     pub(crate) fn take(&mut self) -> Bytes {
         on_one_line(self.read.split().freeze())
     }

@@ -23,10 +23,10 @@ const HELD_MAX: usize = 1 << 20;
 /// The longest `retry` time of a server that is accepted.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// The error for a body without a type that is no message.
+/// The error for a body without a content type that is not a message.
 const UNREADABLE: &str = "the answer of the server is neither JSON nor events";
 
-/// One item of a response. Texts have no line ends inside.
+/// One item of a response. Texts contain no line ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ResponseItem {
     /// A whole message.
@@ -47,7 +47,7 @@ enum BodyForm {
     Json(BytesMut),
     /// A text too long to be held, which is forwarded in pieces.
     LongJson,
-    /// A body without a type, of which nothing has come.
+    /// A body without a content type, of which nothing has arrived.
     Untyped,
     Over,
 }
@@ -85,7 +85,7 @@ impl ResponseReader {
         Self::new(body, BodyForm::Json(BytesMut::new()))
     }
 
-    /// Reads a body without a type: its first bytes say what it is.
+    /// Reads a body without a content type: its first bytes show the type.
     pub(crate) fn untyped(body: PlainBody) -> Self {
         Self::new(body, BodyForm::Untyped)
     }
@@ -114,19 +114,19 @@ impl ResponseReader {
             if let Some(item) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(item)));
             }
-            // What was read before the error goes first.
+            // Items that were read before the error come first.
             if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
             }
             let read = match self.body.poll_data(cx) {
                 Poll::Ready(read) => read,
                 Poll::Pending => {
-                    // Only here, where nothing more has come: a server that sends the end in time is not waited for.
+                    // Only here, when no more bytes are available: the server may send the end of the event in time.
                     ready!(self.poll_unended(cx));
                     continue;
                 }
             };
-            // More has come, so the wait begins anew.
+            // More bytes have arrived, so the wait begins again.
             self.unended = None;
             match read {
                 Some(Ok(chunk)) => {
@@ -162,7 +162,7 @@ impl ResponseReader {
         Poll::Ready(())
     }
 
-    /// Whether all of a message has come but its end.
+    /// Whether a message is complete except for its end mark.
     fn has_unended(&self) -> bool {
         match &self.form {
             BodyForm::Events(events) if !self.midway => {
@@ -213,15 +213,15 @@ impl ResponseReader {
         match std::mem::replace(&mut self.form, BodyForm::Over) {
             BodyForm::Json(mut held) if whole => {
                 let text = message_on_one_line(without_mark(held.split().freeze()));
-                // An empty body is no message, and no error either.
+                // An empty body is neither a message nor an error.
                 if !text.is_empty() {
                     self.ready.push_back(ResponseItem::Message(text));
                 }
             }
             BodyForm::LongJson => self.end(whole),
-            // The large message breaks off, whether or not the connection ended well.
+            // The large message is incomplete, whether or not the connection ended properly.
             BodyForm::Events(_) if self.midway => self.end(false),
-            // The rest of a block is no event, unless nothing but its blank line is missing.
+            // An incomplete event is dropped, unless only its blank line is missing.
             BodyForm::Events(events) if whole => {
                 let last = events.unfinished_event().filter(has_whole_message);
                 last.iter().for_each(|event| self.event(event));
@@ -245,16 +245,16 @@ impl ResponseReader {
     }
 
     fn event(&mut self, event: &SseEvent) {
-        // An empty id resets the last one (HTML, 9.2.6): a reconnect then names none.
+        // An empty id resets the last id (HTML, 9.2.6), so a reconnect names none.
         if event.has_id() {
             let id = event.id().filter(|id| !id.is_empty());
             self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         let retry = event.retry().and_then(|line| milliseconds(&line));
-        // A server could keep its clients away with a large number.
+        // Limited, because with a large number a server could keep its clients away.
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
-        // A comment alone holds no message.
+        // A comment alone is not a message.
         self.has_event |= data.is_some();
         // An event with empty data carries an id only, as at the beginning of a stream.
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
@@ -265,12 +265,12 @@ impl ResponseReader {
         });
     }
 
-    /// Handles a part of an event that is too long to be held. The id is not read, because no
-    /// client can resume in the middle of an event.
+    /// Handles a part of an event that is too long for memory. The id is not read, because no client can resume in the
+    /// middle of an event.
     fn piece(&mut self, piece: &Piece) {
         self.has_event = true;
         let data = piece.data.clone().map(|data| piece.raw.slice(data)).unwrap_or_default();
-        // The name or the id of the event came alone.
+        // Only the name or the id of the event has arrived.
         if data.is_empty() {
             return;
         }

@@ -1,37 +1,37 @@
-//! What a server says in a response that is no success: its words, and when to try again.
+//! The content of a response that is not a success: its text, and the time after which to retry.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
-/// The most characters of a server's words that are shown.
+/// Maximum number of characters of a server's text that are shown.
 const WORDS_MAX: usize = 200;
 
-/// Members of JSON errors that have words for people: those of JSON-RPC, of OAuth (RFC 6749), of web frameworks and
-/// of RFC 9457, in the order in which they are looked for.
+/// Names of members of JSON errors that have a text for people: those of JSON-RPC, of OAuth (RFC 6749), of web
+/// frameworks and of RFC 9457, in the order in which they are searched.
 const MEMBERS: [&str; 6] = ["message", "error_description", "detail", "error", "errors", "title"];
 
-/// The longest time in `Retry-After` that is passed on: a day. What is longer is no advice for a call.
+/// The longest time in `Retry-After` that is passed on: a day. A longer time does not help a caller.
 const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The status of a response that is no success, with the words of its body.
+/// Returns the status of a response that is not a success, with the text of its body.
 pub(crate) fn refused(status: StatusCode, body: &[u8]) -> String {
     let said = words(body).map(|words| format!(" and the words {words:?}"));
     format!("the server answered with HTTP status {status}{}", said.unwrap_or_default())
 }
 
-/// The end of such a sentence: when to try again, in seconds.
+/// Returns the end of such a sentence: when to retry, in seconds.
 pub(crate) fn try_again(seconds: Option<u64>) -> String {
     seconds.map(|seconds| format!("; try again in {seconds} s")).unwrap_or_default()
 }
 
-/// The words of the body of an error: plain text, or a member of a JSON object; at most [`WORDS_MAX`] characters, on
-/// one line. `None` for an empty body, for HTML, and for JSON without words.
+/// Returns the text in the body of an error: plain text, or a member of a JSON object; at most [`WORDS_MAX`]
+/// characters, on one line. `None` for an empty body, for HTML, and for JSON without a text.
 fn words(body: &[u8]) -> Option<String> {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => words_of(&value)?.to_owned(),
-        // A body that is no JSON may be plain text; the page of a front is HTML, and tells a model nothing.
+        // A body that is not JSON may be plain text. The page of a front is HTML, which does not help a model.
         Err(_) => std::str::from_utf8(body).ok().filter(|text| is_plain(text))?.to_owned(),
     };
     let parts = text.split(|one: char| one.is_whitespace() || one.is_control());
@@ -59,8 +59,8 @@ fn words_of(value: &Value) -> Option<&str> {
     }
 }
 
-/// The time after which the server wants to be asked again, in whole seconds: `Retry-After` as seconds or as a date
-/// (RFC 9110, section 10.2.3). `None` if there is no such header, or one of more than a day.
+/// Returns the time after which the server wants the request repeated, in whole seconds: `Retry-After` in seconds or as
+/// a date (RFC 9110, section 10.2.3). `None` if the header is missing, or names more than a day.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = match text.parse::<u64>() {

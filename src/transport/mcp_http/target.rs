@@ -51,7 +51,7 @@ pub enum TargetError {
     },
 }
 
-/// The way to a server: its connections, and the answers in its place.
+/// The connections to a server, and the answers in its place.
 #[derive(Clone)]
 pub(crate) struct ServerClient {
     client: Arc<ConnectionPool>,
@@ -65,8 +65,8 @@ pub(crate) struct ServerClient {
 }
 
 impl ServerClient {
-    /// Sends a request and waits for the head of the response. Where the route says so, the request is
-    /// answered in the server's place.
+    /// Sends a request and waits for the head of the response. If the route has a lifecycle, Milepost answers some
+    /// requests in the server's place.
     ///
     /// # Errors
     /// If there is no connection, or the connection fails before the head.
@@ -81,12 +81,12 @@ impl ServerClient {
             // Boxed: such routes are rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
-        // The client has not chosen this credential. A 401 would make it sign in, which could not help.
+        // The client has not chosen this credential. A 401 would start a sign-in, which could not help.
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
         }
-        // Without `redirects` the route is opaque, and nobody reads the body.
+        // Without `redirects` the route is opaque, and the body is not read.
         if self.redirects.is_some() && is_undecoded(response.headers()) {
             self.tell_of_coding(response.headers());
         }
@@ -146,7 +146,7 @@ impl Target {
     /// is the route's alone: some servers would take the client's value in its place.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
-        // The route's query alone is right where both together would be no URI.
+        // The route's query is used alone if both together would not be a valid URI.
         let path = match (query, self.path.query()) {
             (None, _) => self.path.clone(),
             (Some(query), None) => joined(self.path.path(), query).unwrap_or_else(own_path),
@@ -215,7 +215,7 @@ pub(crate) fn targets(
                 url.as_ref().map(target).transpose()
             };
             let lifecycle = upstream.lifecycle.as_deref();
-            // The answers in the server's place are for servers without a transport of MCP, so not for HTTP+SSE.
+            // Lifecycle answers are for servers without an MCP transport, so not for HTTP+SSE.
             Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }
@@ -295,7 +295,7 @@ fn target(
         }
     };
     let client = ConnectionPool::new(connector, route.connect_timeout, traffic);
-    // An opaque route forwards redirects like all else.
+    // An opaque route forwards redirects unchanged.
     let redirects = (!route.opaque).then(|| Arc::new(Redirects::new(url.clone())));
     let lifecycle = lifecycle.map(Arc::new);
     Ok(Target {
@@ -315,7 +315,7 @@ fn target(
     })
 }
 
-/// The route's query, followed by those pairs of the client's query whose name the route does not use.
+/// Returns the route's query, followed by the pairs of the client's query whose names the route does not use.
 fn joined_queries(own: &str, query: &str) -> String {
     let name_of = |pair: &str| {
         let pair = url::form_urlencoded::parse(pair.as_bytes()).next();
@@ -339,14 +339,14 @@ fn path_of(url: &Url) -> Option<PathAndQuery> {
     url[Position::BeforePath..Position::AfterQuery].parse().ok()
 }
 
-/// The forward proxy on the way to an endpoint, which is logged once for both endpoints of one server.
+/// Returns the forward proxy for an endpoint, which is logged once for both endpoints of one server.
 fn proxy(
     (route, traffic): (&Route, &Traffic),
     upstream: &HttpUpstream,
     url: &Url,
 ) -> Result<Option<ForwardProxy>, TargetError> {
     let decision = ProxyDecision::of(upstream.proxy.as_ref(), &Environment::of_process(), url);
-    // Two endpoints of one origin have the same proxy, of which one line is enough.
+    // Two endpoints of one origin use the same proxy, so one line is enough.
     let first = upstream.url.as_ref().unwrap_or(url);
     if first == url || first.origin() != url.origin() {
         decision.log(&route.path, url);

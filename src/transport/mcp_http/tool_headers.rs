@@ -16,10 +16,10 @@ use crate::protocol::mcp;
 use crate::transport::http::body::Body;
 use crate::transport::mcp_http::header_mirror;
 
-/// Tools whose header annotations are kept. Calls of further tools are sent without these headers.
+/// Maximum number of tools whose header annotations are kept. Calls of further tools are sent without these headers.
 const TOOLS_MAX: usize = 4096;
 
-/// Header annotations of one tool: far more than the headers that a request may have.
+/// Maximum number of header annotations of one tool: far more than a request may have headers.
 const MIRRORS_MAX: usize = 64;
 
 /// The key of a parameter's schema that names its header.
@@ -40,8 +40,8 @@ pub(crate) struct ToolHeaders {
 }
 
 impl ToolHeaders {
-    /// Learns from the answer to `tools/list`. Returns the answer without tools with wrong
-    /// annotations, which no HTTP client may offer.
+    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are invalid: HTTP
+    /// clients must not offer them.
     pub(crate) fn filter(&mut self, answer: Message) -> Message {
         let filtered = answer.result().and_then(|result| self.learn(&result));
         match (filtered, answer.result_range()) {
@@ -70,7 +70,7 @@ impl ToolHeaders {
                 ),
             }
         }
-        // Nothing was left out, so the client gets the list as the server has written it.
+        // No tool was removed, so the client gets the list as the server wrote it.
         if kept.len() == elements.len() {
             return None;
         }
@@ -78,7 +78,7 @@ impl ToolHeaders {
         Some(Bytes::from([before, b"[", &kept.join(&b","[..])[..], b"]", behind].concat()))
     }
 
-    /// Learns from the result of `tools/list` for who stands in the place of the server.
+    /// Learns from the result of `tools/list`, for a caller that answers in the server's place.
     pub(crate) fn note(&mut self, result: &Bytes) {
         let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
         for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {
@@ -99,7 +99,7 @@ impl ToolHeaders {
         };
         // The tool may have changed since the last list.
         self.tools.remove(&name);
-        // Most tools have no annotation: a search is enough to know that, without parsing the schema.
+        // Most tools have no annotation: a search shows that without parsing the schema.
         if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
             return Ok(());
         }
@@ -124,8 +124,8 @@ impl ToolHeaders {
         self.arguments(call).into_iter().filter_map(header).collect()
     }
 
-    /// Checks that each header of a call agrees with its argument; the error is the response. Headers
-    /// that the tool does not ask for mean nothing (26:http §Server Behavior for Custom Headers).
+    /// Checks that each header of a call agrees with its argument; the error is the response. Headers that the tool
+    /// does not declare are ignored (26:http §Server Behavior for Custom Headers).
     pub(crate) fn check(
         &self,
         headers: &HeaderMap,
@@ -134,7 +134,7 @@ impl ToolHeaders {
         for (mirror, value) in self.arguments(call) {
             let text = value.as_ref().and_then(header_text);
             let number = value.as_ref().and_then(Key::read);
-            // A number may be written in several ways: numbers are compared as numbers.
+            // Numbers are compared as numbers, because a number may be written in several ways.
             let number = number.filter(|number| !matches!(number, Key::Text(_)));
             let alike = |said: &[u8]| {
                 number.is_some() && Key::read(&Bytes::copy_from_slice(said)) == number
@@ -191,7 +191,7 @@ fn mirrors(
 ) -> Result<(), &'static str> {
     let Value::Object(members) = schema else {
         if let Value::Array(several) = schema {
-            // The place in an array is no key: no header can name it.
+            // An index of an array is not a key, so no header can name it.
             several.iter().try_for_each(|one| mirrors(one, &mut None, found))?;
         }
         return Ok(());
@@ -221,7 +221,7 @@ fn mirrors(
                     }
                 }
             }
-            // These members hold values, not schemas, even if a value contains the key.
+            // These members contain values, not schemas, even if a value contains the key.
             ("default" | "const" | "enum" | "examples", _) => {}
             _ => mirrors(value, &mut None, found)?,
         }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use crate::protocol::json;
 
-/// The input schema of a tool that declares none. Clients refuse a whole list if one tool has no schema.
+/// The input schema for a tool without one. Clients refuse a whole list if one tool has no schema.
 const ANYTHING: &[u8] = br#"{"type":"object"}"#;
 
-/// Names under which a schema of arguments stood before there was a specification, or stands elsewhere.
+/// Other names of the schema of arguments, from the time before the specification or from other systems.
 const OTHER_NAMES: [&str; 2] = ["input_schema", "parameters"];
 
 /// The result of `tools/list`, made of `{"tools":[...]}`, an array alone, or a JSON-RPC answer with
@@ -27,7 +27,7 @@ pub(crate) fn of(text: &Bytes) -> Option<Bytes> {
     Some(Bytes::from(parts.concat()))
 }
 
-/// A tool whose `inputSchema` describes an object.
+/// Returns a tool whose `inputSchema` describes an object.
 fn with_schema(tool: &Bytes) -> Bytes {
     let mut members = json::Members::new(tool);
     let found = members.by_ref().filter(|one| json::key_is(&tool[one.key.clone()], "inputSchema"));

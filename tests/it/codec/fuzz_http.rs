@@ -36,8 +36,8 @@ upstream.command = ["server"]
 /// Reading the file takes longer than a conversation.
 static ROUTES: OnceLock<Routes> = OnceLock::new();
 
-/// One connection of a client, as [`cut`] has it. Nothing panics, whatever is said; each request that reaches the
-/// server has one length, and its target and its headers are one line each; what the client gets begins as HTTP does.
+/// One connection of a client, as [`cut`] produces it. No input may cause a panic. Each request that reaches the server
+/// has one length, and one line for its target and for each header. The client's answer begins like HTTP.
 pub(crate) fn http(data: &[u8]) {
     let Some(Cut { pieces, .. }) = cut(data) else { return };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -88,7 +88,7 @@ async fn converse(pieces: &[&[u8]], failed: &Arc<AtomicBool>) {
     };
     let mut answer = Vec::new();
     let hears = from.read_to_end(&mut answer);
-    // An hour that takes no time: streams that nobody ends are left open.
+    // Virtual time, so the timeout costs nothing: it ends streams that neither side closes.
     let _ = tokio::time::timeout(Duration::from_secs(60), futures::future::join(says, hears)).await;
     let begins = &answer[..answer.len().min(5)];
     assert!(b"HTTP/".starts_with(begins), "{:?}", String::from_utf8_lossy(&answer));
@@ -100,7 +100,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
         async move {
-            // The path is the listener's business.
+            // The listener checks the path, so this server does not.
             let (route, part) = match place {
                 Some(place) => (place.route, place.part),
                 None => return Err(std::io::Error::other("no such path")),
@@ -111,7 +111,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     connection.auto_date_header(false);
-    // A client that leaves is an error here.
+    // Ignore the error: the client has disconnected.
     let _: Result<(), hyper::Error> = connection.serve_connection(TokioIo::new(io), service).await;
 }
 

@@ -18,7 +18,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use milepost::transport::http::http1::malformed::MalformedResponse;
 use milepost::transport::http::http1::response_decoder::ResponseDecoder;
 
-/// What a reader has of a response.
+/// The result of reading a response.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) head: Option<(StatusCode, Version, HeaderMap)>,
@@ -37,7 +37,7 @@ pub(crate) enum Ending {
     /// More is to come.
     #[default]
     Waiting,
-    /// This is no response.
+    /// The bytes are not a response.
     Refused,
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn compare(method: &Method, pieces: &[&[u8]], closes: bool) {
             | MalformedResponse::Coding
             | MalformedResponse::EmptyLine,
         ) => own.head.is_none(),
-        // The lines of trailers end with both characters here.
+        // Here the lines of trailers must end with both characters.
         Some(MalformedResponse::Trailers) => {
             let bytes = pieces.concat();
             let mut ends = memchr::memchr_iter(b'\n', &bytes);
@@ -204,12 +204,12 @@ pub(crate) fn compare(method: &Method, pieces: &[&[u8]], closes: bool) {
         }
         // hyper's buffer may be larger than its limit.
         Some(MalformedResponse::HeadTooLong) => pieces.concat().len() >= 64 << 10,
-        // Spaces behind the size of a chunk, and its digits, have a limit here.
+        // Spaces after the size of a chunk, and its digits, have a limit here.
         Some(MalformedResponse::Extensions) => hyper.end != Ending::Refused,
         Some(MalformedResponse::Chunk) => {
             let bytes = pieces.concat();
             let mut runs = bytes.split(|byte| !byte.is_ascii_hexdigit());
-            // hyper reads on with such a size, whether or not the chunk is whole.
+            // hyper continues after such a size, whether or not the chunk is complete.
             runs.any(|run| run.len() > 16)
         }
         _ => false,
@@ -223,7 +223,7 @@ pub(crate) fn compare(method: &Method, pieces: &[&[u8]], closes: bool) {
     };
     let mut expected = as_reusable(hyper);
     if own != expected && expected.head.is_none() && pieces.len() > 1 {
-        // hyper overlooks some ends of heads that come in pieces.
+        // hyper misses some ends of heads that arrive in pieces.
         expected = as_reusable(hypers(method, &[&pieces.concat()], closes));
     }
     assert!(own == expected, "{}", {

@@ -1,5 +1,5 @@
-//! Ids that clients present and that may be sealed: a function of any bytes that panics where one is opened
-//! that nobody has sealed, or one is not opened that was.
+//! Ids that clients present and that may be sealed: a function of any bytes that panics if it opens an id that was not
+//! sealed, or does not open one that was.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use milepost::gateway::fleet::seal::{IdBinding, IdKind, Opened, Owner, Seal, Sea
 
 const KEYS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
 
-/// The bytes are an id that a client presents, and then an id of a server: one that was sealed is opened, and one
-/// that was changed in the place of the first byte is not.
+/// The bytes are an id that a client presents, and then an id of a server. The server's id is sealed: it must open, and
+/// must not open after its first byte was changed.
 pub(crate) fn seal(data: &[u8]) {
     let seal = Seal::new(&KEYS).expect("there are keys");
     let to = IdBinding { kind: IdKind::Session, route: "/r", principal: "" };

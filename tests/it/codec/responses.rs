@@ -8,7 +8,8 @@ use super::fuzz_responses::{Ending, compare, own};
 /// Generated responses, unless `RESPONSES` says how many.
 const GENERATED: usize = 2000;
 
-/// Each is compared with hyper's reading, cut at every byte, with a server that closes and one that does not.
+/// Each response is compared with hyper's reading, cut at every byte, with a server that closes the connection and one
+/// that does not.
 const RESPONSES: &[&str] = &[
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\n\r\n",
@@ -117,7 +118,7 @@ impl Numbers {
         words[self.below(words.len())]
     }
 
-    /// One of the odd words in 16 cases, else the right one.
+    /// Returns one of the odd words in 16 cases, else the right word.
     fn mostly<'a>(&mut self, right: &'a str, odd: &[&'a str]) -> &'a str {
         if self.below(16) == 0 { self.of(odd) } else { right }
     }
@@ -185,7 +186,7 @@ fn generated_responses_are_read_as_hyper_reads_them() {
         let (reading, _) = own(&method, &[bytes], true);
         whole += usize::from(reading.end != Ending::Refused);
     }
-    // Enough of both kinds.
+    // The test must try enough responses and enough other texts.
     assert!((count / 4..count / 4 * 3).contains(&whole), "{whole} of {count} are responses");
 }
 

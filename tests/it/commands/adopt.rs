@@ -1,4 +1,4 @@
-//! `milepost adopt`: what it makes of each client's file, what it shows, what it leaves behind.
+//! `milepost adopt`: the new file of each client, the report, and what is left after `--undo`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -107,7 +107,7 @@ fn the_file_of_each_client_is_adopted_in_place_and_given_back() {
         let again = client.adopt();
         assert!(again.ends_with("Nothing changes.\n"), "{name}: {again}");
         assert_eq!(client.text(), after, "{name}");
-        // What was wrapped by hand stays so.
+        // A server that a user has wrapped by hand stays wrapped.
         client.undo();
         assert_eq!(client.text(), before, "{name}");
     }
@@ -276,7 +276,7 @@ fn the_files_of_this_machine_are_found() {
     put(&home.path().join(".gemini/settings.json"), r#"{"theme":"dark"}"#);
     let codex = home.path().join(".codex/config.toml");
     put(&codex, "[mcp_servers.b]\ncommand = \"b\"\n");
-    // A repository shares this one.
+    // This file is shared through a repository.
     fs::create_dir(project.path().join(".git")).unwrap();
     let shared = project.path().join(".mcp.json");
     put(&shared, r#"{"mcpServers":{"c":{"command":"c"}}}"#);
@@ -344,7 +344,7 @@ fn a_program_on_path_is_written_by_its_name() {
     let shown = adopt("", &["--undo"]);
     assert!(!shown.contains("by its name"), "{shown}");
     assert_eq!(client.text(), before);
-    // Other shells do not find the programs of an activated environment.
+    // Other shells do not find the programs of an activated virtual environment.
     let shown = adopt(bin.path().to_str().unwrap(), &[]);
     assert!(!shown.contains("by its name"), "{shown}");
     assert_eq!(client.text(), after.replace("milepost", MILEPOST));
@@ -395,7 +395,7 @@ fn as_a_program_it_names_itself_and_needs_a_terminal_or_yes() {
     assert!(!out.contains('\u{1b}'), "{out}");
     let (code, _, error) = adopt(&["--yes"]);
     assert_eq!((code, &*error), (Some(0), ""));
-    // What the client starts now is this program, in front of its server.
+    // The client now starts this program, in front of its server.
     let file: serde_json::Value = serde_json::from_str(&client.text()).unwrap();
     let server = &file["mcpServers"]["a"];
     assert_eq!(server["command"], MILEPOST);

@@ -1,4 +1,4 @@
-//! `milepost check`, `milepost schema`: what a person, an editor or a script is told of a route file.
+//! `milepost check` and `milepost schema`: what they report about a route file to people, editors and scripts.
 
 use std::path::Path;
 
@@ -284,7 +284,7 @@ fn a_key_without_effect_is_accepted_and_warned_of_once() {
 #[test]
 fn a_route_that_several_replicas_cannot_serve_is_warned_of() {
     let (check, route) = (check_warnings, route_with);
-    // Where the file tells of other replicas; one machine behind a front is no fleet.
+    // The warning needs a file with other replicas: one machine behind a front is not a fleet.
     let linger = |upstream: &str| route(upstream) + "[server]\nlinger = \"10s\"\n";
     let lone = |place: &str| {
         format!(
@@ -373,7 +373,7 @@ fn the_file_of_codex_becomes_routes() {
     assert!(import(&file).unwrap_err().to_string().contains("config.toml:1:"));
 }
 
-/// The schema, compiled by somebody else's code.
+/// The schema, compiled by an independent library.
 struct Validator(Schemas, SchemaIndex);
 
 impl Validator {
@@ -417,7 +417,7 @@ fn the_schema_accepts_what_is_read_and_refuses_unknown_keys() {
     assert!(refused > 30, "{refused}");
 }
 
-/// The file of the repository with its examples in force: a line such as `# key = value` is one.
+/// Returns the file of the repository with its examples in force: a line such as `# key = value` loses its `#`.
 fn uncommented(text: &str) -> String {
     let is_example = |line: &str| {
         let key = line.split(" = ").next().unwrap_or_default();
@@ -436,7 +436,7 @@ fn uncommented(text: &str) -> String {
 fn the_examples_of_the_repository_can_be_used() {
     let (path, text) = repository_file();
     let text = uncommented(&text);
-    // The files that it names are in nobody's repository.
+    // The files that the example names are not in the repository.
     let text = text.replace("\"certs/", &format!("\"{}/", folder().display()));
     let routes = Routes::parse(&path, &text, &environment()).unwrap_or_else(|e| panic!("{e}"));
     assert!(routes.iter().count() > 2);
@@ -485,7 +485,7 @@ fn the_repository_explains_every_key() {
 
 fn collect_keys(schema: &Value, keys: &mut Vec<String>) {
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        // A key without effect is accepted, and is not shown to those who write a file.
+        // A key without effect is accepted, but is not suggested to authors of route files.
         let kept = properties.iter().filter(|(_, schema)| schema["deprecated"] != true);
         keys.extend(kept.map(|(key, _)| key.clone()));
     }

@@ -111,7 +111,7 @@ fn a_dialect_of_the_file_takes_the_place_of_one_of_the_preset() {
     assert_eq!(routes.dialects().iter().filter(|own| own.name() == "plexus-data").count(), 1);
     let shown = shape(&only(&routes).1);
     assert!(shown.contains("/data/text") && shown.contains("\"/error\""), "{shown}");
-    // Two routes may have the same one.
+    // Two routes may have the same preset.
     let other = head.replace("/a", "/b");
     assert_eq!(parse(&format!("{head}{other}")).unwrap().dialects().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Route files: the one in the repository is true, good ones load, bad ones say what would be right.
+//! Route files: the file in the repository is valid, good files load, and errors name the right form.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -51,7 +51,7 @@ pub(crate) fn environment() -> Environment {
     variables.into_iter().chain([("FLEET_KEY", &*fleet_key)]).collect()
 }
 
-/// Everything but the dialects' functions, which have no other form that can be compared.
+/// Returns everything but the functions of dialects, which cannot be compared in another form.
 pub(crate) fn shape(policy: &Policy) -> String {
     format!("{policy:?}")
 }

@@ -41,10 +41,10 @@ const NAMED: [&str; 28] = [
     "upstream.max_shared_calls",
 ];
 
-/// The default of `extract`, which was printed for no route before there was one.
+/// The default of `extract`. Versions before it existed printed nothing for it.
 const EXTRACT: &str = "extract = [\"presets\"]";
 
-/// Words for what was printed for no route before it had words.
+/// The defaults that versions printed nothing for.
 const UNSET: [&str; 3] = ["scale = \"raw\"", "token_is = \"learned\"", "value_from = \"progress\""];
 
 /// The default of `words_in_2024`, which was `false`.
@@ -81,7 +81,7 @@ fn environment() -> Environment {
     .collect()
 }
 
-/// The settings in effect, without the new ones.
+/// Returns the settings in effect, without those that are newer than the file.
 fn printed(text: &str) -> String {
     let path = folder().join("proxy.toml");
     let routes =
@@ -92,7 +92,7 @@ fn printed(text: &str) -> String {
     for unset in UNSET {
         printed = printed.replace(&format!("{unset}, "), "").replace(&format!(", {unset}"), "");
     }
-    // A file that sets the key means what it says.
+    // A file that sets the key is not changed.
     if !text.contains("words_in_2024") {
         printed = printed.replace(WORDS, "words_in_2024 = false");
     }

@@ -45,7 +45,7 @@ fn every_other_byte_stays_where_it_is() {
             "\t{ \"params\" :\t{ \"_meta\" : { \"progressToken\" : 1e2 , \"x\" : NaN } , \"arguments\" : { } , \"name\":\"\\u0061\\ud83d\" } , \"method\":\"tools\\/call\",\"id\" : 1 }\r\n",
             "\t{ \"params\" :\t{ \"_meta\" : {\"stream\":true, \"progressToken\" : \"100\" , \"x\" : NaN } , \"arguments\" : {\"_meta\":{\"progressToken\":\"100\"} } , \"name\":\"\\u0061\\ud83d\" } , \"method\":\"tools\\/call\",\"id\" : 1 }\r\n",
         ),
-        // What is no object stays, and so does what is meant for no tool.
+        // A value that is not an object stays unchanged, and so does a member meant for another tool.
         (
             r#"{"id":1,"method":"tools/call","params":{"name":"a","_meta":null,"arguments":null}}"#,
             r#"{"id":1,"method":"tools/call","params":{"name":"a","_meta":null,"arguments":null}}"#,
@@ -58,12 +58,12 @@ fn every_other_byte_stays_where_it_is() {
             r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"progressToken":0}}}"#,
             r#"{"id":1,"method":"tools/call","params":{"arguments":[1],"_meta":{"stream":true,"progressToken":"0"}}}"#,
         ),
-        // An escape in a key changes nothing; a member of the client's own stands.
+        // An escape in a key changes nothing, and a member that the client has set stays.
         (
             r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":18446744073709551616,"stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
             r#"{"id":1,"method":"tools/call","params":{"\u005fmeta":{"progress\u0054oken":"18446744073709551616","stream":{}},"arguments":{"_meta":{"progressToken":"mine"}}}}"#,
         ),
-        // What is cut off, or follows, or has no id that can be answered: it stays.
+        // Incomplete text, text after the message, and an id that cannot be answered: the message stays unchanged.
         (
             r#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1}}"#,
             r#"{"id":1,"method":"tools/call","params":{"_meta":{"progressToken":1}}"#,
@@ -80,7 +80,7 @@ fn every_other_byte_stays_where_it_is() {
             r#"{"id":1,"result":{"_meta":{"progressToken":1}}}"#,
             r#"{"id":1,"result":{"_meta":{"progressToken":1}}}"#,
         ),
-        // Two of one name: nobody knows which one counts.
+        // Two equal keys: it is unknown which of them counts.
         (
             r#"{"id":1,"method":"tools/call","params":{"_meta":{},"_meta":{"progressToken":1},"arguments":{}}}"#,
             r#"{"id":1,"method":"tools/call","params":{"_meta":{},"_meta":{"progressToken":1},"arguments":{"_meta":{"progressToken":"1"}}}}"#,
@@ -126,7 +126,7 @@ fn a_real_server_finds_the_token_where_it_looks() {
         }
         let progress = told.iter().filter(|line| line.contains(r#""progressToken":5,"#));
         assert!(updates.contains(&progress.count()), "{told:?}");
-        // What is late is for nobody.
+        // A message after the answer reaches no client.
         let (rest, code, _) = session.finish();
         assert_eq!((rest.trim(), code), ("", Some(0)));
     }
@@ -161,7 +161,7 @@ fn flags_put_into_requests_what_route_files_do() {
     ];
     let mut got: Vec<String> =
         std::fs::read_to_string(heard).unwrap().lines().map(str::to_owned).collect();
-    // The client may be quicker than the proxy.
+    // The client may be faster than the proxy, so the order may differ.
     got[2..].sort_by_key(|line| line.contains("tools/call"));
     assert_eq!(got, lines);
 }
@@ -213,7 +213,7 @@ fn object() -> impl Strategy<Value = Value> {
     value().prop_map(|value| if value.is_object() { value } else { json!({ "a": value }) })
 }
 
-/// `wanted` put into `place` wherever it says nothing: what the proxy should make of it.
+/// Merges `wanted` into `place` wherever `place` has no value: the expected result of the proxy.
 fn merged(place: &mut Value, wanted: &Value) {
     let (Value::Object(place), Value::Object(wanted)) = (place, wanted) else { return };
     for (name, value) in wanted {
@@ -231,8 +231,8 @@ fn is_within(part: &str, whole: &str) -> bool {
 }
 
 proptest! {
-    /// The server gets JSON that says the same and what was asked for besides; the bytes of the client
-    /// are all there, but for its token.
+    /// The server gets JSON with the client's members and the added members. All bytes of the client are in it, except
+    /// for its token.
     #[test]
     fn only_what_is_asked_for_is_new(
         params in object(),
@@ -258,7 +258,7 @@ proptest! {
         let said: Value = serde_json::from_str(&sent).unwrap();
         prop_assert_eq!(asked(&policy, &text), &*sent, "always the same");
 
-        // The token first: it stands where it stood.
+        // The token first: it keeps its position.
         let mut wanted = request.clone();
         let token = params["_meta"]["progressToken"].clone();
         let is_token = token.is_string() || token.is_i64();
@@ -310,7 +310,7 @@ proptest! {
             prop_assert!(is_within(&text, &sent), "{} became {}", text, sent);
         }
 
-        // Whoever sees the request knows it by the same names.
+        // Another filter that sees the request finds the same names.
         let mut filter = Filter::new(policy);
         filter.open_stream(StreamId(0), StreamKind::Shared, StreamPacing::Immediate);
         let now = std::time::Instant::now();

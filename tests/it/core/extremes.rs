@@ -27,7 +27,7 @@ fn progress(params: &str) -> String {
     notification("notifications/progress", format!("{{{params}}}"))
 }
 
-/// What the client is told of one message of the server.
+/// Returns what the client gets for one message of the server.
 fn told(player: &mut Player, message: &str) -> String {
     player.take();
     player.play(&format!("< {message}"));
@@ -115,7 +115,7 @@ fn a_flood_of_repaired_progress_is_thinned_and_does_not_keep_the_answer() {
     assert!(newest >= 8_900, "{newest}");
 }
 
-/// What becomes of the first piece of a message that is too large to be held, and of the rest.
+/// Checks the decisions about the first piece of a message that is too large for memory, and about the rest.
 #[track_caller]
 fn check_large(head: &str, noise: bool, told: bool) {
     let mut filter = Filter::new(Policy::default());

@@ -1,5 +1,5 @@
-//! The filter with settings of route files: transcripts, in virtual time. What needs no route file is in the tests of
-//! the engine, `crates/core/tests`, and these have some of its parts.
+//! The filter with settings of route files: transcripts, in virtual time. Tests that need no route file are in
+//! `crates/core/tests`, whose helpers are shared with these tests.
 
 mod ask_requests;
 #[path = "../../../crates/core/tests/it/core/checker.rs"]

@@ -1,5 +1,5 @@
-//! Public servers and frameworks with progress of their own: the second table of `docs/legacy-systems.md`. Each row
-//! plays what such a server sends during a call, and counts what its client is shown.
+//! Public servers and frameworks with their own forms of progress: the second table of `docs/legacy-systems.md`. Each
+//! row plays the messages of such a server during a call, and counts the progress that its client shows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -256,7 +256,7 @@ static NEIGHBOURS: &[Neighbour] = &[
     ),
 ];
 
-/// The settings of a row: a client that needs no pacing, no heartbeats, nothing thinned.
+/// Returns the settings of a row, with pacing, heartbeats and thinning off.
 fn policy(setting: &str) -> Policy {
     let preset = setting.strip_prefix("preset ").map(|preset| format!("preset = {preset:?}\n"));
     let head = "[[route]]\npath = \"/a\"\nupstream.command = [\"x\"]\n";
@@ -308,7 +308,7 @@ fn play(row: &Neighbour) -> Vec<String> {
         .iter()
         .map(|told| String::from_utf8(told.payload.to_bytes().to_vec()).unwrap())
         .collect();
-    // What only some client can use reaches the client.
+    // Messages that only some clients can use reach the client too.
     let is_claimed = |line: &str| {
         ["notifications/progress", "tools/progress"].iter().any(|method| line.contains(method))
     };

@@ -63,7 +63,7 @@ fn tools_may_have_different_dialects_of_one_method() {
             &call(2, "y"),
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"a":1,"done":5}}"#,
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"b":2,"pct":7}}"#,
-            // To the tool that goes by another one it means nothing.
+            // The tool that uses the other dialect does not read this message.
             r#"< {"jsonrpc":"2.0","method":"acme/status","params":{"b":1,"pct":8}}"#,
         ],
     );
@@ -91,7 +91,7 @@ fn tools_may_know_tokens_of_different_types() {
             &call(7, "x"),
             &call(8, "y").replace("progressToken\":8", "progressToken\":7"),
             &progress("\"7\"", 5),
-            // A client knows progress by its token: for it the figure has fallen.
+            // A client identifies progress by its token, so for this client the value has fallen.
             &progress("7", 1),
         ],
     );
@@ -101,7 +101,7 @@ fn tools_may_know_tokens_of_different_types() {
     assert_eq!(figures, ["5}}", r#"5.000001,"message":"y: running"}}"#]);
 }
 
-/// What is said of a tool goes before what is said of its route, and that before all defaults.
+/// A setting of a tool overrides the setting of its route, and that overrides all defaults.
 #[test]
 fn the_nearest_setting_holds() {
     let file = r#"
@@ -176,7 +176,7 @@ fn a_tool_that_is_observed_is_left_as_it_is_beside_others() {
             "+ 11s",
             &format!("< {}", answer("\"1\"")),
             &format!("< {}", answer("\"2\"")),
-            // A second answer: that of the observed tool passes too.
+            // A second answer: the answer of the observed tool is forwarded too.
             &format!("< {}", answer("1")),
             &format!("< {}", answer("2")),
         ],
@@ -212,7 +212,7 @@ fn a_tool_may_be_repaired_on_a_route_that_is_observed() {
             &call(1, "x"),
             &call(2, "y"),
             &call(3, "z"),
-            // Whose it is nobody knows: on this route that passes.
+            // The call of the message is uncertain; on this route it passes.
             &format!("< {invented}"),
             "< a line that is no message",
             &progress(1, "null"),
@@ -355,7 +355,7 @@ fn tools_may_put_different_names_where_the_token_belongs() {
     // The number 1 is the id of the call of x, whose token is 2.
     assert_eq!(figures("token_is = \"token\""), ["1", "2"]);
     assert_eq!(figures("token_is = \"request_id\""), ["2", "1"]);
-    // Both name the call of x, and its figures rise.
+    // Both reports name the call of x, and its values rise.
     assert_eq!(
         figures("token_is = \"token\"\ntools.x = { token_is = \"request_id\" }"),
         ["2", "2"]

@@ -97,7 +97,7 @@ impl Player {
         self.start + self.now
     }
 
-    /// What came out since the last time it was asked.
+    /// Returns the output since the last call of this function.
     pub(crate) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
@@ -187,7 +187,7 @@ impl Player {
                 let input = Input::SpoolAnswer(key.clone(), Repairs::default());
                 let place = self.filter.handle(self.now(), &input).apart();
                 self.drain();
-                // The shell writes it behind what the stream has now.
+                // The shell writes the answer after the messages that the stream has now.
                 if let Some(SpooledAnswer { stream, mut repairs, .. }) = place {
                     let text = format!(
                         r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":"large"}}}}"#,
@@ -204,7 +204,7 @@ impl Player {
         }
     }
 
-    /// Lets time pass, stopping wherever the filter wants to be asked.
+    /// Lets time pass, and stops at each time for which the filter has asked.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         let begin = self.now;
@@ -297,7 +297,7 @@ pub(crate) fn settings(policy: &mut Policy, text: &str) {
     for setting in text.split_whitespace() {
         match setting.split_once('=') {
             None => {}
-            // Words of transcripts that stand for several settings, or that no recording has.
+            // Words of transcripts that mean several settings, or that no recording has.
             Some(("pacing", "immediate")) => policy.call.pacing = Pacing::IMMEDIATE,
             Some(("shared", "on")) => policy.id_mapping = true,
             Some(("extract", "off")) => policy.call.extract = Extract::none(),
@@ -359,7 +359,7 @@ pub(crate) fn transcripts() -> Vec<Section> {
     section_files("tests/data/golden").iter().flat_map(|file| sections(file)).collect()
 }
 
-/// Those in which each client stream has the server's stream to itself.
+/// Returns the transcripts in which each client stream has the server's stream to itself.
 pub(crate) fn transcripts_of_one_client() -> impl Iterator<Item = Section> {
     transcripts().into_iter().filter(|transcript| !transcript.key().starts_with("wire/"))
 }

@@ -30,7 +30,7 @@ fn the_file_for_compose_starts_the_server_of_each_route() {
     assert_eq!(routes.server().listen.port(), 7332);
     assert_eq!(milepost["stop_grace_period"], "50s");
     assert!(Duration::from_secs(50) >= routes.server().drain + Duration::from_secs(20));
-    // What is mounted exists, and a server in Milepost's container is mounted there.
+    // Every mounted path exists, and a server inside Milepost's container is mounted there.
     let mut mounted = Vec::new();
     for service in services.as_object().unwrap().values() {
         for volume in texts(&service["volumes"]) {
@@ -56,7 +56,7 @@ fn the_file_for_compose_starts_the_server_of_each_route() {
         }
     }
     assert_eq!(paths, ["/reports", "/shop"]);
-    // The program and its route file stand where the image has them.
+    // The program and its route file are where the image has them.
     let (image, own) = (read("Dockerfile"), read("examples/compose/Dockerfile"));
     for line in [
         "ENTRYPOINT [\"/usr/bin/milepost\"]",

@@ -24,7 +24,7 @@ fn documents(name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The route file of an example, with what its replicas have in their environment.
+/// Returns the route file of an example, with the environment of its replicas.
 #[track_caller]
 fn routes(text: &str) -> Routes {
     let key = "5a".repeat(32);
@@ -75,7 +75,7 @@ fn balancers_accept_their_files() {
         ("/usr/sbin/haproxy", vec!["-c", "-f", &haproxy]),
         ("/usr/sbin/nginx", vec!["-t", "-c", &nginx, "-p", &here]),
     ] {
-        // Where the balancer is not installed, the suite with real clients looks.
+        // If the balancer is not installed, only the test suite with real clients checks this.
         let Ok(output) = Command::new(program).args(arguments).output() else { continue };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

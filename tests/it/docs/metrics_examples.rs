@@ -17,7 +17,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(path(file)).unwrap()
 }
 
-/// What there is once a route is served and a client has come without a token.
+/// Returns the metrics after a route has served a client without a token.
 fn page() -> Page {
     let metrics = Metrics::new();
     let _ = metrics.route("/a");
@@ -101,7 +101,7 @@ fn the_dashboard_asks_for_what_there_is() {
     let mut definitions = Vec::new();
     texts(&dashboard, "definition", &mut definitions);
     assert_eq!(definitions, ["label_values(milepost_calls_in_flight, route)"]);
-    // It leaves out no metric that changes.
+    // The page leaves out no metric that changes.
     for (name, family) in &page.families {
         let shown = family.samples.keys().any(|sample| asked.contains(sample));
         let apart = ["milepost_uptime_seconds", "milepost_build", "milepost_kept_messages"];
@@ -127,7 +127,7 @@ fn the_dashboard_asks_for_what_there_is() {
         ];
         assert!(shown || apart.contains(&&**name) || besides.contains(&&**name), "{name}");
     }
-    // Panels lie beside each other.
+    // The panels must not overlap.
     let places: BTreeSet<String> = panels.iter().map(|one| one["gridPos"].to_string()).collect();
     assert_eq!(places.len(), panels.len());
 }

@@ -36,7 +36,7 @@ fn milepost(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What bash is offered for the last of these words, typed in this folder.
+/// Returns the completions that bash offers for the last of these words, typed in this directory.
 fn completed(folder: &Path, words: &[&str]) -> Vec<String> {
     let output = Command::new(MILEPOST)
         .env("MILEPOST_COMPLETE", "bash")
@@ -101,7 +101,7 @@ fn shells_complete_the_names_in_files() {
     assert_eq!(complete("milepost tap --route "), ["/reports", "/search"]);
     assert_eq!(complete("milepost doctor --config other.toml --route "), ["/find", "/reports"]);
     assert_eq!(complete("milepost try --config=other.toml --route /f"), ["/find"]);
-    // What other values an option has.
+    // The values of an option are completed too.
     assert!(complete("milepost wrap --dialect tools").contains(&"tools-progress".to_owned()));
     assert!(complete("milepost wrap --preset swiss").contains(&"swissarmyhammer".to_owned()));
     write(".mcp.json", r#"{"mcpServers":{"reports":{"command":"a"},"search":{"url":"b"}}}"#);
@@ -134,7 +134,7 @@ fn the_manual_has_a_page_for_every_command() {
     }
     let wrap = fs::read_to_string(folder.path().join("milepost-wrap.1")).unwrap();
     assert!(wrap.contains("heartbeat\\-after"), "{wrap}");
-    // What a formatter complains of is on its standard error.
+    // The complaints of a formatter are on its standard error.
     let all = folder.path().join("all");
     fs::write(&all, whole).unwrap();
     let args = ["-k", "-man", "-Tutf8", "-ww", "-z", all.to_str().unwrap()];
@@ -184,10 +184,10 @@ fn the_unit_starts_what_is_installed_and_gives_it_no_rights() {
     for path in [start[0], start[2]] {
         assert!(destinations.iter().any(|to| to == path), "{path} is not installed");
     }
-    // Long enough for what may drain.
+    // Longer than the default drain time.
     let stop: u64 = value("TimeoutStopSec").trim_end_matches('s').parse().unwrap();
     assert!(stop > 30);
-    // A checker wants the program to be there.
+    // The checker requires that the program exists.
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("milepost.service");
     let text = read("packaging/systemd/milepost.service").replace("/usr/bin/milepost", MILEPOST);
@@ -234,7 +234,7 @@ fn the_image_is_made_of_what_is_there() {
             assert!(is_sent(from), "{from} is kept out by .dockerignore");
         }
     }
-    // Cargo does not read the manifest without these.
+    // Cargo does not read the manifest without the files of these targets.
     let manifest = manifest();
     let targets = ["test", "bench", "bin"].map(|kind| manifest[kind].as_array().unwrap());
     for target in targets.into_iter().flatten() {
@@ -244,7 +244,7 @@ fn the_image_is_made_of_what_is_there() {
     for file in ["Cargo.toml", "Cargo.lock", "src/main.rs", "crates/core/src/lib.rs"] {
         assert!(is_sent(file), "{file} is kept out by .dockerignore");
     }
-    // What the code includes from elsewhere.
+    // Files that the code includes from other directories are copied too.
     assert!(text.contains("--bin milepost") && text.contains("--locked"));
     let channel: Table = read("rust-toolchain.toml").parse().unwrap();
     let channel = channel["toolchain"]["channel"].as_str().unwrap().trim_end_matches(".0");
@@ -350,7 +350,7 @@ fn descriptions_for_clients_and_registries_are_of_this_program() {
     let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
     let plugin = json("packaging/claude-code/.claude-plugin/plugin.json");
     assert_eq!(plugin["version"], env!("CARGO_PKG_VERSION"));
-    // The commands of the plugin name options that exist.
+    // The commands of the plugin use existing options.
     for (command, page) in [("adopt", "adopt.md"), ("doctor", "doctor.md")] {
         let text = read(&format!("packaging/claude-code/commands/{page}"));
         assert!(text.contains(&format!("allowed-tools: Bash(milepost {command}:*)")), "{page}");
@@ -372,7 +372,7 @@ fn descriptions_for_clients_and_registries_are_of_this_program() {
     let snippets = json("packaging/vscode/milepost.code-snippets");
     for snippet in snippets.as_object().unwrap().values() {
         let body = snippet["body"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-        // The place-holders of a snippet by their words: `${2:command}` is `command`.
+        // The placeholders of a snippet are replaced by their words: `${2:command}` becomes `command`.
         let text = body.collect::<String>().replace("$3", "").replace('}', "").replace("{", "");
         let text = text.replace("$1:", "").replace("$2:", "").replacen(": ", ": {", 1);
         let entry: Value = serde_json::from_str(&format!("{{{text}}}}}")).unwrap();
@@ -433,7 +433,7 @@ fn the_npm_launcher_stands_aside() {
     let (_, code, _) = Session::start(command.args(["wrap", "--", "sh", "-c", "exit 7"])).finish();
     assert_eq!(code, Some(7));
 
-    // A signal that only the launcher is sent.
+    // A signal that only the launcher gets.
     let mut command = launcher().unwrap();
     let script = "trap 'exit 5' TERM; echo '{\"jsonrpc\":\"2.0\",\"method\":\"up\"}'; while :; do sleep 0.05; done";
     let mut session = Session::start(command.args(["wrap", "--", "sh", "-c", script]));
@@ -448,7 +448,7 @@ fn the_npm_launcher_finds_the_program_of_its_platform() {
     let Some(mut command) = launcher() else { return };
     let folder = tempfile::tempdir().unwrap();
     let modules = folder.path().join("node_modules");
-    // Installed as a package, without one for the platform.
+    // Installed as a package, without a package for the platform.
     let package = modules.join("milepost");
     fs::create_dir_all(package.join("bin")).unwrap();
     for file in ["package.json", "bin/milepost.js"] {
@@ -483,7 +483,7 @@ fn the_npm_launcher_finds_the_program_of_its_platform() {
     let output = start("--version");
     let expected = concat!("milepost ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
-    // One that cannot be started.
+    // A program that cannot be started.
     let output = command.env("MILEPOST_BINARY", "/nowhere/milepost").output().unwrap();
     assert_eq!(output.status.code(), Some(127));
 }
@@ -551,7 +551,7 @@ fn is_permissive(licence: &str) -> bool {
     })
 }
 
-/// What is built into the program on Linux: name, version, licence, place of each crate.
+/// Returns the crates that are built into the program on Linux: name, version, licence and directory of each.
 fn crates() -> BTreeSet<[String; 4]> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
@@ -578,7 +578,7 @@ fn crates() -> BTreeSet<[String; 4]> {
             }
         }
     }
-    // Features that only tests ask for bring in more.
+    // Features that only tests use bring in more crates.
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--edges", "normal", "--prefix", "none", "--locked", "--offline"])
         .args(["--package", "milepost", "--all-features", "--target", "x86_64-unknown-linux-gnu"])
@@ -593,7 +593,7 @@ fn crates() -> BTreeSet<[String; 4]> {
         .collect();
     let is_built = |package: &Value| {
         let text = |key: &str| package[key].as_str().unwrap();
-        // What has no source is of this repository.
+        // A package without a source is a part of this repository.
         let is_foreign = !package["source"].is_null();
         is_foreign && built.contains(&(text("name"), text("version"))) && found.contains(text("id"))
     };

@@ -6,7 +6,7 @@ use crate::http::rig::Rig;
 use crate::observe::metrics::page::Page;
 use crate::support::home;
 
-/// A rule. What has no key and no value is never off: nobody gains by that.
+/// A rule. A rule without key and value cannot be turned off, because no user would gain by that.
 struct Rule {
     /// The end of a route file that switches the rule off. `STDIO`, `HTTP` and `SSE` stand for routes.
     off: &'static str,
@@ -105,7 +105,7 @@ async fn every_rule_has_a_key_an_off_switch_a_counter_and_a_line_in_the_document
         }
         if !rule.counter.is_empty() {
             let name = format!("milepost_{}", rule.counter);
-            // Those of a listener appear with the first refusal: `refused_requests_are_counted`.
+            // The counters of a listener appear with the first refusal: `refused_requests_are_counted`.
             let is_there = page.families.contains_key(&name) || rule.counter == REFUSED;
             assert!(is_there, "there is no {name}");
             let sample = [format!("| `{name}_total` |"), format!("| `{name}` |")];

@@ -50,7 +50,7 @@ fn declared<S: SettingScope>(page: &mut String, place: &str) {
     }
 }
 
-/// A default that is a value is shown as one.
+/// Returns a default as code, if it is a value.
 fn code(default: &str) -> String {
     let is_value = toml::from_str::<toml::Table>(&format!("value = {default}")).is_ok();
     if is_value { format!("`{default}`") } else { default.to_owned() }
@@ -114,11 +114,11 @@ fn defaults_that_are_written_down_are_the_defaults() {
                 "value = {}",
                 default.trim_end_matches('.')
             ));
-            // "defaults" stands for several names, which are printed.
+            // "defaults" means several names, which are printed.
             let Some(written) = written.ok().filter(|_| key != "dialects") else { continue };
             let found = find(&printed, at, key);
             let is_default = found.iter().any(|found| is_same(found, &written["value"]));
-            // What is an error without a client at hand is printed as a comment.
+            // A setting that would be an error for this client is printed as a comment.
             assert!(is_default || found.is_empty(), "{at}.{key}: {default} {found:?}");
             compared += usize::from(is_default);
             for line in example.lines().filter_map(|line| line.strip_prefix("# upstream.")) {

@@ -1,4 +1,4 @@
-//! The tables of short calls and of bursts in `docs/behaviour.md` are what the filter does.
+//! The tables of short calls and of bursts in `docs/behaviour.md` agree with the filter.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ fn table() -> String {
     HEAD.to_owned() + &[60, 140, 300, 600].map(row).concat()
 }
 
-/// The reports that a client is shown of `reports` ones in the first [`BURST`] of a call, which is answered at `answer`.
+/// Returns the reports that a client shows if a call sends `reports` reports in its first [`BURST`] and is answered at
+/// `answer`.
 fn shown(pacing: Pacing, token: &str, reports: u64, answer: u64) -> Vec<u64> {
     let mut policy = Policy::default();
     policy.call.pacing = pacing;
@@ -135,7 +136,7 @@ fn the_first_and_the_last_report_of_a_burst_are_shown() {
             let later = shown(Pacing::PACED, token, reports, 1000);
             assert_eq!((later[0], *later.last().unwrap()), (1, reports));
             let at_once = shown(Pacing::PACED, token, reports, BURST);
-            // What has not waited its 30 ms is overtaken.
+            // A report that has not waited its 30 ms is overtaken by the answer.
             let ripe = (1..reports).rfind(|report| report * BURST / reports + 30 <= BURST).unwrap();
             let last = *at_once.last().unwrap();
             assert_eq!(at_once[0], 1);

@@ -58,7 +58,7 @@ pub(super) fn closes_its_output(client: Transport, _: Transport) {
     scene.end_after_death();
 }
 
-/// A child that does not read is heard, and hears everything once it reads.
+/// A child that does not read can still write, and gets all messages once it reads.
 pub(super) fn reads_nothing(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     scene.pair.server.set_deaf(Some(call.session));
@@ -83,7 +83,7 @@ pub(super) fn reads_nothing(pair: &mut Pair) {
     scene.end();
 }
 
-/// A child that has heard of its end and does not end.
+/// A child that has been asked to end but does not end.
 pub(super) fn ignores_sigterm(client: Transport, _: Transport) {
     let ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN)";
     let mut pair = before(client, ignores);
@@ -96,7 +96,7 @@ pub(super) fn ignores_sigterm(client: Transport, _: Transport) {
     scene.end_without_one();
 }
 
-/// A child has started a process of a session of its own, which nobody waits for.
+/// A child has started a process in a session of its own, for which no process waits.
 pub(super) fn leaves_a_grandchild(client: Transport, _: Transport) {
     let folder = tempfile::tempdir().unwrap();
     let forks = format!(

@@ -10,7 +10,7 @@ use crate::pairs::{Pair, client::Client};
 /// Bytes of an answer that is read late.
 const LARGE: usize = 4 << 20;
 
-/// The end of a client's session reaches its server, which says the rest to nobody.
+/// The end of a client's session reaches its server, whose later messages reach no client.
 #[track_caller]
 fn end(mut scene: Scene<'_>, call: Option<Heard>) {
     if let Some(call) = call {
@@ -19,7 +19,7 @@ fn end(mut scene: Scene<'_>, call: Option<Heard>) {
     }
     scene.other_goes_on();
     match (scene.pair.client, scene.pair.server.transport()) {
-        // The session of such a client is its server's, or ends when nobody has come back for long.
+        // The session of such a client ends with its server, or after the idle timeout.
         (Http, Http | Sse) => scene.end_with_session_of_one(),
         _ => {
             scene.pair.server.hear_end(scene.one.session);
@@ -51,7 +51,7 @@ pub(super) fn breaks_off(pair: &mut Pair) {
     end(scene, Some(call));
 }
 
-/// A client that does not read keeps nobody else waiting, and gets everything once it reads.
+/// A client that does not read does not delay other clients, and gets all messages once it reads.
 pub(super) fn reads_late(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     scene.one.stall(true);

@@ -1,5 +1,5 @@
-//! A machine whose clock and whose disk a test sets, for the one process that has its variables
-//! (`tests/support/machine.c`). It needs no rights.
+//! A machine whose clock and disk are set by a test, for the one process that has its variables
+//! (`tests/support/machine.c`). It needs no privileges.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;

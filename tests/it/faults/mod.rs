@@ -1,5 +1,5 @@
-//! Faults, each on every pair of transports that can have it: no answer is lost that could be given, a call
-//! whose server has died gets an error, another client notices nothing, and nothing is left over.
+//! Faults, each on every pair of transports that can have it: no possible answer is lost, a call whose server has died
+//! gets an error, other clients are not affected, and no process or connection is left.
 //!
 //! Each test plays its fault once, or `FAULTS_ROUNDS` times: `tests/faults/run` plays all of them so.
 
@@ -16,7 +16,7 @@ use std::thread;
 
 use crate::pairs::{Pair, Transport};
 
-/// A fault that leaves Milepost as it was.
+/// A fault after which Milepost works as before.
 type Fault = fn(&mut Pair);
 
 /// Plays a fault as often as is wanted.
@@ -118,7 +118,7 @@ macro_rules! on_serve {
     };
 }
 
-/// Faults that leave Milepost as it was, and whether the client leaves without a word.
+/// Faults after which Milepost works as before, and whether the client disconnects without ending its session.
 const LASTING: [(bool, Fault); 13] = [
     (false, servers::dies_before_its_answer),
     (false, servers::dies_in_an_event),

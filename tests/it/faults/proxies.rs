@@ -16,7 +16,7 @@ use crate::support::exchange::Exchange;
 use crate::support::session::signal;
 use crate::support::{runs, until};
 
-/// Killed, it leaves no child, no connection and no client that waits. Another `wrap` goes on.
+/// After Milepost is killed, no child, no connection and no waiting client is left. Another `wrap` continues.
 pub(super) fn is_killed(client: Transport, server: Transport) {
     let mut pair = Pair::new(client, server);
     let (mut scene, call) = Scene::begin(&mut pair);
@@ -121,7 +121,7 @@ fn on(machine: &Machine, client: Transport, server: Transport) -> Pair {
     Pair::started(client, Server::start(server), "", &start)
 }
 
-/// Nothing can be written to the log, and nothing else is hurt. It is written again once there is room.
+/// The log cannot be written, and calls are not affected. It is written again once the disk has space.
 pub(super) fn cannot_log(client: Transport, server: Transport) {
     let machine = Machine::new();
     let mut pair = on(&machine, client, server);
@@ -142,7 +142,7 @@ pub(super) fn cannot_log(client: Transport, server: Transport) {
     scene.end();
 }
 
-/// The clock of the wall is set by an hour, forth and back: no call and no session ends by it.
+/// The wall clock is set by an hour, forward and back: no call and no session ends because of that.
 pub(super) fn has_its_clock_set(client: Transport, server: Transport) {
     let machine = Machine::new();
     let mut pair = on(&machine, client, server);
@@ -168,7 +168,8 @@ fn limit_files(pid: u32, files: usize) {
     assert!(status.unwrap().success());
 }
 
-/// There are no descriptors: calls go on that have what they need, and others once there are some again.
+/// The process has no free descriptors: calls that have their descriptors continue, and others continue once
+/// descriptors are free.
 pub(super) fn has_no_descriptors(client: Transport, server: Transport) {
     let mut pair = Pair::new(client, server);
     let (mut scene, call) = Scene::begin(&mut pair);
@@ -179,7 +180,7 @@ pub(super) fn has_no_descriptors(client: Transport, server: Transport) {
     };
     let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let highest = files().filter_map(|file| file.file_name().to_str()?.parse::<usize>().ok()).max();
-    // Those that are free below the highest are used up at first.
+    // Free descriptors below the highest are used up first.
     limit_files(pid, highest.unwrap() + 1);
     let more = scene.pair.proxy.iter().flat_map(|proxy| {
         (0..100).map(|_| Exchange::send(proxy.address(), "GET", "/none", &[], ""))

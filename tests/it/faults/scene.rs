@@ -20,7 +20,7 @@ pub(super) fn keys(server: Transport) -> &'static str {
 /// The pipe to the watchdog, which begins with the first server.
 const WATCHDOG: usize = 1;
 
-/// A client that something happens to, and another one.
+/// A client that suffers a fault, and another client.
 pub(super) struct Scene<'a> {
     pub(super) pair: &'a mut Pair,
     pub(super) one: Client,
@@ -81,8 +81,8 @@ impl<'a> Scene<'a> {
         self.one.hears_nothing(&mut self.pair.server, 2);
     }
 
-    /// After the end of the connection on which the call was to be answered: the session goes on where it has
-    /// other connections or gets a new one, and is over elsewhere. Then everybody leaves.
+    /// After the end of the connection on which the call was to be answered: the session continues if it has other
+    /// connections or gets a new one, and is over otherwise. Then all clients disconnect.
     #[track_caller]
     pub(super) fn end_after_death(mut self) {
         match (self.pair.client, self.pair.server.transport()) {
@@ -104,7 +104,7 @@ impl<'a> Scene<'a> {
         self.end_without_one();
     }
 
-    /// Everybody leaves; nothing is left over.
+    /// All clients disconnect; no process or connection is left.
     #[track_caller]
     pub(super) fn end(mut self) {
         leave(self.pair, &mut self.one);
@@ -120,7 +120,7 @@ impl<'a> Scene<'a> {
     /// The same, if Milepost keeps the session of the first client, which may come back.
     #[track_caller]
     pub(super) fn end_with_session_of_one(self) {
-        // The connection to a server of HTTP+SSE.
+        // One connection to a server over HTTP+SSE stays.
         let kept = usize::from(self.pair.server.transport() == Sse);
         self.end_but_for(kept);
     }
@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A client has nothing more to say, its server hears that, and both end.
+/// A client ends its session, its server gets the end, and both end.
 #[track_caller]
 pub(super) fn leave(pair: &mut Pair, client: &mut Client) {
     client.leave();

@@ -42,7 +42,7 @@ pub(super) fn dies_in_a_chunk(pair: &mut Pair) {
     scene.end_after_death();
 }
 
-/// The end behind a whole message, without the last chunk.
+/// The response ends after a complete message, without the last chunk.
 pub(super) fn dies_between_events(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     call.progress(2, 9);
@@ -64,7 +64,7 @@ pub(super) fn is_killed_between_events(pair: &mut Pair) {
     scene.end_after_death();
 }
 
-/// The answer of a child lacks its line feed only: it is given. An event without its empty line is no event.
+/// The answer of a child lacks only its line feed: it is forwarded. An event without its empty line is dropped.
 pub(super) fn dies_after_the_text_of_its_answer(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     let answer = call.result("done").to_string();
@@ -78,17 +78,17 @@ pub(super) fn dies_after_the_text_of_its_answer(pair: &mut Pair) {
     scene.end_after_death();
 }
 
-/// Everybody's server is gone for good.
+/// The server of all clients has ended and cannot be restarted.
 pub(super) fn is_gone_for_good(client: Transport, server: Transport) {
     cells::death(Pair::new(client, server));
 }
 
-/// Lines and events that are no messages.
+/// The server sends lines and events that are not messages.
 pub(super) fn says_garbage(pair: &mut Pair) {
     let (mut scene, call) = Scene::begin(pair);
     call.line.say_piece("{]\n\u{0}\u{1}\u{fffd}\n", "data: {]\n\nbad\u{0}: \u{1}\n\n: {}\n\n");
     call.progress(2, 9);
-    // What is no message may pass.
+    // Text that is not a message may be forwarded.
     let mut told = scene.one.hear();
     if told.text() == "{]" {
         told = scene.one.hear();

@@ -29,27 +29,28 @@ const PAIRS: [(&str, Transport, Transport); 6] = [
 /// Rounds of each pair where nothing is measured.
 const ROUNDS: usize = 2;
 
-/// Nothing is measured before, and not before half of the time is over: what is allocated once is there.
+/// The measurement begins after this time, and after half of the test: memory that is allocated only once is then
+/// allocated.
 const WARM_UP: Duration = Duration::from_secs(5 * 60);
 
 /// The time between two looks, for which all faults rest.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// Growth of the memory in use that is none, in MB an hour.
+/// Growth of the memory in use that counts as none, in MB per hour.
 const SLOPE_MAX: f64 = 1.0;
 
 /// Growth after the first half of a run that ends in the warm-up, in MB. Tables still fill then, so that its
 /// slope says nothing.
 const WARM_UP_GROWTH_MAX: f64 = 0.5;
 
-/// What the allocator may keep for later beyond what was there after the warm-up, in MB.
+/// Memory that the allocator may keep beyond the value after the warm-up, in MB.
 const KEPT_MAX: f64 = 16.0;
 
 /// Milepost remembers so many sessions of a server of Streamable HTTP whose clients have left without a word:
 /// few, so that their number is reached in the warm-up.
 const REMEMBERED: &str = "max_sessions = 128";
 
-/// What the process has while nobody is connected, in hours since the begin and in MB.
+/// The memory of the process while no client is connected, in hours since the start and in MB.
 struct Look {
     hours: f64,
     /// As the system counts it.
@@ -58,7 +59,7 @@ struct Look {
     in_use: f64,
 }
 
-/// Tells everybody to stop, also if this thread panics.
+/// Tells all threads to stop, even if this thread panics.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -85,7 +86,7 @@ fn load(
     is_over: impl Fn(usize) -> bool,
 ) -> usize {
     let is_child = pair.server.transport() == Stdio;
-    // Nobody ends the session of a client of Streamable HTTP that has vanished before such servers.
+    // With such servers, the session of a client of Streamable HTTP that has vanished is not ended.
     let stays = pair.client == Http && pair.server.transport() == Sse;
     let mut faults: Vec<_> =
         LASTING.iter().filter(|(leaves, _)| !(stays && *leaves)).map(|(_, fault)| *fault).collect();
@@ -119,7 +120,7 @@ fn memory_and_descriptors_stay_as_they_are() {
     let heap = Heap::build();
     let start = Start { variables: &heap.variables(), ..Start::default() };
     let proxy = Arc::new(Proxy::serving(&start, &routes.collect::<String>()));
-    // The pipe to the watchdog, which begins with the first server.
+    // One more descriptor for the pipe to the watchdog, which starts with the first server.
     let descriptors = proxy.descriptors() + 1;
     let (begun, stop, rest) = (Instant::now(), AtomicBool::new(false), RwLock::new(()));
     let mut looks = Vec::new();
@@ -164,7 +165,7 @@ fn memory_and_descriptors_stay_as_they_are() {
     assert!(kept <= KEPT_MAX, "{kept:.1} MB more are kept");
 }
 
-/// A look once everybody has gone and nothing is open.
+/// Measures after all clients have disconnected and no call is open.
 #[track_caller]
 fn look(proxy: &Proxy, heap: &Heap, descriptors: usize, begun: Instant) -> Look {
     until("no server is left", || proxy.servers() == 0);

@@ -23,7 +23,7 @@ const IMPATIENT: &str = "connect_timeout = \"200ms\"";
 const EVENTS: (&str, &str) = ("accept", "application/json, text/event-stream");
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// What a client is told that would begin a session.
+/// Returns what a client gets that tries to begin a session.
 fn begin(client: Transport, server: &Server, keys: &str) -> String {
     let route = format!("{}\n{keys}", server.route());
     if client == Stdio {
@@ -58,7 +58,7 @@ fn begin(client: Transport, server: &Server, keys: &str) -> String {
     event.split_once("data: ").unwrap().1.trim_end().to_owned()
 }
 
-/// The client gets an error, whatever it speaks.
+/// The client gets an error, on every transport.
 #[track_caller]
 fn check(client: Transport, server: &Server) {
     check_with(client, server, "");
@@ -74,19 +74,19 @@ fn check_with(client: Transport, server: &Server, keys: &str) {
             check_error(&message, &Value::Null);
         }
         Ok(message) => check_error(&message, &json!("i")),
-        // No stream has begun on which a message could be.
+        // No stream has begun that could carry a message.
         Err(_) => assert!(client == Sse && !told.is_empty(), "{told}"),
     }
 }
 
-/// Nobody answers: not even a connection begins.
+/// The server does not answer: not even a connection is made.
 pub(super) fn is_a_black_hole(client: Transport, server: Transport) {
     let hole = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     hole.bind(&SockAddr::from(any)).unwrap();
     hole.listen(0).unwrap();
     let address = hole.local_addr().unwrap();
-    // What fills the queue of connections that nobody takes.
+    // Fills the queue of connections that the server does not accept.
     let fill: Vec<_> = (0..4)
         .map(|_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -100,7 +100,7 @@ pub(super) fn is_a_black_hole(client: Transport, server: Transport) {
     drop(fill);
 }
 
-/// The name of the server has no address.
+/// The server's name cannot be resolved.
 pub(super) fn has_no_address(client: Transport, server: Transport) {
     check(client, &Server::elsewhere(server, "http://server.invalid:1".to_owned()));
 }
@@ -130,7 +130,7 @@ pub(super) fn speaks_another_type(client: Transport, server: Transport) {
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\nconnection: close\r\n\r\n\
                   <html>Hi</html>",
             );
-            // What has not been read would reset the connection before the page is read.
+            // Unread data would reset the connection before the page is read.
             let _ = stream.shutdown(Shutdown::Write);
             thread::spawn(move || stream.read_to_end(&mut Vec::new()));
         }

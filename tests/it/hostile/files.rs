@@ -1,4 +1,4 @@
-//! Bad files and command lines, and what the commands say of them.
+//! Bad files and command lines, and the messages of the commands about them.
 
 use std::error::Error;
 use std::path::Path;

@@ -12,14 +12,14 @@ use crate::core::transcripts::Player;
 /// An open call with a token, through which the messages of a row come.
 const CALL: &str = r#"> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#;
 
-/// Plays the lines of a row (` ;; ` between them) within a call; what came out.
+/// Plays the lines of a row (` ;; ` between them) within a call. Returns the output.
 fn played(written: &str) -> String {
     let mut policy = Policy::default();
     policy.call.heartbeat.enabled = false;
     let mut player = Player::new(policy);
     player.play(CALL);
     player.take();
-    // A client waits a moment before its first progress.
+    // A client gets its first progress after a short wait.
     player.play("+ 1s");
     for line in written.split(" ;; ") {
         let line = match line.get(..2) {
@@ -36,7 +36,7 @@ fn played(written: &str) -> String {
     }
     player.play("+ 1s");
     let out = player.take();
-    // Whatever came, the call is answered, and nothing follows.
+    // After any input, the call is answered, and no message follows.
     player.play(r#"< {"jsonrpc":"2.0","id":1,"result":{}}"#);
     let out = out.trim_end().replace('\n', " ;; ");
     if out.is_empty() { "nothing".to_owned() } else { one_line(&out) }
@@ -75,7 +75,7 @@ fn frames(stream: &[u8], chunk: usize) -> Vec<String> {
                         data.map(|data| format!("{} {data}", kind.unwrap_or_default())),
                     ];
                     let parts: Vec<String> = parts.into_iter().flatten().collect();
-                    // A comment says nothing, and of a line end the second byte may come late.
+                    // A comment has no meaning, and the second byte of a line end may come late.
                     if !parts.is_empty() {
                         out.push(parts.join(", "));
                     }

@@ -64,12 +64,12 @@ fn request(row: &Row, address: &str) -> (Vec<u8>, bool) {
     }
 }
 
-/// What a connection says to these bytes, as far as it decides about the row.
+/// Returns the response to these bytes, as far as it matters for the row.
 fn exchange(address: &str, sent: &[u8], closes: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.set_write_timeout(Some(STUCK)).unwrap();
-    // A connection that is closed meanwhile takes no more.
+    // Ignore the error: the connection may have been closed meanwhile.
     let _ = stream.write_all(sent);
     if closes {
         let _ = stream.shutdown(Shutdown::Write);
@@ -180,7 +180,7 @@ fn play(rows: &[Row], answer: impl Fn(&Row) -> String + Sync) -> Vec<String> {
 #[track_caller]
 fn play_and_look(table: &str) {
     let proxy = serve();
-    // What a first request allocates for good is there before.
+    // Memory that a first request allocates permanently is already allocated.
     let hello = "POST /demo HTTP/1.1\r\nhost: a\r\n\r\n";
     exchange(proxy.address(), hello.as_bytes(), false);
     let (descriptors, memory) = (proxy.descriptors(), proxy.status("VmRSS"));
@@ -198,7 +198,7 @@ fn play_and_look(table: &str) {
     for bad in ["panic", "fault of ours", "reason=\"fault\"", "ERROR"] {
         assert!(!log.contains(bad), "{log}");
     }
-    // It serves as before.
+    // The proxy still serves.
     let hello = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", proxy.admin());
     assert_eq!(summary(&exchange(proxy.admin(), hello.as_bytes(), false)).get(..3), Some("200"));
     compare(table, &answers);
@@ -214,7 +214,7 @@ fn http_bodies() {
     play_and_look("bodies");
 }
 
-/// What TLS says: an alert, or nothing.
+/// Returns the TLS alert, or an empty text.
 fn alert(heard: &[u8]) -> String {
     match heard {
         [21, 3, _, 0, 2, level, what, ..] => format!("alert {level} {what}"),

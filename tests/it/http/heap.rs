@@ -90,7 +90,7 @@ fn flood(stream: &mut TcpStream, id: &str) {
     write!(stream, "{:x}\r\n{last}\r\n0\r\n\r\n", last.len()).unwrap();
 }
 
-/// Milepost on a thread whose allocations are counted. Nothing happens there but in measurements.
+/// Milepost on a thread whose allocations are counted. Only measurements run on it.
 struct Counted {
     address: SocketAddr,
     phases: mpsc::Sender<oneshot::Receiver<()>>,
@@ -180,7 +180,7 @@ impl Client {
              Content-Length: {length}\r\n\r\n{body}",
             self.stream.peer_addr().unwrap()
         );
-        // At once: a head in pieces takes a larger buffer.
+        // Written at once, because a head in pieces takes a larger buffer.
         self.stream.write_all(text.as_bytes()).unwrap();
         head(&mut self.reader).unwrap()
     }
@@ -245,6 +245,6 @@ fn held(path: &'static str) -> f64 {
 fn a_silent_stream_holds_little_and_hardly_more_than_one_that_is_only_piped() {
     let (piped, own) = (held("/piped"), held("/r"));
     eprintln!("{own} bytes, {piped} without a filter");
-    // Of which hyper, towards the client, has 8 KB to read into, and as many to write from.
+    // Of this, hyper uses 8 KB to read from the client, and as many to write.
     assert!(own <= 28_000.0 && own - piped <= 5300.0, "{own}, {piped}");
 }

@@ -1,5 +1,4 @@
-//! HTTP/1.1 and server-sent events read by hand: what came is looked at as bytes, and nothing that is
-//! tested has a part in it.
+//! HTTP/1.1 and server-sent events read by hand: the tests examine the bytes, independently of the code under test.
 
 /// A request or a response, as far as it has come.
 #[derive(Debug, Clone, Default)]
@@ -10,7 +9,7 @@ pub(crate) struct Spoken {
     pub(crate) headers: Vec<String>,
     /// Without the marks of chunks.
     pub(crate) body: Vec<u8>,
-    /// It is over, in the way in which it said that it would be.
+    /// Whether the message is complete, in the way that its head announced.
     pub(crate) over: bool,
 }
 
@@ -41,7 +40,8 @@ impl Spoken {
     }
 }
 
-/// What has come of one message; `None` while its head is not over. `closed`: nothing more comes.
+/// Reads as much of a message as has arrived; `None` while its head is incomplete. `closed`: whether the connection is
+/// closed.
 pub(crate) fn read(bytes: &[u8], closed: bool) -> Option<Spoken> {
     let head = memchr::memmem::find(bytes, b"\r\n\r\n")?;
     let text = String::from_utf8_lossy(&bytes[..head]);

@@ -21,8 +21,8 @@ pub(crate) struct Records {
     ending: Option<WriterEnd>,
 }
 
-/// Plays a recording, with the settings of the route `/r` of `file` if it names one: what is shown, and
-/// whether it is what was recorded.
+/// Plays a recording, with the settings of the route `/r` of `file` if a file is given. Returns the output, and whether
+/// it equals the recording.
 fn play(recording: &Path, file: Option<&Path>) -> (String, bool) {
     let mut arguments = vec![Path::new("milepost"), Path::new("replay"), recording];
     if let Some(file) = file {
@@ -63,7 +63,8 @@ impl Drop for Records {
         for entry in fs::read_dir(self.folder.path().join("records")).unwrap() {
             let path = entry.unwrap().path();
             let text = fs::read_to_string(&path).unwrap();
-            // What was learned of other conversations is in none, nor what found no room.
+            // A recording contains neither durations that were learned in other conversations, nor lines that were
+            // dropped.
             if text.contains("what was known of durations") || text.contains("lines are missing") {
                 continue;
             }

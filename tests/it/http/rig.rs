@@ -1,4 +1,4 @@
-//! A proxy between clients and a server that both do what a test tells them, byte for byte.
+//! A proxy between clients and a server whose every byte a test determines.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ use crate::support::messages::{INITIALIZED, agreement, initialize};
 /// Bytes that a connection holds between its ends.
 const ROOM: usize = 64 << 10;
 
-/// What clients of Streamable HTTP say that they accept.
+/// The `Accept` header of clients of Streamable HTTP.
 pub(crate) const BOTH: &str = "Accept: application/json, text/event-stream";
 
 /// The header of a request whose length is not known at its beginning.
@@ -56,7 +56,7 @@ fn next_order() -> usize {
     ORDER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Lets every task do what it can at this moment.
+/// Lets every task run until it has to wait.
 pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -101,8 +101,7 @@ impl Rig {
         Self::reaching(7, [top, keys], connect, asked, refuses)
     }
 
-    /// The same with another proxy in the place of the server. What that one's server is asked, this
-    /// one has to say.
+    /// Returns a rig in which another proxy is the server: requests to that proxy's server appear here.
     pub(crate) fn before(inner: Self, keys: &str) -> Self {
         let Self { proxy, places, asked, refuses, .. } = inner;
         let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
@@ -113,7 +112,7 @@ impl Rig {
         Self::reaching(8, ["", keys], Arc::new(connect), asked, refuses)
     }
 
-    /// The route leads to a stdio server: each one that is started comes out of the channel.
+    /// Returns a rig whose route leads to a stdio server: each server that is started comes out of the channel.
     pub(crate) fn of_lines(keys: &str) -> (Self, mpsc::UnboundedReceiver<Lines>) {
         let (tell, started) = mpsc::unbounded_channel();
         let connect = move || -> BoxFuture<'static, std::io::Result<Io>> {
@@ -140,7 +139,7 @@ impl Rig {
         asked: mpsc::UnboundedReceiver<Asked>,
         refuses: Arc<AtomicBool>,
     ) -> Self {
-        // The path of the outer route is that of the inner one.
+        // The path of the outer route is the path of the inner route.
         let base = if name == 8 { "r" } else { "base" };
         let endpoint = if name == 8 { "r" } else { "base/mcp" };
         let file = format!(
@@ -167,7 +166,7 @@ impl Rig {
         Self { proxy, places, asked, refuses, start: Instant::now(), _records: records }
     }
 
-    /// This route file holds from now on; how many routes have another server.
+    /// Applies this route file. Returns how many routes have another server.
     #[track_caller]
     pub(crate) fn take(&mut self, file: &str) -> usize {
         let routes = Routes::parse("proxy.toml".as_ref(), file, &Environment::default());
@@ -190,7 +189,7 @@ impl Rig {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
-    /// What has been counted, as operators get it.
+    /// Returns the metrics that operators get.
     pub(crate) fn metrics(&self) -> String {
         self.proxy.metrics_text()
     }
@@ -266,7 +265,7 @@ impl Rig {
     }
 }
 
-/// A stdio server that says what a test tells it.
+/// A stdio server whose lines a test determines.
 pub(crate) struct Lines {
     heard: Arc<Mutex<Vec<u8>>>,
     /// Lines that were looked at.
@@ -282,7 +281,7 @@ impl Lines {
         Self::of(from, to)
     }
 
-    /// Of somebody who is heard and told so.
+    /// Returns a server with these input and output streams.
     pub(crate) fn of(
         mut from: impl AsyncRead + Send + Unpin + 'static,
         mut to: impl AsyncWrite + Send + Unpin + 'static,
@@ -332,12 +331,12 @@ impl Lines {
         .boxed()
     }
 
-    /// It says a line.
+    /// Writes a line.
     pub(crate) fn say(&self, line: impl AsRef<str>) {
         let _ = self.say.send(format!("{}\n", line.as_ref()).into_bytes());
     }
 
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
         let _ = self.say.send(bytes.as_ref().to_vec());
     }
@@ -348,8 +347,8 @@ impl Lines {
     }
 }
 
-/// A server that does what a test tells it: how it is reached, what it is asked, and whether it cannot
-/// be reached.
+/// Returns a server whose answers a test determines: how it is reached, its requests, and a switch that makes it
+/// unreachable.
 pub(crate) fn server() -> (InProcess, mpsc::UnboundedReceiver<Asked>, Arc<AtomicBool>) {
     let (tell, asked) = mpsc::unbounded_channel();
     let refuses = Arc::new(AtomicBool::new(false));
@@ -401,7 +400,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     connection.auto_date_header(false);
-    // A client that leaves is an error here.
+    // Ignore the error: the client has disconnected.
     let _ = connection.serve_connection(TokioIo::new(io), service).await;
 }
 
@@ -412,7 +411,7 @@ pub(crate) struct Asked {
     seen: Arc<Seen>,
 }
 
-/// What is known of the connection that a request came on.
+/// The facts about the connection on which a request came.
 #[derive(Default)]
 struct Seen {
     /// When the proxy closed it.
@@ -492,7 +491,7 @@ impl Asked {
         self.request.text()
     }
 
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn raw(&self, bytes: impl AsRef<[u8]>) {
         self.seen.given.fetch_add(bytes.as_ref().len(), Ordering::Relaxed);
         let _ = self.orders.send(Order::Write(bytes.as_ref().to_vec()));
@@ -581,7 +580,7 @@ struct Heard {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// What was read when: its number, the time, how many bytes there were then.
+    /// The reads: the number of the answer, the time, and how many bytes had arrived.
     reads: Vec<(usize, Duration, usize)>,
     /// The proxy has closed the connection.
     closed: bool,
@@ -625,7 +624,7 @@ pub(crate) struct Told {
 /// The answer to a request, as far as it has come. Dropping it, or leaving, closes the connection.
 pub(crate) struct Answer {
     heard: Arc<Heard>,
-    /// What was asked, and its number.
+    /// The request, and its number.
     said: (usize, String),
     task: tokio::task::JoinHandle<()>,
 }
@@ -661,7 +660,7 @@ impl Answer {
         self.task.abort();
     }
 
-    /// What has come; `None` while there is no head.
+    /// Returns the part that has arrived; `None` before the head is complete.
     pub(crate) fn spoken(&self) -> Option<Spoken> {
         let state = self.heard.state.lock().unwrap();
         raw::read(&state.bytes, state.closed)
@@ -742,7 +741,7 @@ impl Answer {
         let Some(spoken) = self.spoken() else { return Vec::new() };
         let (reads, head) = {
             let state = self.heard.state.lock().unwrap();
-            // Before which read how much of the body was there.
+            // By which read this part of the body had arrived.
             let body = |bytes: usize| raw::read(&state.bytes[..bytes], false);
             let length = |bytes: usize| body(bytes).map_or(0, |spoken| spoken.body.len());
             let reads = state.reads.iter().map(|(order, at, bytes)| (*order, *at, length(*bytes)));
@@ -770,8 +769,8 @@ impl Answer {
     }
 }
 
-/// Holds what the client of these answers was told against the rules: they are all the client knows,
-/// such as the answers of one session.
+/// Checks the messages of these answers against the rules. The answers must be all that the client gets, such as all
+/// answers of one session.
 #[track_caller]
 pub(crate) fn check<'a>(answers: impl IntoIterator<Item = &'a Answer>) {
     let answers: Vec<&Answer> = answers.into_iter().collect();
@@ -783,7 +782,8 @@ pub(crate) fn check<'a>(answers: impl IntoIterator<Item = &'a Answer>) {
     let mut passed = Vec::new();
     for answer in answers {
         let (asked, id) = (answer.said.0, read(&answer.said.1)["id"].clone());
-        // The answer to what the client has given up is no answer to a newer request with its id.
+        // The answer to a request that the client has cancelled does not count as the answer to a newer request with
+        // its id.
         let gone = cancels.iter().find(|(order, given_up)| *order > asked && *given_up == id);
         let is_late = |told: &Told| {
             let message = read(&told.text);

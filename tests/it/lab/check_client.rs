@@ -64,7 +64,7 @@ fn a_driver_without_a_report_and_one_that_hangs_are_told() {
     });
 }
 
-/// What the reference server on standard streams says up to the end of the call of a tool.
+/// Returns the messages of the reference server on standard streams up to the end of the call of a tool.
 fn said(tool: &str) -> Vec<Value> {
     let mut server = milepost()
         .args(["check-progress", "--serve", "--silence", "10ms"])
@@ -101,7 +101,7 @@ fn the_reference_server_says_what_its_tools_promise() {
         notes.map(|message| message["params"]["progress"].clone()).collect()
     };
     let tools = ["correct", "late", "falling", "null", "invented"];
-    // Each waits for what comes behind its answer.
+    // Each client waits for the messages after its answer.
     let [correct, late, falling, null, invented] = thread::scope(|scope| {
         let said = tools.map(|tool| scope.spawn(move || said(tool)));
         said.map(|said| said.join().unwrap())

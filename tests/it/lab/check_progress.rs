@@ -63,7 +63,7 @@ fn the_defects_of_a_server_are_named_in_its_revision() {
         let faults = faults.map(|id| format!("{id}@2025-06-18"));
         assert_eq!(ids(&report, "failed"), faults);
         assert_eq!(report["passed"], false);
-        // `doctor` has the same suite.
+        // `doctor --suite` gives the same result.
         let args = [&["doctor", "--suite", "--json"], &args[..], &server].concat();
         let output = milepost().args(args).stdin(Stdio::null()).output().unwrap();
         let suite: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -215,7 +215,7 @@ fn each_example_has_its_defects_and_none_behind_the_proxy() {
             let args = ["--call", call, "--once", "--revision", "2025-06-18", "--"];
             let (_, report) = judged(&[&args[..], &server].concat());
             let mut found = ids(&report, "failed");
-            // Whether two messages come in one read is chance.
+            // It is chance whether two messages arrive in one read.
             found.retain(|id| !id.starts_with("server-before-answer"));
             let expected: Vec<String> =
                 defects.iter().map(|id| format!("{id}@2025-06-18")).collect();

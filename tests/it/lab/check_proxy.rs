@@ -15,7 +15,7 @@ fn failed(report: &Value) -> Vec<String> {
     ids(report, "failed").into_iter().map(bare).collect()
 }
 
-/// A command that serves a route over HTTP: what is in `{server}`, `{url}` or `{sse}`.
+/// Returns a command that serves a route over HTTP to the server in `{server}`, `{url}` or `{sse}`.
 fn serve(folder: &std::path::Path, upstream: &str) -> String {
     let mut script = String::from("#!/bin/sh\nport=$1; shift\n");
     let _ = writeln!(script, "file={}/$port.toml", folder.display());
@@ -138,7 +138,7 @@ fn a_proxy_that_forgets_the_ids_of_events_loses_what_was_interrupted() {
         let wrong = example("wrong_proxy");
         let template = format!("http://127.0.0.1:{{port}}/mcp {wrong} forgetful {{port}} {{url}}");
         let only = "proxy/polling,proxy/resume";
-        // The answers never come.
+        // The answers never arrive.
         let (code, report) = judged(&["--timeout", "4s", "--only", only, "--proxy", &template]);
         assert_eq!(failed(&report), ["proxy/polling", "proxy/resume"], "{report}");
         assert_eq!(code, Some(1));

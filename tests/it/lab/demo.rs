@@ -1,4 +1,4 @@
-//! `milepost demo`: what it shows is what has happened.
+//! `milepost demo`: its output agrees with the messages that passed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use milepost::progress::{Mode, Policy, Reason, Repair};
 
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A whole run in virtual time: what was counted, and what was shown.
+/// Runs the demo in virtual time. Returns its counts and its output.
 async fn run(silence: Duration) -> (Vec<DemoTally>, String) {
     let mut shown = Vec::new();
     let tallies = play(Policy::default(), silence, &mut DemoView::plain(&mut shown)).await.unwrap();

@@ -27,7 +27,7 @@ fn both_sides_of_a_call_are_shown() {
             .unwrap();
         assert!(sent < got && out[got..].contains("repaired: dialect"), "{out}");
         assert!(out[got..].contains("\"result\":{\"content\":[]}"), "{out}");
-        // Nobody can be asked here.
+        // Without a terminal no question can be asked.
         let (code, out, _) = tried(&["--", "sh", "-c", &server]);
         assert!(code == Some(0) && out.contains("`--call NAME"), "{out}");
         let (code, _, error) = tried(&["--call", "tt", "--", "sh", "-c", &server]);

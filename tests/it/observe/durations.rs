@@ -1,4 +1,4 @@
-//! Learned durations outlive the process, whatever becomes of it or of the file.
+//! Learned durations outlive the process, whatever happens to the process or the file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::core::transcripts::Player;
 use crate::support::session::Session;
 use crate::support::{example, milepost, until};
 
-/// A folder that is not there yet, in one that is.
+/// A directory that does not exist yet, in one that exists.
 struct State {
     _around: TempDir,
     folder: PathBuf,
@@ -44,7 +44,7 @@ impl State {
         Session::wrap(&options, &[&example("silent")])
     }
 
-    /// What `milepost stats` says with these options.
+    /// Returns the output of `milepost stats` with these options.
     fn stats(&self, options: &[&str]) -> (String, String, Option<i32>) {
         let mut command = milepost();
         command.args(["stats", "--state-dir", self.path()]).args(options);
@@ -53,11 +53,11 @@ impl State {
         (text(output.stdout), text(output.stderr), output.status.code())
     }
 
-    /// Waits until so many calls of a tool are kept: a process that ends gives the last ones little time.
+    /// Waits until this number of calls of a tool is in the file: a process that ends gives the last calls little time.
     #[track_caller]
     fn keeps(&self, tool: &str, calls: u64) {
         until("the calls are kept", || {
-            // Who looks keeps the file from those who write.
+            // Reading locks the file, which delays the writers.
             thread::sleep(Duration::from_millis(50));
             self.kept().get(tool) == Some(&calls)
         });
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// Calls the silent tool and answers with what is said up to the result.
+/// Calls the silent tool. Returns the messages up to the result.
 fn sleep(session: &mut Session, id: u32, seconds: f64) -> Vec<String> {
     let arguments = format!(r#"{{"seconds":{seconds}}}"#);
     session.call(&id.to_string(), Some(&id.to_string()), "sleep", &arguments);
@@ -105,7 +105,7 @@ fn from_the_third_call_on_a_silent_tool_says_how_far_it_is_also_after_a_kill() {
         drop(session);
 
         let mut session = state.wrap(&options);
-        // It is read in the background: the first call may come before.
+        // The durations are read in the background, so the first call may come before they are known.
         until("what was kept is known", || {
             let told = sleep(&mut session, 3, 0.4);
             told.iter().any(|line| line.contains(" of about "))
@@ -172,7 +172,7 @@ fn twenty_processes_share_the_file_and_lose_nothing() {
     for session in sessions {
         let (_, code, stderr) = session.finish();
         assert_eq!(code, Some(0), "{stderr}");
-        // So many may wait for each other longer than is usual.
+        // This many processes may wait for each other longer than usual.
         let warned = stderr.lines().filter(|line| line.contains("WARN"));
         assert!(warned.clone().all(|line| line.contains("in use")), "{stderr}");
     }
@@ -230,7 +230,7 @@ fn a_damaged_file_never_does_harm() {
 fn without_a_file_the_proxy_goes_on() {
     let state = State::new();
     fs::create_dir_all(&state.folder).unwrap();
-    // Somebody has it, and keeps it.
+    // Another process locks the file, and keeps the lock.
     let held = File::create(state.file()).unwrap();
     held.lock().unwrap();
     let mut session = state.wrap(&["--estimate"]);
@@ -241,7 +241,7 @@ fn without_a_file_the_proxy_goes_on() {
     assert_eq!((code, stderr.matches("WARN").count()), (Some(0), 1), "{stderr}");
     drop(held);
 
-    // A link to somewhere else, and a folder that is none.
+    // A symbolic link to another file, and a path that is not a directory.
     fs::remove_file(state.file()).unwrap();
     let target = state.folder.join("target");
     fs::write(&target, "").unwrap();
@@ -317,7 +317,7 @@ fn a_start_does_not_wait_for_the_file() {
     fs::create_dir_all(&state.folder).unwrap();
     let held = File::create(state.file()).unwrap();
     held.lock().unwrap();
-    // It would be tried for two seconds; a busy machine may take as long once.
+    // A locked file would be tried for two seconds. A busy machine may take that long once.
     let is_quick = || {
         let mut session = state.wrap(&["--estimate"]);
         let began = std::time::Instant::now();

@@ -1,5 +1,5 @@
-//! What a user sees of the processes of Milepost without any address: local sockets, `tap`, `top`, and the live
-//! page of `wrap`.
+//! What a user sees of Milepost's processes without an address: local sockets, `tap`, `top`, and the live page of
+//! `wrap`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -80,7 +80,8 @@ impl User {
         session
     }
 
-    /// `tap` once it watches something, and what it says then: a process that has just begun may not be found at once.
+    /// Starts `tap` and waits until it watches a process. Returns its outputs. A process that has just started may not
+    /// be found at once.
     fn watching(&self, args: &[&str]) -> (Kept, Receiver<String>, Receiver<String>, String) {
         let mut found = None;
         until("something is watched", || {
@@ -150,11 +151,11 @@ fn a_call_is_cancelled_by_its_number() {
     let (code, said) = cancel(&["last", "--reason", "it hangs"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("cancelled call "), "{said}");
-    // Heartbeats may come before.
+    // Heartbeats may arrive before.
     while !session.line().contains("cancelled by an operator: it hangs") {}
     let (code, said) = cancel(&["last"]);
     assert_eq!(code, Some(1), "{said}");
-    // The answer comes after all, and goes to nobody.
+    // The answer arrives after all, but no client waits for it.
     fs::write(user.done(), "").unwrap();
     assert_eq!(session.finish().1, Some(0));
 }
@@ -178,7 +179,7 @@ fn a_wrap_that_is_used_has_a_socket_for_its_user_and_takes_it_away() {
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     assert_eq!(session.finish().1, Some(0));
     assert!(user.sockets().is_empty());
-    // A dead one is swept by the next.
+    // The next process removes the socket of a killed process.
     let mut killed = user.wrap(&[]);
     killed.tell(&initialize("2025-06-18"));
     killed.line();
@@ -279,7 +280,7 @@ fn ls_lists_each_process_with_its_server_and_its_open_calls() {
     assert_eq!(listed(), json!([]));
     let mut session = user.busy(&[]);
     until("there is a socket", || user.sockets().len() == 1);
-    // One that takes long to say what it is is left out.
+    // A process that takes too long to describe itself is left out.
     let mut found = json!([]);
     until("it is listed", || {
         found = listed();
@@ -325,7 +326,7 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
     });
     let mut seen = String::new();
     let mut until_seen = |part: &str| {
-        // The screen never rests: times go on.
+        // The screen changes all the time, because the shown times advance.
         let deadline = Instant::now() + STUCK;
         while !seen.contains(part) {
             let more = pieces.recv_timeout(deadline.saturating_duration_since(Instant::now()));
@@ -343,7 +344,7 @@ fn top_shows_calls_in_a_terminal_and_opens_one() {
     assert!(wait(&mut terminal.0, STUCK).unwrap().success());
     fs::write(user.done(), "").unwrap();
     session.lines_until("result");
-    // Where there is no terminal, `top` says so.
+    // Without a terminal, `top` prints an error.
     let refused = user.command().arg("top").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && said.contains("`top` needs a terminal"), "{said}");

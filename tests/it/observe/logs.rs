@@ -26,7 +26,7 @@ fn no_secret_is_told_at_trace_of_everything() {
 #[test]
 fn no_secret_is_told_in_json() {
     let options = ["--log-level", "trace", "--log-format", "json"];
-    // The address is read from lines of text.
+    // The address is read from text log lines.
     let told = secrets::wrapped(&[], &options);
     told.expect_no_secrets();
 }
@@ -54,7 +54,7 @@ fn a_filter_of_the_environment_that_nobody_understands_is_refused() {
     }
 }
 
-/// Reports under another name, reports to nobody, and answers.
+/// Reports under another method, reports for no call, and answers.
 const REPORTS: &str = r#"
 read -r _
 echo '{"jsonrpc":"2.0","method":"tools/progress","params":{"id":7,"content":[{"type":"text","text":"{\"message\":\"begun\"}"}]}}'
@@ -93,7 +93,7 @@ fn each_message_has_a_line_at_debug() {
     });
 }
 
-/// Answers each request with its own id, whatever it is.
+/// Answers each request with its own id.
 const ECHO: &str = r#"
 while read -r line; do
     id=$(printf '%s\n' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([0-9]*\),.*/\1/p')
@@ -101,7 +101,7 @@ while read -r line; do
 done
 "#;
 
-/// What a line that is another's must not be able to say.
+/// A line that a client or server must not be able to forge in the log.
 const FORGED: &str = "2026-01-01T00:00:00.000000Z  INFO call tool=\"forged\"";
 
 /// Names that would like to be more than that.
@@ -124,7 +124,7 @@ fn names() -> Vec<String> {
     ]
 }
 
-/// What is logged is a line for each event, and nothing in it steers a terminal.
+/// The log has one line for each event, and no line contains a control sequence.
 #[track_caller]
 fn check(log: &str, json: bool) -> Vec<Value> {
     let mut events = Vec::new();
@@ -304,7 +304,7 @@ fn wrap_logs_the_trace_that_a_call_says_it_belongs_to() {
     expect_trace(&log, "tool-3", None);
 }
 
-/// Bytes and headers go on as they came, whatever is read of them.
+/// Bytes and headers are forwarded unchanged, although the trace is read from them.
 #[test]
 fn serve_logs_the_trace_of_a_call_and_passes_it_on() {
     let (tell, heard) = std::sync::mpsc::channel();

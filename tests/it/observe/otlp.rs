@@ -28,9 +28,8 @@ use crate::support::{MILEPOST, secrets, until};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// Answers `initialize` and calls of `quick`; `slow` after progress, the same again, progress
-/// in another dialect, and 300 ms; `fails` with
-/// an error, `bad` with a result that is one.
+/// Answers `initialize` and calls of `quick`; answers `slow` after progress, repeated progress, progress in another
+/// dialect, and 300 ms; answers `fails` with an error, and `bad` with a result that is marked as an error.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s\n' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([0-9]*\),.*/\1/p')
@@ -49,7 +48,7 @@ while read -r line; do
 done
 "#;
 
-/// A collector that answers as it is told, and keeps what it got.
+/// A collector that answers as a test wants, and keeps the spans.
 struct Collector {
     address: String,
     got: Arc<Mutex<Vec<Asked>>>,
@@ -94,7 +93,7 @@ impl Collector {
                 flate2::read::GzDecoder::new(&asked.body[..]).read_to_end(&mut body).unwrap();
             }
             let read = ExportTraceServiceRequest::decode(&body[..]).unwrap();
-            // Every byte is known to the official types: they write the same.
+            // The official types know every byte: they write the same bytes.
             assert_eq!(read.encode_to_vec().len(), body.len());
             read
         });
@@ -183,7 +182,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
     crate::support::within_tries(|| {
         let collector = Collector::willing();
         let (before, after, log) = conversation(&collector);
-        // It has them although it would have waited longer for others.
+        // The collector has the spans, although the exporter would have waited longer for a full batch.
         let spans = collector.spans();
         let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
         let expected = ["tools/call slow", "tools/call fails", "tools/call bad", "tools/list"];
@@ -231,7 +230,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
         assert_eq!(events, expected.map(|name| format!("milepost.{name}")));
         let within = |at: u64| (start..=end).contains(&at);
         assert!(slow.events.iter().all(|event| within(event.time_unix_nano)), "{slow:?}");
-        // The same again within a second: which reason goes first is a matter of time.
+        // The same report within a second is withheld; which reason is found first depends on the time.
         let withheld = attributes(&slow.events[2].attributes);
         assert!(
             ["duplicate", "superseded"].contains(&&*withheld["milepost.reason"]),
@@ -239,7 +238,7 @@ fn a_call_through_wrap_is_a_span_of_its_clients_trace() {
         );
         assert_eq!(withheld["milepost.count"], "1");
         let silence = attributes(&slow.events[1].attributes)["milepost.silence.longest"].clone();
-        // The last notification was held back for a moment.
+        // The last notification was delayed for a moment.
         assert!(silence.parse::<f64>().unwrap() >= 0.2, "{silence}");
         assert_eq!(said["milepost.silence.longest"], silence);
         let repaired = attributes(&slow.events[3].attributes);
@@ -253,7 +252,7 @@ fn what_fails_is_told_and_one_without_a_trace_begins_its_own() {
         let collector = Collector::willing();
         let (.., log) = conversation(&collector);
         let spans = collector.spans();
-        // One that no trace is named for is the first of its own.
+        // A call without a trace context begins a new trace.
         let fails = &spans[1];
         assert!(fails.parent_span_id.is_empty() && fails.trace_id.iter().any(|byte| *byte != 0));
         assert_eq!((to_hex(&fails.trace_id) == TRACE, fails.flags), (false, 0x101));
@@ -265,7 +264,7 @@ fn what_fails_is_told_and_one_without_a_trace_begins_its_own() {
         let status = fails.status.as_ref().unwrap();
         assert_eq!((status.code, &*status.message), (2, ""));
         assert_eq!(attributes(&spans[2].attributes)["error.type"], "tool_error");
-        // The log names the trace of each.
+        // The log names the trace of each call.
         for span in &spans[..3] {
             let trace = format!("trace_id=\"{}\"", to_hex(&span.trace_id));
             assert!(log.contains(&trace), "{trace}: {log}");
@@ -367,7 +366,7 @@ fn calls_through_serve_are_spans_of_the_trace_in_their_headers() {
     post(&address, "/http", &[("traceparent", &unsampled)], &call(4, "none", "")).rest();
     let in_session = [("mcp-session-id", &*id), ("traceparent", &*parent)];
     post(&address, "/child", &in_session, &call(5, "three", "")).rest();
-    // Nobody has to end for them to be told.
+    // The spans are exported before the process ends.
     until("three spans are told", || collector.spans().len() == 3);
     let metrics = || Exchange::send(&admin, "GET", "/metrics", &[], "").rest();
     until("they are counted", || metrics().contains("milepost_spans_total{result=\"exported\"} 3"));
@@ -421,13 +420,13 @@ fn timed(to: &str, variables: &[(&str, &str)]) -> (Duration, Duration, String) {
     (calls, ending.elapsed(), log)
 }
 
-/// What is lost is said, and nothing else happens.
+/// Lost spans are reported, and calls are not affected.
 #[test]
 fn a_collector_that_is_not_well_harms_no_call() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let down = free.local_addr().unwrap().to_string();
     drop(free);
-    // It takes connections and never says anything.
+    // This collector accepts connections and never answers.
     let mute = Collector::start(|_, _| thread::sleep(Duration::from_secs(600)));
     let broken = Collector::start(|_, stream| fake::say(stream, "500 Oh no", "", "secret words"));
     let odd = Collector::start(|_, stream| drop(stream.write_all(b"secret words\r\n\r\n")));
@@ -619,6 +618,6 @@ fn samplers_are_those_of_opentelemetry() {
         check_sampler("parentbased_traceidratio", "0", [true, false, false]);
     });
     crate::support::within_tries(|| check_sampler("traceidratio", "0", [false; 3]));
-    // A name that is no sampler counts as none.
+    // A name that is not a sampler is ignored.
     crate::support::within_tries(|| check_sampler("xray", "", [true, false, true]));
 }

@@ -1,4 +1,4 @@
-//! `milepost serve --record`: every conversation comes out again, whatever its transports are.
+//! `milepost serve --record`: every conversation can be replayed with the same result, on every transport.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) fn recordings(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Plays a recording: what is shown, and the exit code.
+/// Plays a recording. Returns the output and the exit code.
 pub(crate) fn replay(options: &[&str], file: &Path) -> (String, Option<i32>) {
     let output = milepost().arg("replay").args(options).arg(file).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -41,7 +41,7 @@ fn every_answer_has_its_call(file: &Path) {
     }
 }
 
-/// Every recording of a folder comes out as it was recorded; what is shown of each.
+/// Every recording of a directory replays with the same result. Returns the outputs.
 #[track_caller]
 pub(crate) fn all_are_equal(folder: &Path) -> Vec<String> {
     let files = recordings(folder);
@@ -56,7 +56,7 @@ pub(crate) fn all_are_equal(folder: &Path) -> Vec<String> {
     files.iter().map(play).collect()
 }
 
-/// A changed line of what a client was told makes the replay fail, and where.
+/// A changed line in a client's messages makes the replay fail, and the error names the line.
 #[track_caller]
 pub(crate) fn a_changed_line_shows(file: &Path) {
     let text = fs::read_to_string(file).unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn a_changed_line_shows(file: &Path) {
     assert!(shown.contains(&format!(":{}: differs\n  recorded: {changed}", at + 1)), "{shown}");
 }
 
-/// What recordings say besides, summed up: `repaired: lift 2, token 1`.
+/// The sums of the verdict lines of recordings: `repaired: lift 2, token 1`.
 #[derive(Debug, Default)]
 struct Sums(BTreeMap<String, f64>);
 
@@ -191,7 +191,7 @@ fn recordings_of_the_examples_come_out_again_and_say_what_was_counted() {
         Proxy::serving(&Start { options: &options, server, ..Start::default() }, file)
     };
     let mut near = start(&record(&inner), &routes(&examples));
-    // The same servers over Streamable HTTP: their progress is read as it comes out of the other.
+    // The same servers over Streamable HTTP: the route's server is a proxy for them.
     let over: String = examples
         .iter()
         .map(|(name, ..)| {
@@ -214,7 +214,7 @@ fn recordings_of_the_examples_come_out_again_and_say_what_was_counted() {
         }
     });
     for (proxy, folder) in [(&mut far, &outer), (&mut near, &inner)] {
-        // Until nothing more comes: what a server says behind its answers is counted too.
+        // Until no more messages arrive: messages of a server after its answers are counted too.
         let messages = |page: &Page| page.sum("milepost_server_messages_total", &[]);
         let mut page = Page::read(&proxy.probe("/metrics").1);
         until("servers have nothing more to say", || {
@@ -309,7 +309,7 @@ fn a_disk_that_is_full_ends_recordings_and_nothing_else() {
     let options = ["--record", folder.path().to_str().unwrap()];
     let start = Start { options: &options, ..Start::default() };
     let proxy = Proxy::with(&start, "upstream.demo = true");
-    // Nothing can be made there any more.
+    // No file can be created there any more.
     fs::remove_dir_all(folder.path()).unwrap();
     for _ in 0..3 {
         assert_eq!(calls(proxy.address(), "/a", "work", 2).len(), 2);

@@ -1,4 +1,4 @@
-//! `--record` and `milepost replay`: what is recorded comes out again.
+//! `--record` and `milepost replay`: the replay gives the recorded result.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -225,7 +225,7 @@ fn save_dialect(file: &Path, pointer: &str) {
         "[[route]]\npath = \"/a\"\nupstream.demo = true\ndialects = [\"defaults\", \"own\"]\n\
          [[dialect]]\nname = \"own\"\nmethod = \"acme/tick\"\nprogress = \"{pointer}\"\n"
     );
-    // Who watches the file never finds half of it.
+    // A reader of the file never finds an incomplete file.
     let whole = file.with_extension("new");
     fs::write(&whole, text).unwrap();
     fs::rename(whole, file).unwrap();
@@ -268,7 +268,7 @@ fn a_replay_plays_again_after_each_save_and_names_pointers_that_find_nothing() {
     };
     let first = play();
     assert!(first.contains(&format!("\n{expected}\n")), "{first}");
-    // With the settings of the recording the client gets no progress of this message.
+    // With the settings of the recording, the client gets no progress for this message.
     assert!(first.ends_with(" of 1 report shown to the client, was 0\n"), "{first}");
     save_dialect(&routes, "/params/at");
     let again = play();

@@ -1,4 +1,4 @@
-//! Other settings in the middle of a conversation are recorded, and played again.
+//! Settings that change during a conversation are recorded and replayed.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -46,8 +46,8 @@ pub(crate) fn progress(mut pair: Pair) {
     client.hears_nothing(&mut pair.server, 8);
 }
 
-/// What a route puts into requests reaches the server, also a token of another type; progress under that
-/// token, or under its copy in the arguments, is the client's own.
+/// A route's additions to requests reach the server, including a token of another type. Progress with that token, or
+/// with its copy in the arguments, reaches the client with the client's own token.
 pub(crate) fn asked(pair: Pair) {
     const KEYS: &str =
         "ask = { token_type = \"integer\", token_in_arguments = true, meta = { stream = true } }";
@@ -95,8 +95,8 @@ pub(crate) fn cancel(mut pair: Pair) {
     client.hears_nothing(&mut pair.server, 8);
 }
 
-/// Calls of one client and another client's with the same id and token: each is told of its own, on
-/// its own stream, and a slow one keeps nobody waiting.
+/// Calls of one client and of another client with the same id and token: each client gets its own messages, on its own
+/// stream, and a slow client does not delay others.
 pub(crate) fn concurrent(mut pair: Pair) {
     let (mut one, mut other) = (pair.client(), pair.client());
     let slow = one.call(1, 1);
@@ -111,7 +111,7 @@ pub(crate) fn concurrent(mut pair: Pair) {
         for call in [&slow_call, &their_call, &quick_call] {
             call.progress(step, 9);
         }
-        // What belongs to two streams comes in any order.
+        // Messages of two streams arrive in any order.
         let mut told = [one.hear(), one.hear()].map(|told| {
             let params = &told.json()["params"];
             assert_eq!(params["progress"], step, "{told:?}");
@@ -131,7 +131,7 @@ pub(crate) fn concurrent(mut pair: Pair) {
     one.hear_result(slow, 1, "slow");
 }
 
-/// A request of the server and its answer cross, during a call and without one.
+/// A request of the server and its answer pass each other, during a call and without one.
 pub(crate) fn server_request(mut pair: Pair) {
     let mut client = pair.client();
     let stream = client.call(1, "t");
@@ -175,7 +175,7 @@ pub(crate) fn resume(mut pair: Pair) {
 }
 
 fn cut_and_back(pair: &mut Pair, client: &mut Client, stream: usize, call: &Heard, to: Transport) {
-    // Event ids are those of a server of the same transport.
+    // Event ids come from the server if it speaks the same transport.
     let (first, second) = (call.progress_message(1, 9), call.progress_message(2, 9));
     if to == Transport::Http {
         call.say_numbered("e-1", &first);
@@ -218,7 +218,7 @@ fn polling(pair: &mut Pair, client: &mut Client, stream: usize, call: &Heard) {
 
 fn hung_up(pair: &mut Pair, client: &mut Client, call: &Heard) {
     client.leave();
-    // What was asked is still answered.
+    // A request that was made is still answered.
     if pair.server.transport() == Transport::Stdio {
         pair.server.hear_end(client.session);
     }
@@ -270,7 +270,7 @@ pub(crate) fn death(mut pair: Pair) {
             client.hear_end(HOME);
             assert_eq!(client.code(), Some(3), "the code of the server");
         }
-        // Its server may come back; until then every call is an error.
+        // The server may return; until then every call gets an error.
         (Transport::Stdio, _)
         | (Transport::Sse, Transport::Http)
         | (Transport::Http, Transport::Sse) => {
@@ -302,7 +302,7 @@ fn ten_megabytes() -> &'static str {
     TEXT.get_or_init(|| (0..).map(|number| format!("{number:08} ")).take((10 << 20) / 9).collect())
 }
 
-/// A result of 10 MB comes as it was said, alone and while another call reports.
+/// A result of 10 MB arrives unchanged, alone and while another call reports.
 pub(crate) fn large(mut pair: Pair) {
     let mut client = pair.client();
     for others in [false, true] {

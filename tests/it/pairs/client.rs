@@ -14,16 +14,16 @@ use crate::support::exchange::{Exchange, reset};
 use crate::support::session::Session;
 use crate::support::{STUCK, milepost};
 
-/// The stream of what belongs to no request; over stdio and HTTP+SSE there is no other.
+/// The stream for messages of no request; over stdio and HTTP+SSE it is the only stream.
 pub(crate) const HOME: usize = 0;
 
-/// Something that came, or the end of a stream.
+/// A message that arrived, or the end of a stream.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) stream: usize,
     /// The id of its event.
     pub(crate) event: Option<String>,
-    /// Nothing: the stream has ended.
+    /// The text of the message; `None` if the stream has ended.
     pub(crate) text: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Client {
     checker: Checker,
     told: Receiver<Told>,
     tell: Sender<Told>,
-    /// What came before it was asked for.
+    /// Messages that arrived before the test asked for them.
     early: Vec<Told>,
     connections: Arc<Mutex<Vec<(usize, TcpStream)>>>,
     streams: usize,
@@ -75,7 +75,7 @@ impl Gate {
     }
 }
 
-/// What follows `data: ` in an event, and its id.
+/// Returns the data of an event, and its id.
 fn event(stream: usize, text: &str) -> Option<Told> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let data = field("data: ").filter(|data| !data.is_empty());
@@ -87,7 +87,7 @@ fn event(stream: usize, text: &str) -> Option<Told> {
     })
 }
 
-/// Tells what comes in answer to a request, and its end.
+/// Passes on the messages in the response to a request, and its end.
 fn read(stream: usize, mut exchange: Exchange, gate: &Gate, tell: &Sender<Told>) {
     let end = Told { stream, event: None, text: None };
     let kind = exchange.try_header("content-type").ok().flatten().unwrap_or_default();
@@ -248,7 +248,7 @@ impl Client {
         self.reads(stream, exchange);
     }
 
-    /// Tells what comes on a stream from now on.
+    /// Passes on the messages of a stream from now on.
     fn reads(&self, stream: usize, exchange: Exchange) {
         let (tell, gate) = (self.tell.clone(), self.gate.clone());
         thread::spawn(move || read(stream, exchange, &gate, &tell));
@@ -262,7 +262,7 @@ impl Client {
         }
     }
 
-    /// Says a message; returns the stream on which it is answered.
+    /// Sends a message. Returns the stream on which it is answered.
     #[track_caller]
     pub(crate) fn say(&mut self, message: &Value) -> usize {
         self.say_text(&message.to_string())
@@ -332,13 +332,13 @@ impl Client {
         told
     }
 
-    /// What comes next on any stream. An event that has nothing but an id tells nothing.
+    /// Returns the next message on any stream. An event that has only an id is skipped.
     #[track_caller]
     pub(crate) fn hear(&mut self) -> Told {
         self.find(|told| told.text.is_some())
     }
 
-    /// What comes next on this stream, or its end.
+    /// Returns the next message on this stream, or its end.
     #[track_caller]
     pub(crate) fn hear_on(&mut self, stream: usize) -> Told {
         self.find(|told| told.stream == stream && (told.text.is_some() || told.event.is_none()))
@@ -402,7 +402,7 @@ impl Client {
         }
     }
 
-    /// Comes back for what follows an event; returns the stream on which it comes.
+    /// Resumes after an event. Returns the stream on which the messages come.
     #[track_caller]
     pub(crate) fn resume(&mut self, event: &str) -> usize {
         self.streams += 1;
@@ -421,7 +421,7 @@ impl Client {
         }
     }
 
-    /// Has nothing more to say: the end of standard input, of the session, of the stream.
+    /// Ends the standard input, the session, or the stream.
     #[track_caller]
     pub(crate) fn leave(&mut self) {
         match &mut self.way {
@@ -431,12 +431,12 @@ impl Client {
         }
     }
 
-    /// Reads nothing more but what has begun to come, or reads on.
+    /// Stops or continues to read. A message that has begun to arrive is read to its end.
     pub(crate) fn stall(&self, stalled: bool) {
         self.gate.set_shut(stalled);
     }
 
-    /// Is gone so that the other side hears of it at once, with what it has not read.
+    /// Disconnects with a reset, so that the other side notices at once.
     pub(crate) fn reset(&mut self) {
         if let Way::Stdio(wrap) = &mut self.way {
             wrap.hang_up();
@@ -446,7 +446,7 @@ impl Client {
         }
     }
 
-    /// Says a request byte for byte; returns the stream on which it is answered.
+    /// Sends a request byte by byte. Returns the stream on which it is answered.
     #[track_caller]
     pub(crate) fn say_slowly(&mut self, message: &str) -> usize {
         self.checker.client_said(message);

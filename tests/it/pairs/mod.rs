@@ -1,5 +1,5 @@
-//! Every pair of transports: what a client is told whose server speaks the same or another one.
-//! Each test of `cells` is a cell of the table in `docs/transports.md`.
+//! Every pair of transports: the messages of a client whose server speaks the same or another transport. Each test of
+//! `cells` is a cell of the table in `docs/transports.md`.
 
 pub(crate) mod cells;
 pub(crate) mod client;
@@ -21,7 +21,7 @@ pub(crate) enum Transport {
     Sse,
 }
 
-/// A server, Milepost, and who comes.
+/// A server, Milepost, and its clients.
 pub(crate) struct Pair {
     pub(crate) client: Transport,
     pub(crate) server: Server,
@@ -34,7 +34,7 @@ pub(crate) struct Pair {
     variables: Vec<(&'static str, String)>,
     /// The descriptors of `serve` before anybody came.
     pub(crate) descriptors: usize,
-    /// Those of sessions that nobody has ended.
+    /// The sessions that were not ended.
     pub(crate) kept: usize,
 }
 
@@ -43,7 +43,7 @@ impl Pair {
         Self::with(client, server, "")
     }
 
-    /// With keys for the route, where there is one.
+    /// Starts a pair with these keys for the route, if it has one.
     pub(crate) fn with(client: Transport, server: Transport, keys: &str) -> Self {
         Self::started(client, Server::start(server), keys, &Start::default())
     }
@@ -62,7 +62,7 @@ impl Pair {
         Self { variables, ..Self::behind(client, server, proxy, path) }
     }
 
-    /// Before this server, behind a `serve` that others use too, under this path.
+    /// Returns a pair with this server, behind a `serve` that other tests use too, under this path.
     pub(crate) fn behind(
         client: Transport,
         server: Server,
@@ -74,7 +74,7 @@ impl Pair {
         Self { client, server, proxy, path, flags, variables, descriptors, kept: 0 }
     }
 
-    /// Whether nobody else uses its `serve`.
+    /// Whether no other test uses its `serve`.
     pub(crate) fn is_alone(&self) -> bool {
         self.proxy.as_ref().is_none_or(|proxy| Arc::strong_count(proxy) == 1)
     }

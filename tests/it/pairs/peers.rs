@@ -16,7 +16,7 @@ fn pairs() -> impl Iterator<Item = Pair> {
 
 #[test]
 fn what_is_said_rightly_passes_to_the_byte() {
-    // 1 stays 1, 1.0 stays 1.0, and what nobody knows stays where it was.
+    // 1 stays 1, 1.0 stays 1.0, and unknown members stay at their places.
     let asks = r#"{"jsonrpc":"2.0","id":7, "method":"tools/call","params":{"name":"w","arguments":{"n":1.0,"m":1e2,"z":null},"_meta":{"progressToken":"t","x/y":[1.0]}},"extra":{"b":1,"a":2}}"#;
     let reports = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t", "progress":1.0,"total":4,"unknown":{"z":1,"a":1.50}},"extra":[1e0]}"#;
     let answers = r#"{"id":7,"jsonrpc":"2.0","result":{"content":[],"n":1.0,"m":1,"unknown":{"z":null,"a":"\u0041"}},"extra":true}"#;
@@ -42,7 +42,7 @@ fn progress_of_one_client_is_not_broadcast() {
         let streams = [one.call(1, "t"), other.call(1, "t")];
         let calls = [pair.server.hear("tools/call"), pair.server.hear("tools/call")];
         let [call, theirs] = calls;
-        // Whichever came first.
+        // The order of the two calls is not defined.
         let (call, theirs) =
             if call.session == one.session { (call, theirs) } else { (theirs, call) };
         for step in 1..=3 {
@@ -152,7 +152,7 @@ fn a_client_that_vanishes_leaves_no_child() {
         client.call(1, "t");
         let call = pair.server.hear("tools/call");
         client.vanish();
-        // Over HTTP a call goes on whose client may come back for its answer.
+        // Over HTTP a call continues after a disconnect, because its client may resume.
         call.answer("done");
         pair.server.hear_end(client.session);
         let pid = pair.server.pid(client.session).unwrap();

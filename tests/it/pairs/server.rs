@@ -1,4 +1,4 @@
-//! A server that says what a test wants, in three framings.
+//! A server that sends what a test wants, in three framings.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ pub(crate) struct Heard {
     /// Sessions are counted from 0.
     pub(crate) session: usize,
     pub(crate) what: What,
-    /// A message as it came.
+    /// The unchanged text of a message.
     pub(crate) text: String,
     /// Where it is answered.
     pub(crate) line: Line,
@@ -31,9 +31,9 @@ pub(crate) struct Heard {
 #[derive(Debug, PartialEq)]
 pub(crate) enum What {
     Message(Value),
-    /// A client comes back for what follows this event.
+    /// A client resumes after this event.
     Resumes(String),
-    /// The session's last word: no more input, no stream, DELETE.
+    /// The session has ended: end of input, closed stream, or DELETE.
     End,
 }
 
@@ -43,12 +43,12 @@ pub(crate) enum Line {
     Pipe(Arc<Mutex<TcpStream>>),
     /// A response; whether its head is written.
     Stream(Arc<Mutex<(Asked, bool)>>),
-    /// What needs no answer.
+    /// A message that needs no answer.
     Nowhere,
 }
 
 impl Line {
-    /// Says a message. That a client may have left is no matter.
+    /// Sends a message. Ignores the error if the client has disconnected.
     pub(crate) fn say(&self, message: &Value) {
         self.say_text(&message.to_string());
     }
@@ -102,7 +102,7 @@ impl Line {
         }
     }
 
-    /// A piece of what is said: of a line, or of an event in a chunk of its own.
+    /// Sends a piece: of a line, or of an event in a chunk of its own.
     pub(crate) fn say_piece(&self, line: &str, event: &str) {
         match self {
             Self::Stream(_) => self.event(event),
@@ -110,7 +110,7 @@ impl Line {
         }
     }
 
-    /// Bytes on the connection as they are.
+    /// Writes bytes unchanged on the connection.
     pub(crate) fn raw(&self, bytes: &[u8]) {
         match self {
             Self::Pipe(pipe) => drop(pipe.lock().unwrap().write_all(bytes)),
@@ -203,7 +203,7 @@ impl Heard {
 
     /// Ends the response.
     pub(crate) fn end(&self) {
-        // The stream of HTTP+SSE is everybody's.
+        // The stream of HTTP+SSE is shared by all messages of the session.
         if !matches!(self.what, What::End) && self.owns_line() {
             self.line.end();
         }
@@ -219,12 +219,12 @@ const SSE_PATH: &str = " /sse ";
 /// The facts about a session.
 #[derive(Default)]
 struct Session {
-    /// Where it hears what belongs to no request.
+    /// The line for messages of no request.
     home: Option<Line>,
     pid: Option<u32>,
 }
 
-/// What the threads of a server share.
+/// The state that the threads of a server share.
 struct Shared {
     sessions: Mutex<Vec<Session>>,
     changed: Condvar,
@@ -241,9 +241,9 @@ pub(crate) struct Server {
     listener: TcpListener,
     shared: Arc<Shared>,
     told: Receiver<Heard>,
-    /// What came before it was asked for.
+    /// Messages that arrived before the test asked for them.
     early: Vec<Heard>,
-    /// What a child runs first.
+    /// The commands that a child runs first.
     first: String,
     /// Another command, or another scheme, host and port.
     elsewhere: Option<String>,
@@ -257,7 +257,7 @@ impl Server {
         server
     }
 
-    /// Something that is no server: a command, or the scheme, host and port of an address.
+    /// Returns a target that is not a server: a command, or the scheme, host and port of an address.
     pub(crate) fn elsewhere(transport: Transport, elsewhere: String) -> Self {
         let mut server = Self::start(transport);
         server.elsewhere = Some(elsewhere);
@@ -310,7 +310,7 @@ impl Server {
         self.listener.local_addr().unwrap().to_string()
     }
 
-    /// Its address, if it has one that is known.
+    /// Returns its address, if it is known.
     fn url(&self) -> String {
         let path = if self.transport == Transport::Sse { "sse" } else { "mcp" };
         match &self.elsewhere {
@@ -327,7 +327,7 @@ impl Server {
         }
     }
 
-    /// What `milepost wrap` is told of it.
+    /// Returns the arguments of `milepost wrap` for this server.
     pub(crate) fn arguments(&self) -> Vec<String> {
         match self.transport {
             Transport::Stdio => [vec!["--".to_owned()], self.command()].concat(),
@@ -344,7 +344,7 @@ impl Server {
         }
     }
 
-    /// The first thing heard that is so, whatever else has come.
+    /// Returns the first message that fits, and keeps the others.
     #[track_caller]
     fn find(&mut self, what: &str, fits: impl Fn(&Heard) -> bool) -> Heard {
         if let Some(at) = self.early.iter().position(&fits) {
@@ -380,7 +380,7 @@ impl Server {
         })
     }
 
-    /// A client that comes back for what follows an event.
+    /// Waits for a client that resumes after an event.
     #[track_caller]
     pub(crate) fn hear_resume(&mut self, event: &str) -> Heard {
         self.find("a client that comes back", |heard| heard.what == What::Resumes(event.to_owned()))
@@ -399,7 +399,7 @@ impl Server {
         self.shared.sessions.lock().unwrap().len()
     }
 
-    /// Where a session hears what belongs to no request, once there is such a place.
+    /// Returns the line of a session for messages of no request, once it exists.
     #[track_caller]
     pub(crate) fn home(&self, session: usize) -> Line {
         let none =
@@ -429,7 +429,7 @@ impl Server {
         reset(&connection);
     }
 
-    /// Lets go of a session whose end it has heard.
+    /// Forgets a session whose end was noticed.
     pub(crate) fn close(&self, session: usize) {
         let home = self.shared.sessions.lock().unwrap()[session].home.take();
         if let Some(home) = home {
@@ -437,7 +437,7 @@ impl Server {
         }
     }
 
-    /// Hears nothing of what the child of a session is told, or hears on.
+    /// Stops or continues to read the input of the child of a session.
     pub(crate) fn set_deaf(&self, session: Option<usize>) {
         *self.shared.deaf.lock().unwrap() = session;
         self.shared.changed_ears.notify_all();
@@ -585,7 +585,7 @@ fn hear_sse(shared: &Arc<Shared>, mut asked: Asked) {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
         let _ = connection.set_read_timeout(None);
-        // Nothing comes but the end.
+        // Nothing but the end arrives.
         let _ = std::io::copy(&mut &connection, &mut std::io::sink());
         shared.tell(session, What::End, Line::Nowhere);
     });

@@ -1,7 +1,7 @@
 //! The table in `docs/transports.md`: each of its cells is a test.
 //!
-//! With `UPDATE_EXPECT=1` it is written anew from what the cells do; without, it has to say of each
-//! cell that it passes, and the cells are run by their own names.
+//! With `UPDATE_EXPECT=1` the table is written from the results of the cells. Without it, the table must say that each
+//! cell passes, and the cells run as tests of their own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use crate::support::home;
 /// The text above the table.
 const PREFACE: &str = include_str!("transports.md");
 
-/// One cell: the name of its pair and its own, and what it does.
+/// One cell: the name of its pair, its own name, and its test.
 struct Cell {
     pair: &'static str,
     name: &'static str,

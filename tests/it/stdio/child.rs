@@ -1,4 +1,4 @@
-//! Real processes: how they are started, how they end, and that nobody survives them.
+//! Real processes: how they are started, how they end, and that no process survives.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ use crate::support::STUCK;
 /// For a server that is to use up its grace.
 const SHORT: Grace = Grace { exit: Duration::from_millis(100), term: Duration::from_millis(100) };
 
-/// For one that is not: more than a test waits.
+/// For a server that does not end by itself: longer than a test waits.
 const LONG: Grace = Grace { exit: Duration::from_secs(300), term: Duration::from_secs(300) };
 
 /// The program that runs `script`.
@@ -154,7 +154,7 @@ fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
     let this = env::current_exe().expect("this program");
     let words = launcher.iter().map(OsStr::new).chain(iter::once(this.as_os_str()));
     let words: Vec<_> = words.collect();
-    // To a file: a process that is left behind would keep a pipe open, and us waiting.
+    // To a file: a process that is left behind would keep a pipe open, and this test waiting.
     let folder = Folder::new(name);
     let here = module_path!().trim_start_matches("it::");
     let said = folder.file("said", "", 0o600);
@@ -167,7 +167,7 @@ fn alone_under(launcher: &[&str], name: &str, test: impl FnOnce()) {
         .stderr(open())
         .spawn()
         .expect("this program starts");
-    // Its own waits end before.
+    // The test's own waits end before this.
     let status = crate::support::wait(&mut test, 3 * STUCK);
     let said = fs::read_to_string(&said).expect("a file");
     assert!(status.is_some_and(|it| it.success()) && said.contains("1 passed"), "{said}");
@@ -460,7 +460,7 @@ fn where_a_process_comes_from_is_told_for_each_milepost_above_it() {
     });
 }
 
-/// What a server leaves everywhere: in its group, in sessions of their own, orphaned.
+/// Processes that a server leaves: in its group, in sessions of their own, and orphaned.
 const FAMILY: &str = "sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &)
     (setsid sh -c 'sleep 1000 & setsid sleep 1000 & wait' &) ; echo; cat";
 
@@ -480,7 +480,7 @@ async fn family(mark: String) -> Server {
     let env = vec![("MARK".into(), mark.clone().into())];
     let mut server = Server::start(&Program { env, ..sh(FAMILY) });
     server.line().await;
-    // The shell, `cat`, and six more.
+    // The shell, `cat`, and six more processes.
     until(|| size_of(&mark) == 8);
     server
 }
@@ -498,7 +498,7 @@ fn of_twenty_servers_each_takes_its_own_family_with_it_and_nobody_else() {
         for number in 0..20 {
             assert_eq!(size_of(&mark(number)), if number == 7 { 0 } else { 8 }, "{number}");
         }
-        // Also one that does not wait to be asked, and one that is killed.
+        // Also a server that ends before it is asked, and a server that is killed.
         servers[3].child.signal(Signal::SIGKILL);
         assert_eq!(within(STUCK, servers[3].child.wait()).await, Exit::Signal(9));
         servers[3].child.sweep().await;
@@ -561,7 +561,7 @@ fn the_end_of_two_hundred_servers_costs_no_more_than_a_few_looks() {
         }
         let (used, passed) = (processor_time() - before.0, before.1.elapsed());
         println!("200 servers ended in {passed:?} and {used:?} of processor time");
-        // 0.4 s; it would be 10 s if each looked for itself at all the others.
+        // It takes 0.4 s; it would be 10 s if each server scanned all processes separately.
         assert!(used < Duration::from_secs(4), "{used:?}");
     });
 }
@@ -616,7 +616,7 @@ fn nor_does_it_where_the_thread_that_started_a_server_ends() {
     let test = async {
         let start = || Server::sh("read line; exit 7");
         let mut server = tokio::task::spawn_blocking(start).await.expect("a server");
-        // Long enough for an idle thread of the runtime's pool to end, were it kept for so long.
+        // Long enough for an idle thread of the runtime's pool to end.
         let say = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             server.stdin.write_all(b"\n").await.expect("stdin is open");

@@ -61,7 +61,7 @@ struct Ends {
     client: DuplexStream,
     server: DuplexStream,
     errors: DuplexStream,
-    /// The server that takes the place of one that has ended.
+    /// The server that replaces the one which has ended.
     again: DuplexStream,
     began: Instant,
 }
@@ -102,7 +102,7 @@ impl Ends {
 
     async fn client(&mut self, line: &str) {
         self.client.write_all(format!("{line}\n").as_bytes()).await.unwrap();
-        // It is read before anything is answered.
+        // The message is read before any answer.
         sleep(Duration::from_millis(1)).await;
     }
 
@@ -110,7 +110,7 @@ impl Ends {
         self.server.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    /// The server ends; the one that takes its place is to be told `line`, and answers.
+    /// The server ends. Its replacement must get `line`, and answers.
     async fn end(&mut self, line: &str, answer: &str) {
         let (_, gone) = duplex(1);
         self.server = gone;

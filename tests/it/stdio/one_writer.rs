@@ -216,7 +216,7 @@ fn of_server(lengths: &[usize]) -> Vec<String> {
     lengths.iter().enumerate().map(message).collect()
 }
 
-/// Whether a message of the server reaches the client whatever the time: progress and answers may come too late.
+/// Whether a message of the server reaches the client at any time: progress and answers may come too late.
 fn always_arrives(message: &str) -> bool {
     !message.contains(PROGRESS) && message.contains(r#""method""#)
 }
@@ -244,7 +244,7 @@ async fn play(acts: &[Act], client: &[String], server: &[String]) -> [Vec<String
     }
     ends.client.write_all(said).await.unwrap();
     ends.server.write_all(answered).await.unwrap();
-    // The last call has its time too.
+    // The last call gets the same time.
     tokio::time::sleep(Duration::from_secs(60)).await;
     [lines(&mut ends.client).await, lines(&mut ends.server).await]
 }
@@ -271,7 +271,7 @@ proptest! {
         let arrived = |all: &[String]| -> Vec<String> {
             all.iter().filter(|line| always_arrives(line)).cloned().collect()
         };
-        // A request may pass a message that waits; all else keeps its order.
+        // A request may overtake a message that waits; all other messages keep their order.
         let (mut told, mut sent) = (arrived(&to_client), arrived(&server));
         let order = |all: &[String]| -> Vec<String> {
             all.iter().filter(|line| !line.contains("roots/list")).cloned().collect()

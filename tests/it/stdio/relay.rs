@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::core::transcripts::{duration, settings, unprintable};
 use crate::support::messages::{call, notification, progress, request, result};
 
-/// Both ends of a relay that runs in a task of its own.
+/// Both ends of a relay that runs in its own task.
 pub(super) struct Ends {
     pub(super) client: DuplexStream,
     pub(super) server: DuplexStream,
@@ -62,7 +62,7 @@ pub(super) fn start_holding(policy: Policy, limit: usize) -> Ends {
     Ends { client, server, noise, errors, tell, task }
 }
 
-/// Lets every task do what it can at this moment.
+/// Lets every task run until it has to wait.
 pub(super) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -85,7 +85,7 @@ pub(super) async fn lines(from: &mut DuplexStream) -> Vec<String> {
     String::from_utf8_lossy(&text).lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Plays a transcript; answers with what the client read and what went to standard error.
+/// Plays a transcript. Returns what the client read and the lines on standard error.
 async fn play(text: &str) -> (Vec<String>, Vec<String>) {
     let mut policy = Policy::default();
     for line in text.lines().filter_map(|line| line.strip_prefix("! ")) {
@@ -140,8 +140,7 @@ async fn the_defaults_outlast_a_silent_tool() {
 async fn transcripts_come_out_the_same_through_the_relay() {
     let mut count = 0;
     for transcript in crate::core::transcripts::transcripts_of_one_client() {
-        // A relay gives tasks ids that nobody can guess, several client streams are no matter of stdio, and nobody
-        // watches its calls here.
+        // A relay gives tasks random ids, stdio has no second client stream, and calls have no observer here.
         let is_of_tasks = transcript.key().starts_with("tasks/");
         let text = &transcript.text;
         if is_of_tasks
@@ -180,7 +179,7 @@ async fn what_stands_on_standard_error_when_a_request_comes_is_not_about_it() {
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","_meta":{"progressToken":7}}}"#,
         "\n"
     );
-    // Both are there before the relay looks at either.
+    // Both texts have arrived before the relay reads either of them.
     ends.errors.write_all(b"cleaning up after the last one: 9/10\n").await.unwrap();
     ends.client.write_all(call.as_bytes()).await.unwrap();
     settle().await;

@@ -6,14 +6,14 @@ use crate::core::checker::Checker;
 use crate::support::session::Session;
 use crate::support::{example, until};
 
-/// The memory that Milepost may need at most, in KiB, whatever is written on standard error.
+/// The most memory that Milepost may need, in KiB, whatever is written on standard error.
 const MEMORY_KIB: u64 = 64 << 10;
 
 /// Figure, total and words of a notification.
 type Told = (f64, Option<f64>, String);
 
-/// The one call of a session, up to its answer: what its client is told of it, and the answer. All of
-/// it is as the specification wants it.
+/// Makes the only call of a session. Returns the messages of its client and the answer, all of which conform to the
+/// specification.
 fn called(session: &mut Session, tool: &str) -> (Vec<Told>, Value) {
     let arguments = r#"{"component":"c"}"#;
     let call = format!(
@@ -77,7 +77,7 @@ fn percentages_of_a_json_log_never_fall_and_none_of_its_words_is_lost() {
         let (told, _) = called(&mut session, "memory-bank");
         let figures: Vec<f64> = told.iter().map(|(figure, ..)| figure.floor()).collect();
         let words: Vec<&str> = told.iter().map(|(.., words)| &**words).collect();
-        // The last line comes with the answer, and may be read after it.
+        // The last line comes together with the answer, and may be read after it.
         let all = [10.0, 20.0, 40.0, 40.0, 40.0, 70.0, 100.0, 100.0, 100.0];
         assert!(told.len() >= all.len() - 1, "{told:?}");
         assert_eq!(figures, all[..figures.len()]);

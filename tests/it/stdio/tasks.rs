@@ -92,7 +92,7 @@ fn a_slow_server_is_answered_for_at_its_second_start() {
     second.tell(list);
     assert_eq!(read(second.line()), listed);
     second.tell(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"work"}}"#);
-    // All of that was said before the server could start.
+    // All of these messages came before the server could start.
     std::fs::write(&starts, "").unwrap();
     assert_eq!(second.line().trim_end(), r#"{"jsonrpc":"2.0","id":2,"result":{"content":[]}}"#);
     assert_eq!(second.finish().1, Some(0));

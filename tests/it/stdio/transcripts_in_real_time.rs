@@ -1,5 +1,5 @@
-//! Transcripts once more, through the real process and a real child, in real time: those that take
-//! no longer than a few seconds and turn on no single millisecond.
+//! Transcripts played again, through the real process and a real child, in real time: those that take at most a few
+//! seconds and do not depend on a single millisecond.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Transcripts that are played at the same time: most of their time is sleep.
 const AT_ONCE: usize = 6;
 
-/// The flags of a transcript's settings; `None` if it has one that is no flag.
+/// Returns the flags for the settings of a transcript; `None` if a setting has no flag.
 fn flags(text: &str) -> Option<Vec<String>> {
     let mut flags = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("! ")) {
@@ -57,7 +57,7 @@ fn flags(text: &str) -> Option<Vec<String>> {
     Some(flags)
 }
 
-/// Whether a transcript can be played with a clock that nobody can stop.
+/// Whether a transcript can be played in real time.
 fn is_robust(text: &str) -> bool {
     let times: Vec<Duration> =
         text.lines().filter_map(|line| line.strip_prefix("+ ")).map(duration).collect();
@@ -65,9 +65,9 @@ fn is_robust(text: &str) -> bool {
     let coarse = times.iter().all(|time| *time >= Duration::from_millis(200));
     let quiet =
         text.contains("heartbeat=off") || times.iter().sum::<Duration>() < Duration::from_secs(1);
-    // Whatever follows at once must not depend on which line the proxy reads first.
+    // Messages that follow at once must not depend on which line the proxy reads first.
     let unpaced = !text.contains("guard=0ms") || times.is_empty();
-    // Standard error and standard output come in no order.
+    // Standard error and standard output have no common order.
     let alone = !text.contains("\n2 ");
     alone && short && coarse && quiet && unpaced
 }
@@ -123,7 +123,7 @@ fn play(folder: &Path, name: &str, text: &str, flags: &[String]) -> Vec<String> 
             _ => {}
         }
     }
-    // What still waits for its guard comes out before this.
+    // Messages that still wait for their guard are written before this.
     std::thread::sleep(Duration::from_millis(100));
     drop((client, server));
     told.extend(client_reads.iter());
@@ -153,11 +153,11 @@ fn transcripts_come_out_the_same_through_the_process() {
                         .map(str::trim_end)
                         .collect();
                     let mut told = Vec::new();
-                    // A busy machine may sleep through a time of the gate; it does not do so always.
+                    // A busy machine may miss a time of the gate, but not in every attempt.
                     for attempt in 0..6 {
                         let own = tempfile::tempdir_in(folder.path()).unwrap();
                         told = play(own.path(), &format!("try-{attempt}"), text, flags);
-                        // Calls that a transcript leaves open are answered when the server ends.
+                        // Calls that a transcript leaves open are answered with an error when the server ends.
                         told.retain(|line| {
                             !line.contains("\"proxy\":\"milepost\"") || expected.contains(&&**line)
                         });

@@ -1,4 +1,4 @@
-//! `milepost wrap` as a process: what passes, what it costs, and how it ends.
+//! `milepost wrap` as a process: what it forwards, what it costs, and how it ends.
 
 use std::fs;
 use std::io::{BufRead, Write};
@@ -28,7 +28,7 @@ fn file(content: impl AsRef<[u8]>) -> (TempDir, String) {
     (folder, path.to_str().unwrap().to_owned())
 }
 
-/// A server that waits for a line and then says what is in a file, byte for byte.
+/// Starts a server that waits for a line and then writes a file, byte for byte.
 fn reciter(options: &[&str], path: &str) -> Session {
     Session::wrap(options, &["sh", "-c", r#"read -r _; cat "$0"; cat >/dev/null"#, path])
 }
@@ -172,7 +172,7 @@ mod what_passes {
         assert!(text.len() == BYTES && text.iter().all(|byte| *byte == b'a'));
         let peak = session.peak_kib();
         assert!(peak < MEMORY_KIB, "{peak} KiB");
-        // Behind it everything is as before.
+        // After it, all messages are handled as before.
         session.tell(r#"{"jsonrpc":"2.0","method":"after"}"#);
         line.clear();
         stdout.read_until(b'\n', &mut line).unwrap();
@@ -223,7 +223,7 @@ mod what_passes {
         session.tell(INITIALIZE);
         assert_eq!(session.line_bytes().unwrap(), notification.as_bytes());
         let (heard, code, stderr) = session.finish();
-        // The request has got no answer, and the client is about to leave.
+        // The request was not answered, and the client is about to disconnect.
         assert_eq!(heard, "");
         assert_eq!(code, Some(0));
         // Log lines may stand between the lines, and only there.
@@ -232,7 +232,7 @@ mod what_passes {
         assert_eq!(said.collect::<String>(), noise, "{stderr}");
     }
 
-    /// A line that is read in two pieces is one line all the same.
+    /// A line that is read in two pieces counts as one line.
     #[test]
     fn our_log_lines_never_land_inside_a_line_of_standard_error() {
         let server = r#"
@@ -328,7 +328,7 @@ mod what_passes {
 mod what_does_not_wait {
     use super::*;
 
-    /// Progress in abundance, then the answer; meanwhile what is said to it goes to a file.
+    /// A flood of progress, then the answer; meanwhile the input goes to a file.
     const FLOOD: &str = r#"read -r _
         { seq -f '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":%.0f,"message":"a line of output, as long as most of them are"}}' 100000
           echo '{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'; } &
@@ -343,7 +343,7 @@ mod what_does_not_wait {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":"t"}}}"#;
         checker.client_said(call);
         session.tell(call);
-        // It does not read, but it speaks, and is heard.
+        // The client does not read, but it sends, and its messages arrive.
         let word = r#"{"jsonrpc":"2.0","method":"word"}"#;
         for count in 1..=50 {
             session.tell(word);
@@ -377,7 +377,7 @@ mod what_does_not_wait {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{}\"}}\n", "a".repeat(1000));
             (0..1_000_000).find(|_| stdin.write_all(line.as_bytes()).is_err())
         });
-        // More than passes before every buffer is full, and the writer stands still.
+        // More than the buffers hold, so that the writer would have to wait.
         for _ in 0..100 {
             assert_eq!(session.line(), r#"{"jsonrpc":"2.0","method":"tick"}"#);
         }
@@ -487,7 +487,7 @@ mod how_it_ends {
         assert_eq!(session.ended().1, Some(137));
     }
 
-    /// Heartbeats are no life sign of a server that has ended: the end is not put off by them.
+    /// Heartbeats are not signs of life of a server that has ended: they do not delay the end.
     #[test]
     fn the_end_of_a_server_is_told_though_heartbeats_come_often_and_its_pipe_stays_open() {
         let options = ["--heartbeat-after", "100ms", "--heartbeat-every", "100ms"];
@@ -497,13 +497,13 @@ mod how_it_ends {
         session.call("1", Some("1"), "a", "{}");
         session.call("2", Some("2"), "a", "{}");
         let told = session.lines_until("the MCP server ended (exit code 3)");
-        // In two minutes both calls have about 2400 of them.
+        // In two minutes both calls together would have about 2400 heartbeats.
         assert!(told.len() < 1200, "{told:?}");
         let (rest, code, stderr) = session.ended();
         assert_eq!((rest.contains("exit code 3"), code), (true, Some(3)), "{stderr}");
     }
 
-    /// A process that the server has left behind does not keep Milepost, whatever it writes.
+    /// A process that the server has left behind does not keep Milepost running, whatever it writes.
     #[test]
     fn the_end_of_a_server_is_told_though_others_go_on_writing_to_its_pipes() {
         let ticks = 6000;
@@ -537,7 +537,7 @@ mod how_it_ends {
         let mut session = Session::sh(script);
         let server = session.server_pid();
         drop(session.take_stdout());
-        // The server gets SIGPIPE or the end of its input, and its grace.
+        // The server gets SIGPIPE or the end of its input, and then its grace time.
         assert!(wait_for(&mut session).is_some());
         assert!(!runs(server));
     }
@@ -579,7 +579,7 @@ mod how_it_ends {
             let script = r#"sleep 300 & echo $! >"$0"; setsid sleep 300 & echo $! >>"$0"
                 exec 3>&1; (trap '' TERM INT HUP; exec sleep 300) & echo $! >>"$0"
                 echo '{"jsonrpc":"2.0","method":"ready"}'; wait; wait"#;
-            // Whoever runs the tests in the background may have SIGINT ignored, and servers inherit that.
+            // In a background job the tests may have SIGINT ignored, and servers inherit that.
             let mut command = Command::new("env");
             command.args(["--default-signal=TERM,INT,HUP", MILEPOST, "wrap", "--state-dir", "off"]);
             let mut session = Session::start(command.args(["--", "sh", "-c", script, &path]));
@@ -658,7 +658,7 @@ mod how_it_ends {
         session.line();
         let server = session.server_pid();
         session.hang_up();
-        // What a client does that gives up on us sooner than we on the server.
+        // A client ends Milepost this way if it waits less long than Milepost waits for the server.
         session.signal("TERM");
         let (_, code, stderr) = session.ended();
         assert_eq!(code, Some(137), "{stderr}");
@@ -669,7 +669,7 @@ mod how_it_ends {
 mod what_it_tells {
     use super::*;
 
-    /// Calls with and without a token, and what is said of them.
+    /// Makes calls with and without a token. Returns the log lines about them.
     fn account(options: &[&str]) -> String {
         let server = example("kuzumem");
         let options = [&["--heartbeat-after", "100ms"], options].concat();

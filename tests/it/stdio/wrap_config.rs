@@ -86,7 +86,7 @@ fn wrap(args: &[&str]) -> (Option<i32>, String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A proxy that refuses its arguments does not read.
+    // Ignore the error: a proxy that refuses its arguments does not read its input.
     let _ = proxy.stdin.take().unwrap().write_all(format!("{CALL}\n").as_bytes());
     let output = proxy.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -63,10 +63,10 @@ const IMPURE: [&str; 8] = [
 /// The layer that has all code for one system.
 const PLATFORM: &str = "platform";
 
-/// The second implementation of that layer: its types have the names of the first one.
+/// The second implementation of that layer: its types have the same names.
 const WINDOWS: &str = "src/platform/windows";
 
-/// What only that layer may name.
+/// Names that only that layer may use.
 const OF_ONE_SYSTEM: [&str; 13] = [
     "nix::",
     "sd_notify",
@@ -301,8 +301,7 @@ fn a_type_has_a_name_of_its_own() {
     assert!(types.is_empty(), "names of types that occur more than once: {types:#?}");
 }
 
-/// The name of the type that a line defines. Types within functions and implementations are no names of
-/// the house.
+/// Returns the name of the type that a line defines. Types within functions and implementations need not be unique.
 fn type_name(line: &str) -> Option<String> {
     let line = match line.strip_prefix("pub") {
         Some(rest) => {
@@ -316,7 +315,7 @@ fn type_name(line: &str) -> Option<String> {
     Some(rest.chars().take_while(|sign| sign.is_alphanumeric() || *sign == '_').collect())
 }
 
-/// What the compiler may build the engine from is in its manifest and in the lock file.
+/// The engine may depend only on the packages of its manifest, and the lock file has no others.
 #[test]
 fn the_engine_is_pure() {
     for (features, limit) in [("", CORE_PACKAGES_MAX), ("toml", CORE_WITH_TOML_MAX)] {
@@ -393,8 +392,8 @@ fn every_file_says_what_it_is_and_stays_short() {
     }
 }
 
-/// The group of a line that imports: the standard library, packages, this package. An import from an `enum` or a module
-/// of the same file has no group.
+/// Returns the group of a line that imports: the standard library, packages, this package. An import from an `enum` or
+/// a module of the same file has no group.
 fn import_group(line: &str) -> Option<usize> {
     let first = line.strip_prefix("use ")?.split([':', ';', ' ']).next()?;
     match first {
@@ -426,7 +425,7 @@ fn every_reason_and_repair_is_explained_and_shown() {
     let documents = std::fs::read_to_string(root().join("docs/verdicts.md")).unwrap();
     let transcripts: String =
         crate::core::transcripts::transcripts().into_iter().map(|one| one.text).collect();
-    // Those that no transcript can show: they need bytes on a line, a large message or a fault.
+    // Reasons that a transcript cannot show: they need bytes on a line, a large message or a failure.
     let elsewhere = [Reason::Noise, Reason::TooLong, Reason::FailedOpen];
     for reason in Reason::ALL {
         let name = reason.name();
@@ -437,7 +436,7 @@ fn every_reason_and_repair_is_explained_and_shown() {
     for repair in Repair::ALL {
         let name = repair.name();
         assert!(documents.contains(&format!("| `{name}` |")), "{name} is not explained");
-        // Events are of HTTP: `names_of_events_are_repaired_and_counted` shows this repair.
+        // Only HTTP has events: `names_of_events_are_repaired_and_counted` shows this repair.
         if repair == Repair::EventName {
             continue;
         }

@@ -72,7 +72,7 @@ const PARTS: [&str; 26] = [
     "input",
 ];
 
-/// Pairs of parts of which the lower one imports the higher one, at most.
+/// The most pairs of parts in which the lower part imports the higher part.
 const UPWARD_MAX: usize = 0;
 
 /// Files whose methods of one type call each other in a circle, at most: for all types, and for those that have more.
@@ -225,8 +225,8 @@ fn part(path: &Path) -> Option<String> {
     (part != "mod").then_some(part)
 }
 
-/// The pairs of parts of `progress` of which the lower one imports the higher one. A name that `progress/mod.rs` passes
-/// on is of the part that it comes from.
+/// Returns the pairs of parts of `progress` in which the lower part imports the higher part. A name that
+/// `progress/mod.rs` re-exports counts for the part that defines it.
 fn upward() -> BTreeSet<(String, String)> {
     static PASSED_ON: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"use (\w+)(?:::\w+)*::(?:\{([^}]*)\}|(\w+));").unwrap());

@@ -1,4 +1,4 @@
-//! The data of tests: few files, and files of sections that hold what they say.
+//! The data of tests: few files, and section files whose sections match their headings.
 
 use std::fs;
 use std::panic::catch_unwind;

@@ -10,7 +10,7 @@ async fn the_answer_of_a_call_may_come_on_the_get_stream() {
         let mut rig = Rig::new();
         let get = rig.begin(Some("s"), "2025-06-18").await;
         rig.say(call("1", "\"a\"")).await;
-        // The stream is asked for, and not open yet.
+        // The stream was requested, but is not open yet.
         rig.asked().await.answer(status, &[], "");
         assert_eq!(rig.told().await, [""; 0]);
         get.events(&[]);
@@ -47,7 +47,7 @@ async fn a_server_that_says_nothing_and_has_no_get_stream_is_told_of() {
     rig.asked().await.accept();
     let told = rig.line().await;
     assert!(told.contains("no GET stream"), "{told}");
-    // A stream that is refused after the request was taken.
+    // A stream that is refused after the server has accepted the request.
     let mut rig = Rig::new();
     let get = rig.begin(Some("s"), "2025-06-18").await;
     rig.say(call("1", "")).await;
@@ -56,7 +56,7 @@ async fn a_server_that_says_nothing_and_has_no_get_stream_is_told_of() {
     get.answer("405 Method Not Allowed", &[], "");
     let told = rig.line().await;
     assert!(told.contains("no GET stream"), "{told}");
-    // One that breaks and does not come back.
+    // A stream that breaks and is not opened again.
     let mut rig = Rig::new();
     let get = rig.begin(Some("s"), "2025-06-18").await;
     get.events(&[]);
@@ -120,7 +120,7 @@ async fn arrays_take_the_way_of_single_messages() {
     asked.end();
     pass(secs(1)).await;
     assert_eq!(rig.told().await, [""; 0]);
-    // A list of tools in an array is read as one alone.
+    // A list of tools in an array is handled like a single answer.
     rig.say(request("2", "tools/list", "{}")).await;
     let list = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[]}}"#;
     rig.asked().await.json(&[], &format!("[{list}]"));

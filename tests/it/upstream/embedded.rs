@@ -56,7 +56,7 @@ fn policy() -> String {
     home().join("examples/policy.toml").display().to_string()
 }
 
-/// Without the policy the first heartbeat comes after two seconds, and nobody knows `acme/status`.
+/// Without the policy, the first heartbeat would come after two seconds, and `acme/status` would be unknown.
 #[test]
 fn embed_stdio_has_the_settings_of_a_policy_file() {
     crate::support::within_tries(|| {

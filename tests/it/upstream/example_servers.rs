@@ -10,7 +10,7 @@ use crate::support::exchange::Exchange;
 use crate::support::server::Server;
 use crate::support::{STUCK, example, until, wait};
 
-/// How long nothing has to come for a test to believe that nothing will.
+/// The time without a message after which a test assumes that none follows.
 const SILENCE: Duration = Duration::from_millis(300);
 
 const BOTH: &str = "application/json, text/event-stream";
@@ -85,7 +85,7 @@ pub(super) fn request(id: &Value, tool: &str, arguments: &Value) -> String {
     .to_string()
 }
 
-/// The message of an event; null without one.
+/// Returns the message of an event; null without one.
 fn data(event: &str) -> Value {
     let line = event.lines().find_map(|line| line.strip_prefix("data:"));
     serde_json::from_str(line.unwrap_or_default().trim_start()).unwrap_or_default()
@@ -127,7 +127,7 @@ fn kuzumem_on_the_sdk_sends_progress_without_a_figure() {
         assert_eq!(different.len(), 7);
         assert_eq!(messages.last().unwrap().1["id"], id);
     }
-    // Whoever comes has the same session, whatever the path.
+    // Every client gets the same session, on every path.
     assert_eq!(client.introduce().header("mcp-session-id"), client.session);
     let ping = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
     assert_eq!(client.send("POST", "/", BOTH, ping).status(), 200);
@@ -324,7 +324,7 @@ fn mcp_devtools_streams_only_when_there_is_something_to_stream() {
         let client =
             Client::open("mcp_devtools", &["--pace", "50ms", "--lines", "10", "--late", "2"]);
         assert!(client.session.as_ref().unwrap().starts_with("mcp-session-"));
-        // Its own place for the token, which no client knows.
+        // This server looks for the token in its own place, which no client knows.
         let began = Instant::now();
         let mut answer = client.call(json!(1), "project_actions", json!({}));
         assert!(answer.is_quiet(SILENCE));
@@ -363,7 +363,7 @@ fn scout_reports_on_the_get_stream_or_nowhere() {
         "progressToken": "t", "progress": 0.0, "total": 1.0, "message": "Waiting for a worker",
     });
     assert_eq!(first["params"], params);
-    // Its end frees the place.
+    // The end of a stream makes its place free.
     drop(stream);
     until("a new stream is taken", || {
         client.send("GET", "/mcp", "text/event-stream", "").status() == 200
@@ -413,7 +413,7 @@ fn a_server_over_http_ends_with_its_stdin_or_its_time() {
     assert!(wait(server.child(), STUCK).unwrap().success());
     let mut server = Server::start("silent", &["--for", "0.2"]);
     assert!(wait(server.child(), STUCK).unwrap().success());
-    // Nor does it listen where others could reach it.
+    // The server does not listen where other machines could reach it.
     let public = Command::new(example("silent")).args(["--http", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(public.status.code(), Some(2));
 }

@@ -99,7 +99,7 @@ async fn a_stream_that_does_not_come_back_is_tried_again_a_while_and_then_for_ea
     rig.refuse_connections(true);
     get.die();
     pass(secs(120)).await;
-    // Connections that were there already may still have been tried.
+    // Connections that already existed may still have been tried.
     while rig.try_asked().await.is_some() {}
     rig.say(call("1", "1")).await;
     let line = rig.line().await;
@@ -195,7 +195,7 @@ async fn where_there_is_no_http_sse_either_the_first_status_is_told() {
     let line = rig.line().await;
     assert!(line.contains("404 Not Found; and with GET there is no HTTP+SSE"), "{line}");
     assert!(line.contains(r#""httpStatus":404"#), "{line}");
-    // A stream of events without an endpoint is none.
+    // A stream of events without an endpoint is not HTTP+SSE.
     rig.say(initialize("2025-06-18").replace(":0,", ":1,")).await;
     rig.asked().await.answer("405 Method Not Allowed", &[], "");
     let get = rig.asked().await;
@@ -203,7 +203,7 @@ async fn where_there_is_no_http_sse_either_the_first_status_is_told() {
     pass(secs(11)).await;
     let line = rig.line().await;
     assert!(line.contains("names no endpoint"), "{line}");
-    // The next attempt begins at the beginning.
+    // The next attempt starts from the beginning.
     rig.say(initialize("2025-06-18").replace(":0,", ":2,")).await;
     rig.asked().await.json(&[], &agreement_to("2", "2025-06-18"));
     assert_eq!(rig.line().await, agreement_to("2", "2025-06-18"));

@@ -1,10 +1,10 @@
-//! Late answers of a server over HTTP: a call that waits for the cancellation of an older one.
+//! Late answers of a server over HTTP: a call that waits for the cancellation of an older call.
 
 use super::rig::Rig;
 use crate::http::rig::{ms, pass, secs};
 use crate::support::messages::{call, progress, result};
 
-/// The client's clock has run out for the request with this id.
+/// Returns the cancellation of the request with this id after the client's timer has expired.
 fn given_up(id: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"Request timed out"}}}}"#
@@ -28,7 +28,7 @@ async fn a_call_that_has_waited_in_vain_is_posted_and_has_the_stream_of_its_resp
     assert_eq!(two.text(), call("2", "2"));
     assert_eq!(two.request.header("mcp-session-id"), Some("s"));
     two.events(&[]);
-    // A token of the server's own: the stream tells whose report this is.
+    // The server has invented the token: the stream shows whose report this is.
     two.chunk(format!("data: {}\n\n", progress("\"own\"", 1)));
     let told = rig.line().await;
     assert!(told.contains(r#""progressToken":2,"progress":1,"#), "{told}");
@@ -58,7 +58,8 @@ async fn a_call_that_waits_joins_when_the_cancellation_comes() {
     assert_eq!(rig.line().await, result("2"));
 }
 
-/// A result of 5 MB, which a relay does not hold in one piece, as the TypeScript SDK writes one: with its id last.
+/// Returns a result of 5 MB, which a relay does not keep in memory as a whole, with its id last, as the TypeScript SDK
+/// writes it.
 fn large(id: &str) -> String {
     let text = "x".repeat(5 << 20);
     format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)

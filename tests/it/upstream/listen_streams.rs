@@ -1,4 +1,4 @@
-//! Streams: whose progress comes on which, what is gone back to, and what the server asks.
+//! Streams: on which of them progress arrives, what is resumed, and the questions of the server.
 
 use super::rig::{Rig, error};
 use crate::http::rig::{ms, pass, secs, settle};
@@ -81,7 +81,7 @@ async fn a_get_stream_is_held_and_resumed() {
     assert_eq!(again.what(), "GET /base/mcp");
     assert_eq!(again.request.header("last-event-id"), Some("e-1"));
     assert_eq!(again.request.header("mcp-session-id"), Some("s"));
-    // One that fails is tried again, less and less often.
+    // A stream that fails is tried again, at growing intervals.
     again.answer("503 Service Unavailable", &[], "");
     pass(ms(5900)).await;
     rig.not_asked().await;

@@ -136,7 +136,7 @@ async fn a_session_that_cannot_be_begun_again_is_tried_with_the_next_message() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_does_not_begin_again_in_time_is_given_up() {
-    // The server says nothing at all, no answer, or nothing to the notification that ends the beginning.
+    // The server does not answer at all, sends no result, or does not accept the notification that ends the handshake.
     for stage in 0..3 {
         let keys = "heartbeat.enabled = false\nupstream.url = \"http://up.example/base/mcp\"";
         let mut rig = Rig::with(keys);

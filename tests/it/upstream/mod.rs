@@ -1,5 +1,5 @@
-//! The leg towards servers that are reached over HTTP, in memory and in virtual time: what a stdio client
-//! is told, and what the server is asked, byte for byte.
+//! The leg towards HTTP servers, in memory and in virtual time: the messages of a stdio client, and the requests to the
+//! server, byte for byte.
 
 mod answers_elsewhere;
 mod ask_log_level;

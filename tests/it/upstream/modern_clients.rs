@@ -125,7 +125,7 @@ async fn the_tools_are_listed_once_more_when_headers_are_missing() {
     let again = rig.asked().await;
     assert_eq!(again.text(), tool_call("2", r#"{"region":"eu"}"#));
     assert_eq!(again.request.header("mcp-param-region"), Some("eu"));
-    // Once is enough.
+    // The call is repeated only once.
     again.answer("400 Bad Request", &[json], mismatch("2"));
     assert_eq!(rig.line().await, mismatch("2"));
     rig.not_asked().await;

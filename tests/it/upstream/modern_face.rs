@@ -23,7 +23,7 @@ fn asking(id: &str, method: &str, params: &str) -> String {
         .replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"elicitation":{}}"#)
 }
 
-/// The next POST of a client; the server has no stream for messages of no request.
+/// Returns the next POST of a client; the server has no stream for messages of no request.
 async fn next_post(rig: &mut Rig) -> Asked {
     loop {
         let asked = rig.asked().await;
@@ -68,7 +68,7 @@ async fn a_client_of_2026_reaches_a_url_of_2025_which_asks_it() {
     let given = next_post(&mut rig).await;
     assert_eq!(given.text(), r#"{"jsonrpc":"2.0","id":7,"result":{"action":"accept"}}"#);
     given.accept();
-    // The server goes on with the call that it knows, on its stream.
+    // The server continues the call that it knows, on its stream.
     asked.say(answer(1, r#"{"content":[]}"#));
     asked.end();
     let told = value(&rig.line().await);
@@ -99,7 +99,7 @@ async fn a_client_of_2026_reaches_a_url_of_http_sse() {
     assert_eq!(told[0], progress(1, 5));
     let told = value(&told[1]);
     assert_eq!((&told["id"], &told["result"]["resultType"]), (&json!(1), &json!("complete")));
-    // A request that its client gives up is given up at the server.
+    // A request that its client cancels is cancelled at the server.
     rig.say(asking("2", "tools/call", r#""name":"work""#)).await;
     next_post(&mut rig).await.accept();
     rig.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)

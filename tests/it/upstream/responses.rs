@@ -102,7 +102,7 @@ async fn requests_go_at_once_and_notifications_in_their_order() {
     let b = rig.asked().await;
     assert_eq!(b.text(), note("b"));
     rig.not_asked().await;
-    // One that is never accepted holds nobody up for ever.
+    // A message that is never accepted delays later messages only for a limited time.
     pass(secs(10)).await;
     assert_eq!(rig.asked().await.text(), call("3", "3"));
 }
@@ -172,7 +172,7 @@ async fn large_results_pass_while_they_come() {
     let asked = rig.asked().await;
     asked.events(&[]);
     asked.say(large("2"));
-    // The server does not end its stream, and nobody waits for that.
+    // The server does not end its stream, and the next message does not wait for that.
     assert!(rig.line().await == large("2"), "the result in an event");
     rig.say(call("3", "3")).await;
     rig.asked().await.json(&[], &result("3"));
@@ -448,7 +448,7 @@ async fn a_client_that_leaves_ends_everything() {
     let asked = rig.asked().await;
     rig.leave().await;
     assert!(asked.left().is_none());
-    // The call may still be answered: a client that has closed may read.
+    // The call may still be answered: a client that has closed its input may still read.
     pass(secs(20)).await;
     let delete = rig.asked().await;
     assert_eq!(delete.what(), "DELETE /base/mcp");

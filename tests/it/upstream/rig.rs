@@ -204,7 +204,7 @@ impl Rig {
         .boxed()
     }
 
-    /// A session is begun in this revision; there is no GET stream.
+    /// Begins a session in this revision, without a GET stream.
     pub(crate) async fn session(&mut self, id: Option<&str>, revision: &str) {
         self.begin(id, revision).await.answer("405 Method Not Allowed", &[], "");
         settle().await;

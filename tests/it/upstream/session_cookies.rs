@@ -26,7 +26,7 @@ async fn cookies_of_a_session_come_back_with_each_of_its_requests() {
     rig.say(call("1", "1")).await;
     let post = rig.asked().await;
     assert_eq!(post.request.header("cookie"), Some("AWSALB=b"));
-    // An error takes it away.
+    // An error response removes the cookie.
     post.answer("500 Internal Server Error", &["Set-Cookie: AWSALB=; Path=/; Max-Age=0"], "");
     rig.line().await;
     rig.close().await;

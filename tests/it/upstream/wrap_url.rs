@@ -58,7 +58,7 @@ fn a_silent_example_server_is_given_heartbeats() {
         session.call("2", Some("7"), tool, "{}");
         let lines = session.lines_until(r#""id":2"#);
         assert!(lines[0].contains("running"), "{lines:?}");
-        // What was asked before the last word is still answered.
+        // Requests that were sent before the end of the input are still answered.
         session.call("3", None, tool, "{}");
         let (rest, code, error) = session.finish();
         assert!(rest.contains(r#""id":3,"result""#), "{rest}{error}");

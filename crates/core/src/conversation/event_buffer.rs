@@ -1,4 +1,4 @@
-//! The events of a conversation that nobody has taken yet.
+//! The events of a conversation that the program has not taken yet.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,8 @@ use crate::conversation::output::ConversationEvent;
 /// counted.
 pub const EVENTS_MAX: usize = 1024;
 
-/// Bytes of text without messages that wait in such events. Beyond the limit the oldest event is dropped and counted.
+/// Bytes of the texts in waiting events that are not messages. Beyond the limit the oldest event is dropped and
+/// counted.
 pub const NOISE_MAX: usize = 1 << 20;
 
 /// Events, oldest first, with their limits.
@@ -31,7 +32,7 @@ impl EventBuffer {
         }
     }
 
-    /// The next event, oldest first. The number of dropped events stands ahead of the rest.
+    /// Returns the next event, oldest first. The number of dropped events comes before all others.
     pub(crate) fn pop(&mut self) -> Option<ConversationEvent> {
         if self.lost > 0 {
             return Some(ConversationEvent::Lost(std::mem::take(&mut self.lost)));

@@ -48,8 +48,8 @@ impl Conversation {
             LineFrame::Line(line) => {
                 filter.server_message(now, Origin::Shared, &Message::parse(line))
             }
-            // The server has exited. Text without a newline is a message only if it is whole: the
-            // server may have been stopped in the middle of one.
+            // The server has exited. Text without a newline is a message only if it is complete JSON: the server may
+            // have been stopped while it wrote.
             LineFrame::Rest(rest) if is_whole(&rest) => {
                 filter.server_message(now, Origin::Shared, &Message::parse(rest))
             }
@@ -64,7 +64,7 @@ impl Conversation {
     }
 }
 
-/// Whether the rest at the end of input is one whole JSON value.
+/// Whether the rest at the end of the input is a complete JSON value.
 fn is_whole(rest: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
 }

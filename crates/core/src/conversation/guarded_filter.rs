@@ -1,4 +1,4 @@
-//! The filter of a conversation. After a panic inside, the conversation goes on without the filter.
+//! The filter of a conversation. After a panic in the filter, the conversation continues without it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,14 +39,14 @@ impl GuardedFilter {
             return None;
         }
         let filter = &mut self.filter;
-        // A panic may leave the filter in a broken state. It is only asked for what it was about to
-        // write afterwards, inside another `catch_unwind`.
+        // A panic may leave the filter in an inconsistent state. Afterwards only the messages that it was about to
+        // write are taken from it, inside another `catch_unwind`.
         let done = catch_unwind(AssertUnwindSafe(|| work(filter)));
         if done.is_err() {
             let rest = self.place_of(Origin::Shared).unwrap_or(StreamId::NOWHERE);
             let policy = Arc::clone(&self.policy);
             let mut failed = FailedFilter::salvage(&mut self.filter, policy, rest);
-            // No client stream is open for these messages.
+            // The failed filter has no open client stream for these messages.
             failed.close_stream(StreamId::NOWHERE);
             self.failed = Some(Box::new(failed));
         }
@@ -84,7 +84,7 @@ impl GuardedFilter {
         message: &Message,
     ) -> Payload {
         let payload = self.attempt(|filter| filter.client_message(now, stream, message));
-        // A client's message reaches the server whatever has failed.
+        // A client's message reaches the server even if the filter has failed.
         payload.unwrap_or_else(|| Payload::of(message))
     }
 
@@ -119,7 +119,7 @@ impl GuardedFilter {
         })
     }
 
-    /// A further piece of such a line.
+    /// Takes a further piece of a large line.
     pub(crate) fn large_piece(&mut self, now: Instant, piece: Bytes) -> Disposition {
         let (copy, text) = (piece.clone(), 0..piece.len());
         let place =
@@ -127,7 +127,7 @@ impl GuardedFilter {
         place.unwrap_or_else(|| self.piece_without_filter(piece, Fragment::Piece))
     }
 
-    /// The end of such a line, or the reason why its rest is missing.
+    /// Takes the end of a large line, or the reason why its rest is missing.
     pub(crate) fn finish_large(&mut self, now: Instant, broken: Option<&str>) -> Disposition {
         let done = self.attempt(|filter| match broken {
             Some(why) => filter.intake_mut().break_off_server(now, Origin::Shared, why),
@@ -157,7 +157,7 @@ impl GuardedFilter {
 
     /// The next event, oldest first. Durations are learned from calls that end.
     pub(crate) fn poll_event(&mut self) -> Option<ConversationEvent> {
-        // The events from before a failure come first: the records of calls are among them.
+        // The events from before the failure come first, because the records of calls are among them.
         let event = self.filter.poll_event();
         if let Some(FilterEvent::Call(call)) = &event {
             self.policy.learned.learn(call);

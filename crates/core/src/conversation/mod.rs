@@ -10,9 +10,9 @@
 //!   [`Conversation::open`], [`Conversation::client_message`], [`Conversation::server_message`] and
 //!   [`Conversation::end`]. A POST and its response are one stream.
 //!
-//! Bytes that need no repair leave as they came. A panic in the engine ends the repairs and not the conversation: its
-//! messages then pass as they are, and progress is withheld. This needs a program that unwinds: with `panic = "abort"` it
-//! ends.
+//! Bytes that need no repair are returned unchanged. A panic in the engine ends the repairs, but not the conversation:
+//! later messages are returned unchanged, and progress is withheld. This requires unwinding: with `panic = "abort"` the
+//! program ends.
 
 mod event_buffer;
 mod frames;
@@ -38,14 +38,15 @@ use crate::protocol::lines::INSPECT_MAX;
 pub use crate::conversation::event_buffer::{EVENTS_MAX, NOISE_MAX};
 pub use crate::conversation::output::{ConversationEvent, Output};
 
-/// The time after which the engine is asked again for something that is due and cannot be written yet: such a message
-/// waits for another input.
+/// The time after which the engine is asked again for a message that is due but cannot be written yet, because it waits
+/// for another input.
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// A conversation between one client and one server, with its progress repaired.
 ///
-/// The conversation does no I/O and has no clock. The `now` of an input must not be before that of an earlier input; an
-/// earlier time counts as the latest one. No input makes a method panic, whatever the client or the server sends.
+/// The conversation does no I/O and has no clock. The `now` of an input must not be before the `now` of an earlier
+/// input; if it is, the latest time is used instead. No input makes a method panic, whatever the client or the server
+/// sends.
 #[derive(Debug)]
 pub struct Conversation {
     filter: GuardedFilter,
@@ -55,7 +56,7 @@ pub struct Conversation {
     streams: BTreeMap<StreamId, bool>,
     /// Streams that may have something to be written now.
     looks: Vec<StreamId>,
-    /// Streams whose bytes were given out after the latest input.
+    /// Streams whose bytes were given out after the last input.
     unwritten: BTreeSet<StreamId>,
     to_client: VecDeque<(StreamId, Bytes)>,
     to_server: VecDeque<(StreamId, Bytes)>,
@@ -74,7 +75,7 @@ impl Default for Conversation {
 }
 
 impl Conversation {
-    /// A conversation that has not begun.
+    /// Returns a conversation without open streams or requests.
     ///
     /// The settings [`Policy::id_mapping`] and `tasks` have no effect: a conversation has one client, and no chance to
     /// make ids of tasks from.
@@ -97,15 +98,15 @@ impl Conversation {
         }
     }
 
-    /// Sets the longest line that is held whole, in bytes, its line end not counted; at least 1, and
-    /// [`INSPECT_MAX`] by default. A longer line passes in pieces, and progress in such a line is withheld. Each side
-    /// needs this much memory at worst. No effect after the first bytes.
+    /// Sets the longest line that is kept in memory as a whole, in bytes without its line end; at least 1, and
+    /// [`INSPECT_MAX`] by default. A longer line is passed on in pieces, and progress in such a line is withheld. Each
+    /// side needs this much memory at most. Has no effect after the first bytes.
     pub fn hold_lines(&mut self, max: usize) {
         self.line_max = max;
     }
 
-    /// Takes bytes that the client has written on its only stream. Each line is a message; the cuts between calls have
-    /// no influence on what reaches the server. A line that is too long to be held passes in pieces
+    /// Takes bytes that the client has written on its only stream. Each line is a message. It does not matter how the
+    /// bytes are divided between calls. A line that is too long for memory is passed on in pieces
     /// ([`Conversation::hold_lines`]).
     pub fn client(&mut self, now: Instant, bytes: &[u8]) {
         self.with_wire(now, |conversation, now, wire| {
@@ -126,8 +127,8 @@ impl Conversation {
         });
     }
 
-    /// Notes that the client sends nothing more. It still gets the server's messages, but none of the engine's own.
-    /// Close the server's input after the next [`Output::Timeout`].
+    /// Notes that the client sends nothing more. It still gets the server's messages, but no messages of the engine
+    /// itself. Close the server's input after the next [`Output::Timeout`].
     pub fn client_ended(&mut self, now: Instant) {
         let now = self.begin(now);
         if let Some(mut wire) = self.wire.take() {
@@ -155,8 +156,7 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Notes that time has passed: the time of the last [`Output::Timeout`] has come, or bytes that took long have been
-    /// written.
+    /// Notes that time has passed: the time of the last [`Output::Timeout`] has come, or a slow write has finished.
     pub fn tick(&mut self, now: Instant) {
         let now = self.begin(now);
         self.filter.attempt(|filter| filter.expire(now));
@@ -172,8 +172,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Ends a client stream: its response has ended, or its client has disconnected. What still waits for the stream is
-    /// dropped. Requests without an answer stay open, because the server may answer them on a GET stream.
+    /// Ends a client stream: its response has ended, or its client has disconnected. Messages that wait for the stream
+    /// are dropped. Unanswered requests stay open, because the server may answer them on a GET stream.
     pub fn end(&mut self, now: Instant, stream: StreamId) {
         let now = self.begin(now);
         self.filter.close_stream(now, stream);
@@ -192,8 +192,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Takes a message that the server has sent on the response that pairs with `stream`: the data of one event, or a
-    /// body of JSON. The answer may come out on another stream, if the message is about a request of that one.
+    /// Takes a message that the server has sent on the response that belongs to `stream`: the data of one event, or a
+    /// JSON body. If the message is about a request of another stream, the result is for that stream.
     pub fn server_message(&mut self, now: Instant, stream: StreamId, message: Bytes) {
         let now = self.begin(now);
         let (origin, message) = (Origin::Stream(stream), Message::parse(message));
@@ -210,8 +210,8 @@ impl Conversation {
         self.look_at_all();
     }
 
-    /// Notes that the response that pairs with `stream` has ended. The stream is over when what waits has been written
-    /// ([`Conversation::is_over`]).
+    /// Notes that the response that belongs to `stream` has ended. The stream is over when its waiting messages have
+    /// been written ([`Conversation::is_over`]).
     pub fn response_ended(&mut self, now: Instant, stream: StreamId) {
         let now = self.begin(now);
         self.streams.entry(stream).and_modify(|has_ended| *has_ended = true);
@@ -252,7 +252,7 @@ impl Conversation {
     }
 
     /// Whether so many bytes wait for the client that the server should not be read
-    /// ([`QUEUE_MAX`](crate::progress::QUEUE_MAX)). This happens only to programs that stop polling while their client
+    /// ([`QUEUE_MAX`](crate::progress::QUEUE_MAX)). This happens only if the program stops polling while its client
     /// does not read.
     pub fn is_full(&self) -> bool {
         self.filter.is_full()
@@ -296,7 +296,7 @@ impl Conversation {
         self.looks.extend(self.streams.keys().rev());
     }
 
-    /// Moves the events that nobody has taken to the bounded buffer.
+    /// Moves the events that the program has not taken to the bounded buffer.
     fn keep_events(&mut self) {
         while let Some(event) = self.filter.poll_event() {
             self.events.push(event);
@@ -358,8 +358,8 @@ impl Conversation {
         let is_quiet = self.filter.attempt(|filter| {
             unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
         });
-        // Something waits for bytes that `poll` has returned. With the next input these count as
-        // written, so the program is asked to call `tick` at once.
+        // Messages wait until the bytes that `poll` has returned are written. The next input counts as the sign that
+        // they are, so the program is asked to call `tick` at once.
         if is_quiet == Some(false) {
             return Some(now);
         }

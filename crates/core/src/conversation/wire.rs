@@ -1,4 +1,5 @@
-//! A conversation in lines: bytes are cut into messages on both sides, and every message that goes out has a line end.
+//! A conversation in lines: the bytes of both sides are cut into messages, and every message that is written has a line
+//! end.
 
 use std::collections::VecDeque;
 
@@ -51,7 +52,7 @@ impl WireReader {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next frame of what was pushed.
+    /// Returns the next frame of the bytes that were pushed.
     pub(crate) fn next(&mut self) -> Option<LineFrame> {
         self.lines.decode(&mut self.input)
     }
@@ -62,17 +63,17 @@ impl WireReader {
     }
 }
 
-/// Writes messages as lines. Nothing stands between two pieces of one message.
+/// Writes messages as lines. No other message is written between two pieces of one message.
 #[derive(Debug, Default)]
 pub(crate) struct WireWriter {
-    /// Pieces of a message have been written, and no line end behind them.
+    /// Whether pieces of a message have been written without a line end.
     midway: bool,
     /// Whole messages that wait for this line end.
     waiting: Vec<(StreamId, Bytes)>,
 }
 
 impl WireWriter {
-    /// Writes a message, or a part of one, to `out`.
+    /// Writes a message, or a part of a message, to `out`.
     pub(crate) fn put(
         &mut self,
         payload: &Payload,

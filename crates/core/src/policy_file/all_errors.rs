@@ -19,7 +19,7 @@ pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, Conf
 /// Rewords an error at a key.
 pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
 
-/// Reads the text of a file with `read`. `reword` puts an error into words for people.
+/// Reads the text of a file with `read`. `reword` rewrites an error for people.
 ///
 /// # Errors
 /// Every error, at least one, in the order of the file.
@@ -30,7 +30,7 @@ pub fn read<T>(
 ) -> Result<T, Vec<ConfigError>> {
     let table = match DeTable::parse_recoverable(text) {
         (table, errors) if errors.is_empty() => table,
-        // A text that is not TOML has no values yet that could be checked.
+        // A text that is not TOML has no values to check.
         (_, errors) => return Err(in_order(syntax_errors(text, errors))),
     };
     match read(table.clone()) {
@@ -39,7 +39,7 @@ pub fn read<T>(
     }
 }
 
-/// One error for each line: one slip has several consequences on its line.
+/// Returns at most one error for each line, because one mistake has several consequences on its line.
 fn syntax_errors(text: &str, errors: Vec<toml::de::Error>) -> Vec<ConfigError> {
     let mut lines = Vec::new();
     let errors = errors.into_iter().map(|error| syntax::reword(text, error.into()));
@@ -74,7 +74,7 @@ fn collect<T>(
         if !is_consequence {
             found.push(error);
         }
-        // An error at a part that is gone already would come back in every round.
+        // An error at a part that is already removed would be reported again in every round.
         let Some(part) = part.filter(|part| parts.iter().all(|gone| gone.steps != part.steps))
         else {
             break;
@@ -105,7 +105,8 @@ struct TakenPart {
 
 impl TakenPart {
     fn new(mut steps: Vec<TomlStep>, what: &str, reword: RewordError<'_>) -> Self {
-        // A list without its only element would be wrong itself; one of dialects may be empty.
+        // A list that loses its only element would be an error itself, except for a list of dialects, which may be
+        // empty.
         while steps.len() > 2
             && matches!(&steps[..], [.., TomlStep::Key(key), TomlStep::Element(_)] if key != "dialects")
         {
@@ -116,14 +117,14 @@ impl TakenPart {
             TomlStep::Element(_) => None,
         });
         let what = reword(key.as_deref(), what.to_owned());
-        // The key that an unknown key is meant to be, or its place.
+        // The key that an unknown key probably means, or the table where it belongs.
         let meant =
             ["did you mean ", "it belongs to "].iter().find_map(|word| what.split_once(word));
         let meant = meant.iter().flat_map(|(_, rest)| rest.split('`').skip(1).step_by(2));
         Self { names: key.into_iter().chain(meant.map(str::to_owned)).collect(), steps }
     }
 
-    /// The table of the file that it belongs to: `[server]`, or one `[[route]]`.
+    /// Returns the table of the file that the error belongs to: `[server]`, or one `[[route]]`.
     fn section(&self) -> &[TomlStep] {
         let depth = if matches!(self.steps.get(1), Some(TomlStep::Element(_))) { 2 } else { 1 };
         self.steps.get(..depth).unwrap_or(&self.steps)
@@ -203,7 +204,7 @@ fn search_value(
 /// The table without these parts.
 fn without<'a>(mut table: Spanned<DeTable<'a>>, parts: &[TakenPart]) -> Spanned<DeTable<'a>> {
     let mut ways: Vec<&[TomlStep]> = parts.iter().map(|part| &*part.steps).collect();
-    // Later elements first, because removing an element changes the numbers of those behind it.
+    // Later elements first, because removing an element changes the numbers of the following ones.
     ways.sort_by(|a, b| b.cmp(a));
     for way in ways {
         remove(table.get_mut(), way);

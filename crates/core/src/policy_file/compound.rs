@@ -1,5 +1,5 @@
-//! Values that may be written in two ways. By hand and not as untagged enums, whose
-//! errors neither say where nor what is wrong.
+//! Values that may be written in two ways. They are read by hand, because the errors of untagged enums say neither
+//! where the error is nor what is wrong.
 
 use std::fmt;
 

@@ -14,7 +14,7 @@ use super::values::nearest;
 pub struct ConfigError {
     /// The place, in bytes from the beginning of the text.
     pub at: usize,
-    /// The fault, and what would be right.
+    /// The fault, and the form that would be right.
     pub what: String,
 }
 
@@ -24,12 +24,12 @@ impl ConfigError {
         Self { at: span.start, what: what.into() }
     }
 
-    /// The complaint of serde about a value at `span`, in our words.
+    /// Returns serde's error about a value at `span`, in Milepost's words.
     pub fn within(span: Range<usize>, error: toml::de::Error) -> Self {
         Self::new(error.span().unwrap_or(span), reword(error.message()))
     }
 
-    /// A key that is none of the keys of its table.
+    /// Returns the error for a key that the table does not have.
     pub fn unknown_key(span: Range<usize>, key: &str, known: &[&str]) -> Self {
         Self::new(span, unknown_key(key, known))
     }
@@ -41,7 +41,7 @@ impl From<toml::de::Error> for ConfigError {
     }
 }
 
-/// The fault of a value that is no table or list, in the words of serde.
+/// Returns the fault of a value that is not a table or list, with serde's description.
 pub fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
     struct Reject<'a>(&'a str);
     impl<'de> Visitor<'de> for Reject<'_> {
@@ -102,15 +102,15 @@ fn kind(name: &str) -> &str {
 /// The key of dialects of a file's own.
 pub const DIALECT: &str = "dialect";
 
-/// The end of the error for one table in the place of a list of tables.
+/// The end of the error for a single table where a list of tables is expected.
 pub const NOT_A_TABLE: &str = ", not a table";
 
-/// The error for one table in the place of a list of tables, such as `[dialect]`.
+/// Returns the error for a single table where a list of tables is expected, such as `[dialect]`.
 pub fn several_tables(table: &str) -> String {
     format!("[[{table}]] is expected, not [{table}]: there may be several")
 }
 
-/// The error at `key`, without the value that stands there if it may be a secret.
+/// Returns the error at `key`, without the value if it may be a secret.
 pub fn at_key(key: Option<&str>, what: String) -> String {
     if let Some(table @ DIALECT) = key
         && what.ends_with(NOT_A_TABLE)
@@ -124,7 +124,7 @@ pub fn at_key(key: Option<&str>, what: String) -> String {
     }
 }
 
-/// The key at a place of a text, such as `route.upstream.command`; `None` where the text is no TOML.
+/// Returns the key at a position in a text, such as `route.upstream.command`; `None` if the text is not TOML.
 pub fn key_at(text: &str, at: usize) -> Option<String> {
     let table = DeTable::parse(text).ok()?;
     let mut narrowest = None;

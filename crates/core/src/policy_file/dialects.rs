@@ -54,10 +54,10 @@ pub fn value_of<S: Spelling>(key: &Option<TextValue<S>>) -> Option<S::Value> {
     key.as_ref().map(|text| text.0.clone())
 }
 
-/// The dialects that a file describes.
+/// Returns the dialects that a file describes.
 ///
 /// # Errors
-/// A dialect is not as it should be, or its name is taken.
+/// If a dialect is invalid, or its name is already used.
 pub fn read(tables: &[Spanned<DialectTable>]) -> Result<Vec<Dialect>, ConfigError> {
     let mut own: Vec<Dialect> = Vec::new();
     for table in tables {
@@ -121,10 +121,10 @@ fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError>
     Ok(dialect)
 }
 
-/// `settings` with the dialects that are named for all tools and for single ones.
+/// Returns `settings` with the dialects that are named for all tools and for single tools.
 ///
 /// # Errors
-/// There is no dialect of a name, or two dialects claim the same method.
+/// If a name is not the name of a dialect, or two dialects claim the same method.
 pub fn choose<'a>(
     mut settings: Settings,
     named: impl Iterator<Item = (Option<&'a str>, &'a [Spanned<String>])>,

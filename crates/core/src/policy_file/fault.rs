@@ -16,7 +16,7 @@ pub struct PolicyFault {
     pub line: usize,
     /// The column, in characters, from 1.
     pub column: usize,
-    /// The key, such as `heartbeat.after`, where the text is TOML.
+    /// The key, such as `heartbeat.after`, if the text is TOML.
     pub key: Option<String>,
     /// The fault, and a text that would be right.
     pub message: String,
@@ -53,7 +53,7 @@ impl fmt::Display for PolicyFault {
     }
 }
 
-/// Everything that is wrong in the text of a policy: at least one fault, in the order of the text.
+/// All errors in the text of a policy: at least one, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFaults {
     faults: Vec<PolicyFault>,
@@ -122,14 +122,14 @@ fn excerpt(
     Some(out)
 }
 
-/// Whether this is the key of a line, and not also a part of the value: the `=` behind the key may be missing.
+/// Whether a text is the key of a line, and not also a part of the value: the `=` after the key may be missing.
 fn is_key(text: &str) -> bool {
     let text = text.trim();
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || "_-.\"'".contains(sign);
     text.chars().all(is_part) && text.matches(['"', '\'']).count().is_multiple_of(2)
 }
 
-/// Whether the line of a file may hold a secret, which no terminal and no log shows.
+/// Whether the line of a file may contain a secret, which must not appear on a terminal or in a log.
 fn may_hold_secret(line: &str, key: Option<&str>) -> bool {
     const WORDS: [&str; 12] = [
         "auth",
@@ -150,7 +150,7 @@ fn may_hold_secret(line: &str, key: Option<&str>) -> bool {
     let is_credential = value.contains("://") && (value.contains('@') || value.contains('?'));
     key.is_some_and(diagnostics::is_secret)
         || is_credential
-        // The line of a string or a list that began above.
+        // The line belongs to a string or a list that began on an earlier line.
         || (!line.contains('=') && !line.trim_start().starts_with('['))
         || WORDS.iter().any(|word| line.contains(word))
 }

@@ -1,7 +1,7 @@
 //! The kinds of values that settings have.
 //!
-//! A kind has one reader and one writer. The key of a route file, the flag and the word of a
-//! recording use both.
+//! Each kind has one reader and one writer, which are used for the key of a route file, the flag, and the word of a
+//! recording.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -42,11 +42,11 @@ pub trait Format: 'static {
     fn print(field: &Self::Field, show: ShowText<'_>) -> Option<String> {
         Self::value(field).map(|value| inline(&value, show))
     }
-    /// The words that a flag accepts, if they are few.
+    /// Returns the words that a flag accepts, if they are few.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
-    /// The names in a recording, where those are not the key.
+    /// Returns the names in a recording, if they differ from the key.
     fn names() -> &'static [&'static str] {
         &[]
     }
@@ -131,7 +131,7 @@ impl Format for Switch {
     }
 }
 
-/// A list of strings that are spelled in one way.
+/// A list of strings with the same spelling `S`.
 pub struct List<S>(PhantomData<S>);
 
 impl<S: Spelling<Value: Debug + Send + Sync>> Format for List<S> {
@@ -212,8 +212,7 @@ impl Format for NoRepair {
         let off = Self::switches(&mut repairs).into_iter().filter(|(_, is_made)| !**is_made);
         Some(off.map(|(name, _)| name).collect())
     }
-    // Switches only go off: a repair that a route switches off stays off for its tools and for
-    // flags.
+    // Switches can only be turned off: a repair that a route turns off stays off for its tools and for flags.
     fn put(field: &mut AnswerRepairs, mut value: AnswerRepairs) {
         for ((_, switch), (_, on)) in
             Self::switches(field).into_iter().zip(Self::switches(&mut value))
@@ -290,17 +289,16 @@ impl<T: FromPatterns> Format for PatternList<T> {
 /// The name that toml gives to a date where serde asks for a value of any kind.
 const DATE: &str = "$__toml_private_datetime";
 
-/// Members of a JSON object; of `_meta` without those that are the client's to say.
+/// Members of a JSON object; in `_meta`, except for those that only the client may set.
 pub struct Object<const IS_META: bool = false>;
 
 /// A TOML table as a JSON object.
 pub struct JsonTable(JsonObject);
 
-/// Whether JSON can hold a value of TOML: JSON has no dates, and no numbers such as `inf`.
+/// Whether JSON can represent a TOML value: JSON has no dates, and no numbers such as `inf`.
 fn is_json(value: &Value) -> bool {
     match value {
-        // TOML has no null: `serde_json` makes null of a number that JSON cannot express (`inf`,
-        // `nan`).
+        // TOML has no null: `serde_json` turns a number that JSON cannot represent (`inf`, `nan`) into null.
         Value::Null => false,
         Value::Array(elements) => elements.iter().all(is_json),
         Value::Object(members) => !members.contains_key(DATE) && members.values().all(is_json),
@@ -336,8 +334,8 @@ impl<const IS_META: bool> Format for Object<IS_META> {
     }
 }
 
-/// Dialects by name: those that are built in. Names of a route file's own are looked up once all of
-/// its tables are read.
+/// The names of dialects. Built-in names are known at once; names from the route file are looked up after all tables
+/// are read.
 pub struct DialectNames;
 
 impl Format for DialectNames {

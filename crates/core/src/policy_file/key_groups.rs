@@ -20,7 +20,7 @@ pub const GROUPS: [KeyGroup; 4] = [
 pub struct KeyGroup {
     /// The key of the table.
     pub name: &'static str,
-    /// The text that an error expects in the place of a value that is no table.
+    /// The expected form that an error names if the value is not a table.
     pub expected: &'static str,
     /// The setting that the table switches on by being there.
     pub switch: Option<&'static str>,

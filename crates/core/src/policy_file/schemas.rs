@@ -1,4 +1,4 @@
-//! The JSON Schemas of values. A test of the proxy makes `proxy.schema.json` of them.
+//! The JSON Schemas of values. A test of the proxy writes `proxy.schema.json` from them.
 
 use std::borrow::Cow;
 

@@ -37,7 +37,7 @@ pub trait DescribedScope: SettingScope {
     const SCHEMAS: &'static [fn(&mut SchemaGenerator) -> Schema];
 }
 
-/// The declaration of one setting, which [`settings!`](crate::settings) makes.
+/// The declaration of one setting, written with [`settings!`](crate::settings).
 pub struct Setting<S: SettingScope> {
     /// The key in a route file, with that of its table: `heartbeat.after`.
     pub key: &'static str,
@@ -64,9 +64,9 @@ pub trait SettingField<S>: Sync {
     /// # Errors
     /// The fault of the texts.
     fn read_flag(&self, texts: &[String]) -> Result<SettingChange<S>, String>;
-    /// The words that a flag accepts, if they are few.
+    /// Returns the words that a flag accepts, if they are few.
     fn choices(&self) -> Vec<&'static str>;
-    /// The names in a recording, where those are not the key.
+    /// Returns the names in a recording, if they differ from the key.
     fn names(&self) -> &'static [&'static str];
     /// The value in effect as a word of a recording; `None` if no word can hold it.
     fn word(&self, scope: &S, name: &str) -> Option<String>;
@@ -130,7 +130,7 @@ impl<S: SettingScope, F: Format> SettingField<S> for FormatField<S, F> {
 pub struct SettingOptions<S> {
     /// The flag of the setting.
     pub flag: Option<Flag>,
-    /// The default in words, where it depends on something or is no value.
+    /// The default as text, if it depends on other settings or is not a value.
     pub default: &'static str,
     /// The default for `--help`, where its text differs.
     pub flag_default: &'static str,
@@ -228,7 +228,7 @@ impl<S: SettingScope> Setting<S> {
         self.doc.trim()
     }
 
-    /// The flag of `milepost wrap`, if the setting has one.
+    /// Returns the flag of `milepost wrap`, if the setting has one.
     pub fn flag(&self) -> Option<&Flag> {
         self.options.flag.as_ref()
     }
@@ -286,12 +286,12 @@ impl<S: SettingScope> Setting<S> {
         self.field.read_flag(texts)
     }
 
-    /// The words that a flag accepts, if they are few.
+    /// Returns the words that a flag accepts, if they are few.
     pub fn choices(&self) -> Vec<&'static str> {
         self.field.choices()
     }
 
-    /// The default in words.
+    /// Returns the default as text.
     pub fn default(&self) -> String {
         let printed = || self.printed_default().filter(|printed| printed != "[]");
         match self.options.default {
@@ -314,11 +314,11 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// The words of a recording for the difference between `scope` and the defaults; `None` if no
-    /// words exist for the difference.
+    /// Returns the words of a recording for the difference between `scope` and the defaults; `None` if the difference
+    /// cannot be written.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
-        // Not the words are compared, because two different values may have the same word.
+        // The values are compared, not their words: two different values may have the same word.
         if self.field.debug(scope) == self.field.debug(&usual) {
             return Some(Vec::new());
         }
@@ -330,7 +330,7 @@ impl<S: SettingScope> Setting<S> {
         (!words.is_empty()).then_some(words)
     }
 
-    /// Reads a word of a recording; `None` if the setting has no such name.
+    /// Reads a word of a recording; `None` if no setting has this name.
     pub fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Option<Result<(), String>> {
         let is_name = match self.field.names() {
             [] => dashed(self.key) == name,
@@ -430,7 +430,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Lays the settings over `policy`: first those for every tool, then those of single tools.
+    /// Changes `policy` by the settings: first by those for every tool, then by those of single tools.
     pub fn apply(&self, policy: &mut Policy) {
         self.route.iter().for_each(|change| change.apply(policy));
         let apply = |changes: &[SettingChange<CallPolicy>], call: &mut CallPolicy| {
@@ -438,8 +438,7 @@ impl Settings {
         };
         apply(&self.call, &mut policy.call);
         policy.tools.values_mut().for_each(|tool| apply(&self.call, tool));
-        // Last, so that the settings of a tool win over those for every tool, whatever their order
-        // in the file.
+        // Last, so that the settings of a tool override those for all tools, whatever their order in the file.
         for (name, changes) in &self.tools {
             let base = policy.call.clone();
             apply(changes, policy.tools.entry(name.clone()).or_insert(base));
@@ -447,9 +446,9 @@ impl Settings {
     }
 }
 
-/// Declares the settings of a scope, which becomes a [`SettingScope`]: for each setting its documentation, key and
-/// format, the field, and what few settings have ([`SettingOptions`]). The attribute in front says when the scope has
-/// JSON Schemas too, which needs `schemars`: `#[cfg(test)]`, for instance.
+/// Declares the settings of a scope, which becomes a [`SettingScope`]: for each setting its documentation, key, format
+/// and field, and rarely used options ([`SettingOptions`]). The attribute in front determines when the scope has JSON
+/// Schemas too, which needs `schemars`: `#[cfg(test)]`, for instance.
 #[macro_export]
 macro_rules! settings {
     (#[$described:meta] $scope:ty, $defaults:expr; $(

@@ -1,12 +1,12 @@
-//! Errors of TOML syntax in words that name the slip of the author.
+//! Errors of TOML syntax, described by the author's mistake.
 
 use super::diagnostics::ConfigError;
 
 /// Quotes that programs for texts write in the place of `"` and `'`.
 const CURVED: [char; 6] = ['“', '”', '„', '‘', '’', '«'];
 
-/// The error in plain words where its reader's words do not name the slip. The value is never
-/// shown, because it may be a secret.
+/// Rewrites an error in plain words if the parser's message does not name the mistake. The value is never shown,
+/// because it may be a secret.
 pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     let ConfigError { at, what } = error;
     let rest = text.get(at..).unwrap_or_default();
@@ -46,7 +46,8 @@ fn line_at(text: &str, at: usize) -> &str {
     text[start..].lines().next().unwrap_or_default()
 }
 
-/// Whether a line is a header or a key with a value, or there is no line: none of these is part of a list.
+/// Whether a line is the header of a table or a key with a value, or there is no line: such a line is not part of a
+/// list.
 fn begins_something_else(line: &str) -> bool {
     let line = line.trim_start();
     let is_key = line.split_once('=').is_some_and(|(key, _)| {
@@ -55,7 +56,7 @@ fn begins_something_else(line: &str) -> bool {
     line.is_empty() || line.starts_with('[') || is_key
 }
 
-/// Says which key is set twice, and where it stands first in its table.
+/// Returns which key is set twice, and where it is set first in its table.
 fn duplicate(text: &str, at: usize) -> Option<String> {
     let is_of_key = |sign: char| sign.is_alphanumeric() || "._-".contains(sign);
     let rest = text.get(at..)?;
@@ -64,7 +65,7 @@ fn duplicate(text: &str, at: usize) -> Option<String> {
         return None;
     }
     let before: Vec<&str> = text.get(..at)?.lines().collect();
-    // The line of the key itself is not complete here, and is none of those before it.
+    // The line of the key itself is incomplete here, and is not one of the lines before it.
     let above = before.len() - usize::from(!text[..at].ends_with('\n') && at > 0);
     let is_first = |line: &&str| {
         let rest = line.trim_start().strip_prefix(key);
@@ -94,7 +95,7 @@ fn open_list(text: &str) -> Option<usize> {
                 at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
                 continue;
             }
-            // A header of a table is no list.
+            // The header of a table is not a list.
             (None, b'[') if !(is_line_start && open.is_empty()) => open.push(at),
             (None, b']') => drop(open.pop()),
             _ => {}

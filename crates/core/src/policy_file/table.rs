@@ -1,7 +1,7 @@
-//! Tables of settings as they are written: of all tools, and of a single one.
+//! Tables of settings as a file has them: for all tools, and for a single tool.
 //!
-//! The keys of settings come from their declarations. serde cannot flatten one table into another that
-//! refuses unknown keys, so these tables are read by hand.
+//! The keys of settings come from their declarations. serde cannot flatten one table into another that refuses unknown
+//! keys, so these tables are read by hand.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub fn read<T: DeserializeOwned>(value: FileValue<'_>) -> Result<T, ConfigError>
 /// Reads a table: hands each key to `read_key`, and refuses keys that are not known.
 ///
 /// # Errors
-/// The value is no table, a key is not known, or `read_key` refuses a key.
+/// If the value is not a table, a key is not known, or `read_key` refuses a key.
 pub fn read_table<'a>(
     table: FileValue<'a>,
     expected: &str,
@@ -59,7 +59,7 @@ const DIALECTS: &str = "dialects";
 /// The key of the settings of single tools.
 const TOOLS: &str = "tools";
 
-/// The keys of a table that are no settings of the progress.
+/// The keys of a table that are not settings of the progress.
 pub struct OtherKeys<'r, 'a> {
     /// Keys that an error names before the settings of the progress.
     pub before: &'r [&'r str],
@@ -107,10 +107,10 @@ pub struct SettingsTable {
 }
 
 impl SettingsTable {
-    /// Reads the table of all tools, which has those of single tools and `others`.
+    /// Reads the table for all tools, which contains the tables of single tools and the keys `others`.
     ///
     /// # Errors
-    /// A key is not known, or its value is not as it should be.
+    /// If a key is not known, or its value is invalid.
     pub fn read<'a>(table: FileValue<'a>, others: OtherKeys<'_, 'a>) -> Result<Self, ConfigError> {
         let known = [others.before, &[TOOLS], &keys("", TableKind::Route), others.after].concat();
         let mut settings = Self::default();
@@ -149,7 +149,7 @@ impl SettingsTable {
         let known = keys(key, kind);
         let switch = group.switch.and_then(Setting::<CallPolicy>::named);
         let switched = switch.and_then(|switch| switch.read_flag(&["on".to_owned()]).ok());
-        // Before the keys of the table, so that an `enabled = false` in the table wins.
+        // Applied before the keys of the table, so that an `enabled = false` in the table wins.
         self.call.extend(switched);
         read_table(value, group.expected, Some(&known), &mut |key, value| {
             self.read_setting(&format!("{}.{}", group.name, key.get_ref()), value)
@@ -158,7 +158,7 @@ impl SettingsTable {
 
     /// Reads the value of a key that is known to be a setting.
     fn read_setting(&mut self, key: &str, value: FileValue<'_>) -> Result<(), ConfigError> {
-        // The names are looked up when every `[[dialect]]` of the file is known.
+        // The names are looked up later, when every `[[dialect]]` of the file is known.
         if key == DIALECTS {
             self.dialects = Some(read(value)?);
         } else if let Some(setting) = Setting::named(key) {
@@ -175,7 +175,7 @@ impl SettingsTable {
         Settings { route: self.route.clone(), call: self.call.clone(), tools: tools.collect() }
     }
 
-    /// The names of dialects: the table's own, and those of single tools.
+    /// Returns the names of dialects: those of the table, and those of single tools.
     pub fn dialects(&self) -> impl Iterator<Item = (Option<&str>, &[Spanned<String>])> {
         let tools = self.tools.iter().map(|(name, tool)| (Some(&**name), &tool.dialects));
         let all = std::iter::once((None, &self.dialects)).chain(tools);

@@ -31,7 +31,7 @@ pub trait Spelling: 'static {
     fn word(value: &Self::Value) -> String {
         Self::spell(value)
     }
-    /// All words of the value, if a flag accepts no other text.
+    /// Returns all words of the value, if a flag accepts no other text.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
@@ -68,7 +68,7 @@ pub fn texts<'de, S: Spelling, D: Deserializer<'de>>(from: D) -> Result<Vec<S::V
     Ok(Vec::<TextValue<S>>::deserialize(from)?.into_iter().map(|text| text.0).collect())
 }
 
-/// One of a few words.
+/// A value that is one of a few words.
 pub struct OneOf<T>(PhantomData<T>);
 
 impl<T: Word + PartialEq> Spelling for OneOf<T> {
@@ -100,8 +100,8 @@ impl<T: Word + PartialEq> DescribedSpelling for OneOf<T> {
     }
 }
 
-/// Declares kinds of strings, each of which becomes a [`Spelling`]: the type of the value, the expected text, reading and
-/// writing, and the JSON Schema. The attribute in front says when the schemas are there, which need `schemars`:
+/// Declares kinds of strings, each of which becomes a [`Spelling`]: the type of the value, the expected text, reading
+/// and writing, and the JSON Schema. The attribute in front determines when the schemas exist, which need `schemars`:
 /// `#[cfg(test)]`, for instance.
 #[macro_export]
 macro_rules! spellings {

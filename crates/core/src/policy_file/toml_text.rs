@@ -17,8 +17,8 @@ pub fn key(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) {
         return name.to_owned();
     }
-    // `toml` may write a string over several lines, which a key must not be. JSON's escapes are
-    // valid in TOML, where U+007F has to be escaped as well.
+    // `toml` may write a string over several lines, which is not allowed in a key. JSON's escapes are valid in TOML;
+    // only U+007F must be escaped in addition.
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 
@@ -33,7 +33,7 @@ pub fn table(items: impl IntoIterator<Item = String>) -> String {
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }
 
-/// A JSON value as TOML, on one line. A bare string is written unchanged.
+/// Returns a JSON value as TOML, on one line. A bare string is written unchanged.
 pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => plain(text),
@@ -41,7 +41,7 @@ pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     }
 }
 
-/// A value within another; an element of a list has the name of the list.
+/// Writes a value within another value; an element of a list has the name of the list.
 fn within(name: Option<&str>, value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => show(name, text),

@@ -11,7 +11,7 @@ use crate::progress::{
     Coalesce, HeartbeatValue, Messages, Mode, OnFall, Scale, TokenIs, ValueFrom,
 };
 
-/// A setting that is one of a few words.
+/// A setting whose values are a few fixed words.
 pub trait Word: Copy + 'static {
     /// Every word and its value.
     const WORDS: &'static [(&'static str, Self)];
@@ -39,7 +39,7 @@ fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The likeness of two words of which one has a single slip of the hand: a letter more, less, another, or two exchanged.
+/// The similarity of two words that differ by one typing error: an additional, missing, wrong or exchanged letter.
 const SLIP: f64 = 0.85;
 
 /// The word that comes closest, if any is close.
@@ -52,9 +52,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// How like two words are, from 0 to 1. One slip of the hand in a short word counts as much as in a long one.
+/// Returns the similarity of two words, from 0 to 1. A single typing error counts the same in a short word and in a
+/// long word.
 fn likeness(word: &str, name: &str) -> f64 {
-    // In a name of two letters, one wrong letter is half of the name.
+    // In a name of two letters, one wrong letter is half of the name, and not a typing error.
     let is_slip = name.len() > 2 && strsim::osa_distance(word, name) == 1;
     strsim::jaro_winkler(word, name).max(if is_slip { SLIP } else { 0.0 })
 }
@@ -141,7 +142,7 @@ pub const ANSWER_REPAIRS: [&str; 12] = [
     "total",
 ];
 
-/// The name that stands for the dialects that are on by default.
+/// The name that means the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
 
 /// The longest time that a setting accepts. Clocks overflow a few centuries beyond.
@@ -286,7 +287,7 @@ pub fn read_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A time as recordings have it, with everything behind the point: `1.5ms`, `2s`. [`time`] reads it.
+/// Writes a time for a recording, with all decimals: `1.5ms`, `2s`. [`time`] reads it.
 pub fn exact_time(time: Duration) -> String {
     format!("{time:?}").replace('µ', "u")
 }

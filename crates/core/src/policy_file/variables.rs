@@ -1,4 +1,4 @@
-//! `${NAME}` in the strings of a file. The engine reads no environment: a program says what stands there.
+//! `${NAME}` in the strings of a file. The engine does not read the environment: a program supplies the values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -31,7 +31,8 @@ impl VariableFault {
     }
 }
 
-/// Fills variables in. `$${` stands for `${`. `look_up`: the value of a variable, or why there is none.
+/// Replaces variables by their values. `$${` becomes `${`. `look_up` returns the value of a variable, or the reason why
+/// it has none.
 ///
 /// # Errors
 /// `look_up` has no value, or a `${` has no `}`.

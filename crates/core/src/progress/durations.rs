@@ -13,15 +13,14 @@ use crate::progress::event::summary::{Outcome, Summary};
 /// old self for longer.
 pub const REMEMBERED: usize = 64;
 
-/// Tools of one route whose durations are remembered. The tool unused for longest is replaced.
+/// Maximum number of tools of one route whose durations are remembered. The tool unused for longest is replaced.
 pub const TOOLS_MAX: usize = 512;
 
 /// Bytes of a tool's name under which durations are remembered; the specification asks for shorter
 /// names.
 pub const NAME_MAX: usize = 128;
 
-/// Calls that have to be remembered before a call is estimated: one call alone may have been
-/// unusual.
+/// Minimum number of remembered calls for an estimate: a single call may have been unusual.
 const ENOUGH: usize = 2;
 
 /// The largest estimated fraction. Only the answer says that the work is done.
@@ -74,7 +73,7 @@ pub struct Durations {
     samples: VecDeque<Sample>,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// Calls that were given up.
+    /// Number of calls that their clients gave up.
     pub given_up: u64,
 }
 
@@ -86,7 +85,7 @@ impl Durations {
         all
     }
 
-    /// Takes one more call.
+    /// Adds a call.
     pub fn note(&mut self, ended: SampleOutcome) {
         match ended {
             SampleOutcome::Took(sample) => {
@@ -113,8 +112,8 @@ impl Durations {
         self.samples.iter().copied()
     }
 
-    /// The longest time of the fastest `share` of the calls (0 to 1), in milliseconds; nothing without
-    /// calls.
+    /// Returns the smallest duration, in milliseconds, that at least the fraction `share` (0 to 1) of the calls did not
+    /// exceed; `None` without calls.
     pub fn quantile(&self, share: f64) -> Option<u32> {
         let sorted = self.sorted();
         let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil();
@@ -136,7 +135,7 @@ impl Durations {
 
     /// The usual duration, for a silent call.
     fn usual(&self) -> Option<Usual> {
-        // A tool whose server reports values needs no estimate.
+        // Values that the server reports are better than an estimate, so their tools get none.
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual { sorted: self.sorted().into() })
     }
@@ -153,12 +152,12 @@ pub(crate) struct Usual {
 pub(crate) enum Expected {
     /// The call will take about this long in total, of which this part has passed.
     About(Duration, f64),
-    /// No call that is remembered took so long; the longest took this.
+    /// No remembered call took this long; the field is the longest duration.
     Longer(Duration),
 }
 
 impl Expected {
-    /// The part of the work that may be done; nothing if it takes longer than ever.
+    /// Returns the part of the work that may be done; `None` if the call takes longer than every remembered call.
     pub(crate) fn part(self) -> Option<f64> {
         match self {
             Self::About(_, part) => Some(part),
@@ -168,9 +167,9 @@ impl Expected {
 }
 
 impl Usual {
-    /// The time that a call is expected to take which has been running for `running`: the middle one of
-    /// the durations that are longer (of two middles the longer one: a bar that waits at its end is worse
-    /// than one that is early).
+    /// The time that a call is expected to take which has been running for `running`: the median of the known durations
+    /// that are longer. With two middle values it is the longer one, because a bar that ends too early is worse than a
+    /// bar that waits at its end.
     pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
         let passed = self.sorted.partition_point(|took| u128::from(*took) < millis);
@@ -193,7 +192,7 @@ impl Usual {
 /// A listener that gets each call, with the name that its tool is remembered by.
 type SampleListener = Box<dyn Fn(&str, SampleOutcome) + Send + Sync>;
 
-/// The durations learned for the tools of one route. All filters of the route share them.
+/// The learned durations of the tools of one route. All filters of the route share them.
 #[derive(Default)]
 pub struct LearnedDurations {
     /// The habits of the route's clients, which are kept beside the durations.
@@ -264,8 +263,7 @@ impl LearnedDurations {
         usual.get_or_insert_with(|| durations.usual()).clone()
     }
 
-    /// Locks the tools. A poisoned lock is used all the same: a panic while it was held leaves out
-    /// one call at worst.
+    /// Locks the tools. A poisoned lock is used too: a panic while it was held loses one call at most.
     fn lock(&self) -> MutexGuard<'_, Tools> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -290,7 +288,7 @@ impl Tools {
         let Some(tool) = self.known.get_mut(name) else { return };
         self.uses += 1;
         tool.used = self.uses;
-        // Made anew when a heartbeat asks for it, which is rarer than the end of a call.
+        // Computed again when a heartbeat needs it: that happens less often than the end of a call.
         tool.usual = None;
         change(&mut tool.durations);
     }
@@ -313,8 +311,8 @@ fn name_of(tool: &str) -> Cow<'_, str> {
     format!("{begin}#{:016x}", fingerprint([tool.as_bytes()])).into()
 }
 
-/// A number for these parts, the same in every version of the program (64-bit FNV-1a, a zero byte
-/// behind each part). The number distinguishes names, and does not protect secrets.
+/// Returns a number for these parts that is the same in every version of the program (64-bit FNV-1a, with a zero byte
+/// after each part). The number distinguishes names, but does not protect secrets.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     fnv_1a(parts.into_iter().flat_map(|part| part.iter().copied().chain([0])))
 }
@@ -335,7 +333,7 @@ mod tests {
         Durations::new(seconds.iter().map(sample), 0, 0)
     }
 
-    /// Compares the words about a call after each of these seconds.
+    /// Compares the estimates after each of these seconds.
     #[track_caller]
     fn check(seconds: &[u32], told: &[(u64, &str)]) {
         let usual = durations(seconds).usual().unwrap();
@@ -356,7 +354,7 @@ mod tests {
             &[40, 20, 30],
             &[(12, "0.4 of 30"), (20, "0.666 of 30"), (21, "0.525 of 40"), (39, "0.975 of 40")],
         );
-        // Samples of 2 s are out of the question after 5.
+        // After 5 s, durations of 2 s are no longer possible.
         check(&[2, 2, 2, 60, 2, 64], &[(1, "0.5 of 2"), (5, "0.078 of 64"), (62, "0.968 of 64")]);
         check(&[1000, 1000], &[(999, "0.99 of 1000")]);
         check(&[0, 0], &[(0, "0.99 of 0"), (1, "longer than 0")]);

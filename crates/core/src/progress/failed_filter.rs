@@ -15,26 +15,26 @@ use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message, Scan};
 
-/// Stands in for a [`Filter`] after a panic inside: every message is forwarded as it came, and progress is withheld.
-/// Where different clients share the server, the owner of a message is unknown, and nothing is forwarded.
+/// Replaces a [`Filter`] after a panic in it: every message is forwarded unchanged, and progress is withheld. If
+/// different clients share the server, the owner of a message is unknown, and no message is forwarded.
 #[derive(Debug)]
 pub struct FailedFilter {
     policy: Arc<Policy>,
     streams: BTreeMap<StreamId, TransmitQueue>,
     events: VecDeque<FilterEvent>,
     numbers: u64,
-    /// The large messages that are passing, at most one for each stream of the server.
+    /// The large messages that have not arrived completely, at most one for each stream of the server.
     large: Vec<SalvagedLarge>,
     /// The number of the last large message.
     large_number: u64,
 }
 
 impl FailedFilter {
-    /// Takes over what `filter` was about to write to its clients, also the message that it was handling, which goes to
-    /// `rest` if its stream is unknown. `filter` is not to be used again.
+    /// Takes the messages that `filter` was about to write to its clients, including the message that it was handling,
+    /// which goes to `rest` if its stream is unknown. `filter` must not be used again.
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
-        // The state of the filter may be broken. If it panics once more, what waited is lost, but
-        // the connection goes on.
+        // The state of the filter may be inconsistent. If it panics again, the waiting messages are lost, but the
+        // connection continues.
         let left = catch_unwind(AssertUnwindSafe(|| filter.salvage()));
         let Salvaged { streams, large, at_work } = left.unwrap_or_default();
         let (events, numbers, large_number) = (VecDeque::new(), 0, filter.intake().messages());
@@ -46,10 +46,10 @@ impl FailedFilter {
         failed
     }
 
-    /// Whether nothing can be forwarded without the filter.
+    /// Whether messages cannot be forwarded without the filter.
     fn is_lost(&self) -> bool {
-        // With mapped ids only the filter knew whose message it is, and a message of uncertain
-        // owner goes to nobody.
+        // With mapped ids, only the filter knew which client a message belongs to. Invariant: a message whose owner is
+        // uncertain is withheld.
         self.policy.id_mapping
     }
 
@@ -73,7 +73,7 @@ impl FailedFilter {
         self.streams.get(&stream).is_none_or(TransmitQueue::is_empty)
     }
 
-    /// Forgets a client stream that has closed, and what waits for it.
+    /// Removes a client stream that has closed, with its waiting messages.
     pub fn close_stream(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
     }
@@ -95,7 +95,7 @@ impl FailedFilter {
         if !progress && !lost {
             self.push(stream, None, Transmit::of(message));
         }
-        // Only the progress of an array is withheld. The other elements go out alone.
+        // Only the progress in an array is withheld. The other elements are forwarded as single messages.
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, None, Transmit::of(element));
@@ -124,7 +124,7 @@ impl FailedFilter {
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let is_withheld = claimed || self.is_lost();
         if let Some(place) = self.large.iter().position(|large| large.origin == origin) {
-            // The filter failed over this message, and may have taken its first piece already.
+            // The filter failed while it handled this message, and may have taken its first piece already.
             let number = self.large.swap_remove(place).number;
             self.streams.values_mut().for_each(|queue| queue.forget(number));
         }

@@ -1,17 +1,17 @@
-//! A sorted map that has room for one entry in itself. Most filters know one call on one stream, and a filter is
-//! made for each request.
+//! A sorted map that stores its first entry without an allocation. Most filters know one call on one stream, and a
+//! filter is created for each request.
 
 use std::collections::BTreeMap;
 
-/// A map whose first entry needs no memory of its own. The second entry makes it an ordinary map, until it is
-/// empty.
+/// A map whose first entry needs no allocation. It becomes an ordinary map with the second entry, until all entries are
+/// removed.
 #[derive(Debug, Clone)]
 pub(crate) struct FewMap<K, V> {
-    /// The entry, if there is exactly one.
+    /// The only entry, while the map has exactly one.
     // A filter has about ten such maps. With room for one entry in each, and with names of methods
     // that are not copied, the allocations of a small request went from 70 to 41.
     few: Option<(K, V)>,
-    /// Several entries, or what is left of them.
+    /// All entries, if the map had two or more since it was last empty.
     many: BTreeMap<K, V>,
 }
 
@@ -57,7 +57,7 @@ impl<K: Ord, V> FewMap<K, V> {
         }
     }
 
-    /// The value of a key, a new one if there is none.
+    /// Returns the value of a key; adds a default value if the key is new.
     pub(crate) fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,

@@ -20,7 +20,7 @@ use crate::progress::topology::Topology;
 use crate::protocol::jsonrpc::Message;
 
 /// The progress of one upstream connection and of all clients that share it, without I/O. The stages below it do the
-/// work; this type hands each input to the stage that it is for.
+/// work; this type passes each input to its stage.
 #[derive(Debug)]
 pub struct Filter {
     pub(super) intake: Intake,
@@ -32,14 +32,14 @@ impl Filter {
         Self { intake: Intake::new(policy.into()) }
     }
 
-    /// The filter of one request of a session.
+    /// Returns the filter of one request of a session.
     pub fn of_request(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::of_lone_request(policy);
         filter.calls_mut().streams.topology = Topology::RequestOfSession;
         filter
     }
 
-    /// The filter of one request without a session, or of several in one array.
+    /// Returns the filter of one request without a session, or of several requests in one array.
     pub fn of_lone_request(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::new(policy);
         filter.calls_mut().names.strays.expect_no_call();
@@ -53,12 +53,12 @@ impl Filter {
         filter
     }
 
-    /// The stage that knows the open requests, the client streams, and what is known of the connection.
+    /// Returns the stage that knows the open requests, the client streams, and the facts about the connection.
     pub fn calls(&self) -> &Correlator {
         &self.intake.gate.calls
     }
 
-    /// The stage of [`Filter::calls`], to tell it what another filter has learned.
+    /// Returns the stage of [`Filter::calls`], so that facts from another filter can be added.
     pub fn calls_mut(&mut self) -> &mut Correlator {
         &mut self.intake.gate.calls
     }
@@ -83,7 +83,7 @@ impl Filter {
         &mut self.intake
     }
 
-    /// The stage that has the work that goes on without its client.
+    /// Returns the stage with the work that continues without its client.
     pub fn detached(&self) -> &DetachedWork {
         &self.intake.detached
     }
@@ -110,7 +110,7 @@ impl Filter {
         self.intake.detached.poll_transmit(&mut self.intake.gate, now, id)
     }
 
-    /// The next time at which the filter has something to do by itself.
+    /// Returns the next time at which the filter has to act without an input.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.intake.detached.poll_timeout(&self.intake.gate)
     }
@@ -145,7 +145,7 @@ impl Filter {
         self.intake.set_policy(policy);
     }
 
-    /// Ends the calls and tasks whose time is over.
+    /// Ends the calls and tasks whose time limit is over.
     pub fn expire(&mut self, now: Instant) {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }
@@ -183,7 +183,8 @@ impl Filter {
         }
     }
 
-    /// Ends the open calls of a client that has left. Tasks go on: their requests have an answer.
+    /// Ends the open calls of a client that has disconnected. Tasks continue, because their requests are already
+    /// answered.
     fn leave_open_calls(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if let Some(held) = detached.held_mut() {
@@ -204,9 +205,9 @@ impl Filter {
 
     /// Ends every open call as [`Filter::server_gone`] does, where the server answered with an HTTP status.
     pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        // First, because a heartbeat must not claim that a dead server works.
+        // First, because no heartbeat may claim that a dead server still works.
         self.intake.gate.alive = false;
-        // Before the errors are queued: an error must not stand between the pieces of a message.
+        // Before the errors are queued, because an error must not be written between the pieces of a message.
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
         detached.server_gone(gate, now, why);
@@ -231,7 +232,7 @@ impl Filter {
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if detached.held().is_some() {
-            // No cancellation can come any more, for which these calls wait.
+            // These calls wait for a cancellation, which can no longer arrive.
             detached.release_all(gate, now);
         }
         gate.stop_heartbeats();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::protocol::jsonrpc::Key;
 
-/// Names a client stream of one filter, or an upstream stream that pairs with requests
+/// The number of a client stream of one filter, or of an upstream stream that belongs to requests
 /// ([`Intake::pair`](crate::progress::Intake::pair)). The shell chooses the numbers; no number may mean both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
@@ -19,7 +19,7 @@ impl StreamId {
 pub(crate) enum Principal {
     /// The shell has given this number to a principal.
     Known(u64),
-    /// Nothing is known: the stream counts as a client of its own.
+    /// The client is not known: the stream counts as a client of its own.
     Stream(StreamId),
 }
 
@@ -32,7 +32,7 @@ pub struct CallId(pub(crate) u64);
 pub(crate) struct MappedId {
     pub(crate) client: Bytes,
     pub(crate) server: Key,
-    /// The two are not the same.
+    /// Whether the two texts differ.
     pub(crate) translated: bool,
 }
 

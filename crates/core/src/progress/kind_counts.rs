@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-/// How often each kind was. The kinds are in their order, and the first two need no memory of their own.
+/// Number of occurrences of each kind, sorted by kind. The first two kinds need no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindCounts<K> {
     counts: SmallVec<[(K, u64); 2]>,

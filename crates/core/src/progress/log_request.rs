@@ -10,6 +10,6 @@ pub(crate) enum LogRequest {
     Possible,
     /// The request was sent and has no answer yet.
     Pending,
-    /// The request is answered, or the client has sent one itself: no request follows.
+    /// The request was answered, or the client has sent such a request itself, so Milepost sends none.
     Done,
 }

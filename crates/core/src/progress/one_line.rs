@@ -1,9 +1,9 @@
-//! Words for people, on one line.
+//! Text for people, on one line.
 
-/// Characters of a message that Milepost writes itself. Claude Code shows no more.
+/// Maximum number of characters of a message that Milepost writes itself. Claude Code shows no more.
 pub(crate) const WORDS_MAX: usize = 200;
 
-/// `text` and then `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is kept whole.
+/// Returns `text` followed by `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is not shortened.
 pub(crate) fn one_line(text: &str, tail: &str) -> String {
     let room = WORDS_MAX.saturating_sub(tail.chars().count());
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });

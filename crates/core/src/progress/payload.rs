@@ -11,25 +11,24 @@ use crate::protocol::{json, mcp, sse};
 /// The relation of bytes to be written to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
-    /// The bytes are those that arrived, with their frame.
+    /// The bytes are unchanged, with their frame.
     #[default]
     AsCame,
-    /// The bytes are one message without a frame. The message replaces the content of the frame
-    /// given here.
+    /// The bytes are one message without a frame. The message replaces the content of the frame in this field.
     Own(Option<Bytes>),
 }
 
 /// Bytes to be written: pieces of the received bytes and of Milepost's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
-    // Beside the others, so that a payload of one piece, the usual one, needs no vector.
+    // A field of its own, so that a payload of one piece (the usual case) needs no vector.
     first: Bytes,
     rest: Vec<Bytes>,
     form: Form,
 }
 
 impl Payload {
-    /// A message as it came.
+    /// Returns the payload of an unchanged message.
     pub fn of(message: &Message) -> Self {
         match message.framing() {
             Framing::Itself => message.raw().clone().into(),
@@ -56,7 +55,7 @@ impl Payload {
         self
     }
 
-    /// Takes the event id from the event that the payload is, or whose content the payload replaces.
+    /// Removes the event id from the event that the payload is, or whose content it replaces.
     #[must_use]
     pub(crate) fn without_event_id(mut self) -> Self {
         match &mut self.form {
@@ -67,8 +66,8 @@ impl Payload {
         self
     }
 
-    /// The payload without the member of an object that has `value`, a slice of the bytes that arrived; all other
-    /// bytes stay. `None` if the payload has no such member.
+    /// Returns the payload without the object member whose value is `value`, a slice of the bytes that arrived. All
+    /// other bytes stay. `None` if the payload has no such member.
     pub(crate) fn without_member(&self, value: &Bytes) -> Option<Self> {
         let mut pieces = Vec::with_capacity(self.rest.len() + 2);
         let mut is_found = false;
@@ -93,7 +92,7 @@ impl Payload {
         Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
     }
 
-    /// The pieces one after the other.
+    /// Joins pieces to one payload.
     pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
         Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
     }
@@ -118,7 +117,7 @@ impl Payload {
         self.len() == 0
     }
 
-    /// The whole payload in one piece.
+    /// Returns the whole payload in one piece.
     pub fn to_bytes(&self) -> Bytes {
         if self.rest.is_empty() {
             self.first.clone()
@@ -143,7 +142,7 @@ pub enum Fragment {
     Piece,
     /// The last piece.
     End,
-    /// The last piece of a message whose rest does not come. No client may take the pieces for a message.
+    /// The last piece of a message whose rest will not arrive. No client may take the pieces for a message.
     Broken,
 }
 
@@ -158,7 +157,7 @@ pub enum TransmitKind {
     Progress,
     /// An array. The requests that its elements answer, and whether it holds nothing but answers.
     Batch(Vec<Key>, bool),
-    /// Another message, or a piece of one.
+    /// Any other message, or a piece of a message.
     Other,
 }
 
@@ -189,7 +188,7 @@ impl TransmitKind {
     }
 }
 
-/// Something to be written on a client stream now.
+/// A message, or a piece of a message, that is to be written on a client stream now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
     /// The kind of the message.
@@ -201,7 +200,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// A message as it came.
+    /// Returns the transmit of an unchanged message.
     pub fn of(message: &Message) -> Self {
         Self::whole(TransmitKind::of(message), Payload::of(message))
     }
@@ -235,12 +234,12 @@ pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>
         return Payload::of(message);
     }
     let raw = message.raw();
-    // The callers find the places in any order, and the pieces are cut from left to right.
+    // The callers find the parts in any order, but the pieces are cut from left to right.
     splices.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;
     for (range, new) in splices.into_iter() {
-        // The same place may hold two names (a token that is the id as well): it is replaced once.
+        // Two names may be at the same place (a token that is also the id): the place is replaced once.
         if range.start < from {
             continue;
         }

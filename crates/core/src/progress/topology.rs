@@ -11,8 +11,8 @@ pub(crate) enum Topology {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// Several streams of one client, some of them of a single request. Without pairs all of them share
-    /// one upstream wire.
+    /// Several streams of one client, some of which belong to a single request. Unless they are paired with upstream
+    /// streams, all of them share one upstream connection.
     ManyStreams {
         /// See [`Topology::is_paired`].
         paired: bool,
@@ -23,8 +23,8 @@ pub(crate) enum Topology {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// The stream of one request of a session, or of several requests in one array. Another filter knows
-    /// the whole session.
+    /// The stream of one request of a session, or of several requests in one array. Another filter knows the whole
+    /// session.
     RequestOfSession,
     /// The streams of a session whose requests each have a filter of their own.
     Session {
@@ -78,7 +78,7 @@ impl Topology {
         !matches!(self, Self::SingleStream { .. } | Self::Session { has_requests: false })
     }
 
-    /// Whether upstream streams pair with requests and are no client streams themselves.
+    /// Whether upstream streams are paired with requests, and are not client streams themselves.
     pub(crate) fn is_paired(self) -> bool {
         matches!(
             self,
@@ -94,8 +94,8 @@ impl Topology {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether the requests of several client streams reach the server on one connection, so that
-    /// an answer shows its stream by its id alone.
+    /// Whether the requests of several client streams reach the server on one connection, so that only its id shows to
+    /// which stream an answer belongs.
     pub(crate) fn finds_answers_by_id(self) -> bool {
         matches!(self, Self::ManyStreams { .. })
     }

@@ -1,12 +1,11 @@
-//! Messages that pass in the order of their arrival: those of a client whose messages are only observed, and those of a
-//! filter that has failed.
+//! Messages that are forwarded in the order of their arrival: those of observed clients, and those of a failed filter.
 
 use std::collections::VecDeque;
 
 use crate::progress::payload::{Fragment, Transmit};
 
-/// The messages for one client stream. Large messages may arrive at the same time, in pieces, each on another stream
-/// of the server: the client gets one after the other.
+/// The messages for one client stream. Several large messages may arrive in pieces at the same time, on different
+/// streams of the server: the client gets one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct TransmitQueue {
     /// Each piece with the number of its message.
@@ -17,7 +16,7 @@ pub(crate) struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// An empty queue, behind a piece of the message `midway`.
+    /// Returns an empty queue after a piece of the message `midway`.
     pub(crate) fn behind(midway: Option<u64>) -> Self {
         Self { midway, ..Self::default() }
     }
@@ -32,7 +31,8 @@ impl TransmitQueue {
     pub(crate) fn pop(&mut self) -> Option<Transmit> {
         let place = match self.midway {
             None => 0,
-            // The next piece may not have arrived yet. Nothing else may stand between the pieces.
+            // While a message is written in pieces, nothing else may be written on its stream, even if the next piece
+            // has not arrived yet.
             midway => self.items.iter().position(|(of, _)| *of == midway)?,
         };
         let (of, transmit) = self.items.remove(place)?;

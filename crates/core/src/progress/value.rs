@@ -1,4 +1,4 @@
-//! A progress value: the amount of work that is done, and perhaps the total.
+//! A progress value: the amount of work that is done, and optionally the total.
 
 use bytes::Bytes;
 
@@ -35,7 +35,7 @@ pub struct NumberView<'a> {
 /// The progress that a server claims: a value, perhaps of a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressValue {
-    /// The work done.
+    /// The amount of work that is done.
     pub value: Number,
     /// All the work.
     pub total: Option<Number>,
@@ -51,7 +51,7 @@ impl ProgressValue {
 /// A progress value, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProgressView<'a> {
-    /// The work done.
+    /// The amount of work that is done.
     pub value: NumberView<'a>,
     /// All the work.
     pub total: Option<NumberView<'a>>,
@@ -74,8 +74,8 @@ pub(crate) fn append_spelled(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The largest number of millionths with an exact text: of decimal numbers with so many digits no two are the same
-/// double.
+/// The largest number of millionths that a double represents exactly: no two decimal numbers with this many digits are
+/// the same double.
 const MILLIONTHS_MAX: f64 = 1e15;
 
 /// Appends a positive number of whole millionths; false for any other number, which takes ten times as long.
@@ -88,7 +88,7 @@ fn append_decimal(out: &mut Vec<u8>, value: f64) -> bool {
     }
     let millionths = millionths as u64;
     let (mut whole, mut rest) = (millionths / 1_000_000, millionths % 1_000_000);
-    // From the last digit to the first: at most nine, a point, and six behind it.
+    // Written from the last digit to the first: at most nine digits, a point, and six digits after it.
     let mut text = [b'.'; 16];
     let mut at = text.len();
     if rest > 0 {

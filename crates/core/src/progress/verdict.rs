@@ -17,7 +17,7 @@ impl Verdict {
         if repairs.is_empty() { Self::Forwarded } else { Self::Repaired(repairs) }
     }
 
-    /// The verdict with one more repair; a withheld message stays withheld.
+    /// Returns the verdict with one more repair; a withheld message stays withheld.
     #[must_use]
     pub(crate) fn with(self, repair: Repair) -> Self {
         let mut repairs = match self {
@@ -65,7 +65,7 @@ pub enum Reason {
     SecondAnswer,
     /// An answer to a request that the client has cancelled or that has timed out.
     CancelledAnswer,
-    /// A result without id, or an error without one that no request of the client can be meant by.
+    /// A result without an id, or an error without an id that cannot belong to a request of the client.
     MissingId,
     /// The answer to a request of the proxy's own.
     OwnRequest,
@@ -134,13 +134,13 @@ pub enum Repair {
     Dialect,
     /// A foreign token was replaced by the client's own token.
     Token,
-    /// A number was found or made, because there was no usable one.
+    /// The number was missing or unusable, and was computed from the message or from the last value.
     Number,
     /// A value that repeated or fell was lifted.
     Lift,
     /// The value of a new phase was added to the last value.
     Rebase,
-    /// A `total` that is no number, is zero or less, or is below the value was left out.
+    /// A `total` was removed because it is not a number, is not above zero, or is below the value.
     Total,
     /// A message was made readable, or added.
     Message,
@@ -151,20 +151,19 @@ pub enum Repair {
     /// An error got the `code` and `message` it lacked, an answer with neither result nor error became an error, or
     /// members that were null were left out (`error-shape`).
     ErrorShape,
-    /// A bare tool result was wrapped as content, or a result that was no object became one (`bare-result`).
+    /// `bare-result`: a bare tool result was wrapped as content, or a result that was not an object was put into one.
     BareResult,
     /// An answer that `ping` is unknown became an empty result (`ping`).
     Ping,
-    /// The message was one element of an array that was split or thinned.
+    /// The message was an element of an array that was split or thinned.
     Batch,
     /// The event of the message had another name than `message`, or no blank line (`event-name`).
     EventName,
-    /// The message tells its client of a task of Milepost's own.
+    /// The message informs its client about one of Milepost's own tasks.
     Task,
-    /// Bytes that are no UTF-8, and lone surrogates, became U+FFFD, or control characters in strings became escapes
-    /// (`unicode`).
+    /// `unicode`: invalid UTF-8 and lone surrogates became U+FFFD, or control characters in strings became escapes.
     Unicode,
-    /// The message stood on one line with other messages, or with text behind it (`split-line`).
+    /// The message was on one line with other messages, or had text after it (`split-line`).
     SplitLine,
 }
 
@@ -221,7 +220,7 @@ pub struct Repairs {
 }
 
 impl Repairs {
-    /// Adds one.
+    /// Adds a repair to the set.
     pub fn add(&mut self, repair: Repair) {
         self.bits |= 1 << repair as u16;
     }
@@ -231,7 +230,7 @@ impl Repairs {
         self.bits |= other.bits;
     }
 
-    /// Whether there is no repair.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.bits == 0
     }

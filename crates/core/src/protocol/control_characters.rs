@@ -1,5 +1,5 @@
-//! Control characters in strings of JSON. RFC 8259 §7 asks for their escapes; serializers written by hand copy tabs and
-//! line ends as they are, and strict readers refuse the whole message.
+//! Control characters in strings of JSON. RFC 8259 §7 requires escapes for them; hand-written serialisers copy tabs and
+//! line ends unchanged, and strict readers refuse the whole message.
 
 use super::json;
 use super::unicode::{ReadablePiece, TextEnd};
@@ -27,8 +27,7 @@ impl ControlEscapes {
         let text = joined.as_deref().unwrap_or(piece);
         let (line, line_end) = text.split_at(without_line_end(text).len());
         let escaped = self.escape(line);
-        // Whether a line end belongs to the string or ends the line shows only when more text
-        // comes.
+        // Whether a line end belongs to the string or ends the line is only known when more text arrives.
         let ready = if self.in_string && end == TextEnd::Open {
             self.line_end = line_end.to_vec();
             line.len()
@@ -56,7 +55,7 @@ impl ControlEscapes {
         self.line_end.is_empty()
     }
 
-    /// The text with escapes; `None` if its strings have no control characters.
+    /// Returns the text with escapes; `None` if its strings have no control characters.
     fn escape(&mut self, text: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let (mut at, mut copied) = (0, 0);

@@ -13,14 +13,14 @@ use crate::protocol::mcp;
 /// their own, which is compared.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// Reads a text. `None` if an object anywhere repeats a member, a number is rounded by readers, a value is nested deeper
-/// than 127 levels, or the text is no valid JSON.
+/// Reads a JSON text. `None` if an object repeats a key, a reader would round a number, a value is nested deeper than
+/// 127 levels, or the text is not valid JSON.
 pub fn exact_value(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok().map(|Exact(value)| value)
 }
 
 /// Members of `_meta` that name a request, and say nothing about its work. Claude Code gives each call the id that its
-/// model chose for the call, so a call that is made again has another one.
+/// model chose, so a repeated call has a different id.
 const REQUEST_NAMES: [&str; 5] = [
     mcp::META_PROGRESS_TOKEN,
     mcp::META_TRACE.0,
@@ -33,8 +33,8 @@ const REQUEST_NAMES: [&str; 5] = [
 const MEMBERS_MAX: usize = 8;
 
 /// Reads the parameters of the message `text`, without the members of `_meta` that only name the request; null if the
-/// message has no parameters. `None` if the message repeats a member or escapes the name of one, or [`exact_value`] reads
-/// no parameters.
+/// message has no parameters. `None` if the message repeats a member or escapes a member's name, or if [`exact_value`]
+/// fails on the parameters.
 pub fn exact_params(text: &[u8]) -> Option<Value> {
     let Envelope(mut params) = serde_json::from_slice(text).ok()?;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -44,7 +44,7 @@ pub fn exact_params(text: &[u8]) -> Option<Value> {
     Some(params)
 }
 
-/// Removes a `_meta` without members, which says no more than none.
+/// Removes a `_meta` without members, which means the same as no `_meta`.
 pub(crate) fn remove_empty_meta(params: &mut Value) {
     let Some(members) = params.as_object_mut() else { return };
     if members.get("_meta").and_then(Value::as_object).is_some_and(Map::is_empty) {
@@ -52,7 +52,7 @@ pub(crate) fn remove_empty_meta(params: &mut Value) {
     }
 }
 
-/// The parameters of a message whose members occur once. The other members are not kept: a call needs no copy of them.
+/// The parameters of a message without repeated keys. The other members are not kept: a call needs no copy of them.
 struct Envelope(Value);
 
 impl<'de> Deserialize<'de> for Envelope {
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for EnvelopeReader {
     }
 }
 
-/// A value whose objects have each member once, and whose numbers every reader reads alike.
+/// A value whose objects have no repeated members, and whose numbers are the same for every reader.
 struct Exact(Value);
 
 impl<'de> Deserialize<'de> for Exact {

@@ -12,15 +12,15 @@ use memchr::memchr2;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-// A scanner of Milepost's own: a middlebox must find the id of every message, whatever JSON the message
-// holds, and must not copy a megabyte to do so. Typed readers refuse such messages whole. Where a
-// value is really read, `serde_json` reads it. Large answers are recognised by their two ends.
+// Milepost has its own JSON scanner, because it must find the id of every message, whatever JSON the message contains,
+// and must not copy a megabyte to do so. Typed readers refuse such messages completely. Values that are really read are
+// read by `serde_json`. Large answers are recognised by their beginning and their end.
 /// Whether a byte separates JSON tokens (RFC 8259 §2).
 pub const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The first position at or after `at` that is no white space.
+/// Returns the first position at or after `at` that is not white space.
 pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     while at < text.len() && is_space(text[at]) {
         at += 1;
@@ -28,8 +28,8 @@ pub fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Words of eight bytes in which the end of a string is searched before [`memchr2`] is called. Nearly all strings of
-/// a message are shorter, and a call costs more than these words.
+/// Number of eight-byte words in which the end of a string is searched before [`memchr2`] is called. Nearly all strings
+/// of a message are shorter, and a call costs more than these words.
 const SHORT_WORDS: usize = 8;
 
 /// The position of the first quote or backslash in `text`.
@@ -37,8 +37,8 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     let (words, _) = text.as_chunks::<8>();
     let short = &words[..words.len().min(SHORT_WORDS)];
     for (place, word) in short.iter().enumerate() {
-        // Little endian puts the first byte lowest. `zero_byte` may be wrong above the lowest bit
-        // that it sets, so only that one is used.
+        // In little-endian order the first byte is the lowest. `zero_byte` may be wrong above the lowest bit that it
+        // sets, so only the lowest bit is used.
         let word = u64::from_le_bytes(*word);
         let found = zero_byte(word ^ every(b'"')) | zero_byte(word ^ every(b'\\'));
         if found != 0 {
@@ -88,7 +88,7 @@ const fn zero_byte(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
-/// The position after the string whose opening quote is at `at`; `None` if it never closes.
+/// Returns the position after the string whose opening quote is at `at`; `None` if the string is not closed.
 fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -100,7 +100,7 @@ fn skip_string(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The position after the value that begins at `at`; `None` if it is cut off or is no value.
+/// Returns the position after the value that begins at `at`; `None` if the text there is incomplete or is not a value.
 ///
 /// Scalars are not checked: `NaN` and `1e400` are values here.
 pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
@@ -139,7 +139,7 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
 /// Reads backwards from `close`, the closing brace of an object, to the last of its values that
 /// begins before `floor`: the position after that value. `None` if there is none.
 pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
-    // A quote behind an odd number of backslashes is a part of a string.
+    // A quote after an odd number of backslashes is a part of a string.
     let is_escaped = |at: usize| {
         let slashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
         slashes % 2 == 1
@@ -174,7 +174,7 @@ pub struct Member {
 
 /// The members of the object that begins at the start of a text, in order, repeats included.
 ///
-/// Ends early where the text is no object any more; [`Members::end`] then stays `None`.
+/// Ends early if the text is not a valid object; [`Members::end`] then stays `None`.
 #[derive(Debug)]
 pub struct Members<'a> {
     text: &'a [u8],
@@ -185,14 +185,14 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Starts at the first byte of `text` that is no white space.
+    /// Starts at the first byte of `text` that is not white space.
     pub fn new(text: &'a [u8]) -> Self {
         let at = skip_space(text, 0);
         let is_object = text.get(at) == Some(&b'{');
         Self { text, at: at + 1, end: None, cut_off: None, done: !is_object }
     }
 
-    /// Starts behind a member of the outermost object.
+    /// Starts after a member of the outermost object.
     pub fn after(text: &'a [u8], at: usize) -> Self {
         Self { text, at, end: None, cut_off: None, done: false }
     }
@@ -202,7 +202,7 @@ impl<'a> Members<'a> {
         self.end
     }
 
-    /// The key of the member whose value is not whole, and the position of this value.
+    /// Returns the key of the member whose value is incomplete, and the position of this value.
     pub fn cut_off(&self) -> Option<(Range<usize>, usize)> {
         self.cut_off.clone()
     }
@@ -249,9 +249,8 @@ impl Iterator for Members<'_> {
     }
 }
 
-/// The range of the member whose value is at `value`, together with the comma that separates the member from a
-/// neighbour: an object without this range has one member less and is otherwise the same. `None` if no member
-/// stands there.
+/// Returns the range of the member whose value is at `value`, including the comma between the member and a neighbour:
+/// without this range the object has one member fewer and is otherwise unchanged. `None` if no member is at this place.
 pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     let back = |end: usize| {
         let space = text.get(..end)?.iter().rev().take_while(|byte| is_space(**byte)).count();
@@ -270,8 +269,8 @@ pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     Some(before(key, b',').unwrap_or(key)..value.end)
 }
 
-/// The elements of the array at the start of a text, and the position after the array; `None` if
-/// there is no whole array.
+/// Returns the elements of the array at the start of a text, and the position after the array; `None` if the array is
+/// incomplete.
 pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     let mut at = skip_space(text, 0);
     if text.get(at) != Some(&b'[') {
@@ -311,7 +310,7 @@ pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
     found.map(|member| text.slice(member.value))
 }
 
-/// The last values of several members of the object `text`, found in one pass: [`member`] for each name.
+/// Returns the last values of several members of the object `text`, found in one pass: [`member`] for each name.
 pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>; N] {
     let mut found = [const { None }; N];
     for member in Members::new(text) {
@@ -346,7 +345,7 @@ pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
             Ok(bytes.to_vec())
         }
     }
-    // serde_json reads a string as bytes without asking for UTF-8 or for paired surrogates.
+    // serde_json reads a string as bytes without requiring UTF-8 or paired surrogates.
     let mut reader = serde_json::Deserializer::from_slice(text);
     reader.deserialize_bytes(Raw).ok().map(Cow::Owned)
 }
@@ -366,7 +365,7 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// `words` as a JSON string.
+/// Returns `words` as a JSON string.
 pub fn quote(words: &str) -> Bytes {
     // A `str` always has a JSON form.
     serde_json::to_vec(words).map_or_else(|_| Bytes::from_static(b"\"\""), Bytes::from)
@@ -375,13 +374,13 @@ pub fn quote(words: &str) -> Bytes {
 /// A finite number spelled as JSON has it, or `None`.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
-    // Rust's parser takes more than JSON has: `inf`, `.5`, `1.`.
+    // Rust's parser accepts more than JSON allows: `inf`, `.5`, `1.`.
     split_number(text)?;
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Sign, digits before and behind the point, and exponent of a JSON number (RFC 8259 §6); `None` if
-/// `text` is not exactly one.
+/// Returns the sign, the digits before and after the point, and the exponent of a JSON number (RFC 8259 §6); `None` if
+/// `text` is not exactly one number.
 fn split_number(text: &str) -> Option<(bool, &str, &str, &str)> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -400,8 +399,8 @@ pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
-    // An exponent that does not fit is larger than that of any other number, whatever its exact
-    // value.
+    // An exponent that does not fit into an `i64` is larger in magnitude than that of any other number, so its exact
+    // value does not matter.
     let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     let power = exponent.parse::<i64>().unwrap_or(beyond);
     Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))

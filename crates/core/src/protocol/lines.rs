@@ -7,24 +7,23 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::unicode::BOM;
 
-/// The longest line that is held whole, in bytes: 4 MiB.
+/// The longest line that is kept in memory as a whole, in bytes: 4 MiB.
 ///
-/// All that is ever changed is far shorter: a request, progress, an answer to be repaired. What is
-/// longer is a result that carries an image or a file, which passes in pieces instead of being
-/// held; each direction of a connection needs this much memory at worst.
+/// All that is ever changed is far shorter: a request, progress, an answer to be repaired. What is longer is a result
+/// that carries an image or a file, which passes in pieces instead of being held; each direction of a connection needs
+/// this much memory at worst.
 pub const INSPECT_MAX: usize = 4 << 20;
 
-// Framing of Milepost's own: ready-made codecs copy into strings, demand UTF-8, and either have no limit
-// or drop the bytes beyond the limit.
+// Milepost has its own line reader: existing codecs copy into strings, demand UTF-8, and either have no limit or drop
+// the bytes beyond the limit.
 
 /// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LineFrame {
-    /// One line, its terminator included exactly as it came (`\n`, `\r\n`), never blank.
+    /// One line, including its unchanged terminator (`\n`, `\r\n`), never blank.
     Line(Bytes),
-    /// The first bytes of a line that is longer than the limit, as many as the limit allows;
-    /// `Chunk`s and one `End` follow. Such a line passes even if it is blank, because it cannot be
-    /// held to find out.
+    /// The first bytes of a line that is longer than the limit, as many as the limit allows; `Chunk`s and one `End`
+    /// follow. Such a line is passed on even if it is blank, because finding that out would mean to keep all of it.
     Start(Bytes),
     /// A further piece of a long line, never empty; the last piece has the terminator.
     Chunk(Bytes),
@@ -45,14 +44,14 @@ pub enum LineFrame {
 #[derive(Debug)]
 pub struct Lines {
     limit: usize,
-    /// The length of the input that is known to hold no newline, so that no byte is searched twice.
+    /// The length of the input that is known to contain no newline, so that no byte is searched twice.
     searched: usize,
     state: LineState,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LineState {
-    /// Nothing has been read yet: a byte order mark may come.
+    /// No byte has been read yet: a byte order mark may follow.
     Fresh,
     /// In a line that may still turn out short enough.
     Short,
@@ -109,7 +108,7 @@ impl Lines {
 
     fn short(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         loop {
-            // A newline right behind `limit` bytes still ends a short line, hence the one more.
+            // A newline directly after `limit` bytes still ends a short line, hence `+ 1`.
             let window = input.len().min(self.limit + 1);
             let from = self.searched.min(window);
             let Some(found) = memchr::memchr(b'\n', &input[from..window]) else { break };

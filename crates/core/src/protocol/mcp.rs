@@ -11,9 +11,9 @@ pub enum Revision {
     V2025_03_26,
     /// 2025-06-18.
     V2025_06_18,
-    /// 2025-11-25: tasks whose token outlives the first answer.
+    /// 2025-11-25: tasks whose token stays valid after the first answer.
     V2025_11_25,
-    /// 2026-07-28: no sessions, no `initialize`; the revision stands in each request.
+    /// 2026-07-28: no sessions, no `initialize`; each request names the revision.
     V2026_07_28,
 }
 
@@ -35,7 +35,7 @@ impl Revision {
     /// The revision of a date; an unknown date counts as the newest revision that is not younger.
     pub fn from_date(date: &str) -> Option<Self> {
         let is_date = date.len() == 10 && date.starts_with("20");
-        // Dates in this form have the order of their text.
+        // Dates in this form sort in the order of their text.
         let older = Self::ALL.iter().rev().find(|(_, known)| is_date && *known <= date);
         older.map(|(revision, _)| *revision)
     }
@@ -59,7 +59,7 @@ pub const SET_LEVEL: &str = "logging/setLevel";
 pub const PROGRESS: &str = "notifications/progress";
 /// The server's log messages.
 pub const LOG: &str = "notifications/message";
-/// A requester gives up one of its requests.
+/// Either side cancels one of its requests.
 pub const CANCELLED: &str = "notifications/cancelled";
 /// A task of 2025-11-25 has changed its status.
 pub const TASK_STATUS: &str = "notifications/tasks/status";
@@ -71,18 +71,18 @@ pub const SUBSCRIPTIONS: &str = "notifications/subscriptions/";
 pub const TASKS: &str = "tasks/";
 /// The state of a task.
 pub const TASKS_GET: &str = "tasks/get";
-/// A client answers what the server has asked about a task, from 2026-07-28 on.
+/// A client answers a server's question about a task, from 2026-07-28 on.
 pub const TASKS_UPDATE: &str = "tasks/update";
 /// A client gives a task up.
 pub const TASKS_CANCEL: &str = "tasks/cancel";
-/// Either side asks whether the other one is there.
+/// Either side checks whether the other is alive.
 pub const PING: &str = "ping";
 /// The result of a task; its answer ends the task.
 pub const TASKS_RESULT: &str = "tasks/result";
 /// All tasks.
 pub const TASKS_LIST: &str = "tasks/list";
 
-/// A method that outlives its message: the methods of nearly all requests need no memory of their own.
+/// Returns a method name that outlives its message, without an allocation for the methods of nearly all requests.
 pub fn owned_method(method: &str) -> Cow<'static, str> {
     let known =
         [TOOLS_CALL, TOOLS_LIST, INITIALIZE, LISTEN].into_iter().find(|known| *known == method);
@@ -106,7 +106,7 @@ pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The prefix of the `_meta` keys that a request of 2026-07-28 must have.
 pub const META_PREFIX: &str = "io.modelcontextprotocol/";
-/// `_meta` keys of a request that say which trace it belongs to, in the formats of W3C (SEP-414).
+/// `_meta` keys with the trace of a request, in the formats of W3C (SEP-414).
 pub const META_TRACE: (&str, &str) = ("traceparent", "tracestate");
 /// `_meta` key of a request with the baggage of its trace, in the format of W3C (SEP-414).
 pub const META_BAGGAGE: &str = "baggage";

@@ -28,7 +28,7 @@ pub const WORDS: [&str; 23] = [
     "token",
 ];
 
-/// Words in names whose value is a secret as often as not: the value decides, see
+/// Words in names whose value is a secret in about half of the cases, so that the value decides, see
 /// [`is_doubtful_secret`].
 pub const DOUBTFUL: [&str; 9] =
     ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];
@@ -58,7 +58,7 @@ pub const BEGINNINGS: [&str; 15] = [
     "xox",
 ];
 
-/// A run of letters and digits as long as this is no word.
+/// A run of letters and digits of at least this length is not an ordinary word.
 const RUN_MIN: usize = 16;
 
 /// Whether `value`, which is named `name`, looks like a secret.
@@ -70,7 +70,7 @@ pub fn is_secret(name: &str, value: &str) -> bool {
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
-    // Also `apiKey` and `accessToken`, which have no other sign between their words.
+    // `apiKey` and `accessToken` too, which have no separator between their words.
     words.any(|word| WORDS.contains(&word))
         || ["apikey", "token", "secret", "password"].iter().any(|end| name.ends_with(end))
 }
@@ -90,13 +90,13 @@ pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
 /// Whether a value is long enough, and has digits: no word.
 pub fn is_long(value: &str) -> bool {
     value.len() >= RUN_MIN
-        // A path or a sentence is no secret.
+        // A path or a sentence is not a secret.
         && !value.contains(['/', ' '])
         && value.bytes().filter(u8::is_ascii_digit).count() > 1
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Whether a value is a switch or a small number, which is no secret, whatever its name.
+/// Whether a value is a switch or a small number, which is not a secret, whatever its name.
 pub fn is_plain(value: &str) -> bool {
     let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
     is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))

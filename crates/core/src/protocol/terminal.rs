@@ -21,7 +21,7 @@ const WHOLE_BELOW: usize = 4 << 10;
 /// is wider.
 const PARAMETER_MAX: usize = 9_999;
 
-/// A reader of one stream of output, fed as it comes.
+/// A reader of one stream of output, fed piece by piece.
 #[derive(Debug, Default)]
 pub struct Terminal {
     /// The state of the line so far.
@@ -51,7 +51,7 @@ impl Terminal {
 
     /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
-        // The rest of a character that never came is no text.
+        // The rest of an incomplete character is dropped.
         self.partial.clear();
         self.end(line);
         *self = Self::default();
@@ -69,7 +69,7 @@ impl Terminal {
                     self.partial.append(&mut partial);
                 }
                 Err(_) => {
-                    // The last byte begins something else.
+                    // The last byte begins another character.
                     self.step(char::REPLACEMENT_CHARACTER, line);
                     continue;
                 }
@@ -103,7 +103,7 @@ impl Terminal {
             text = rest;
             let words = row.strip_suffix('\n').unwrap_or(row);
             if self.sequence.is_text() && is_plain(words) {
-                // Most lines: whole, and nothing to be read but text.
+                // Most lines are complete, and contain nothing but text.
                 if words.len() < row.len() && self.shown.is_empty() && !self.binary {
                     let words = words.get(..floor(words, LINE_MAX)).unwrap_or_default();
                     if let Some(words) = self.new_text(words) {
@@ -160,7 +160,7 @@ impl Terminal {
         self.shown.push_str(words.get(..end).unwrap_or_default());
     }
 
-    /// Begins a new state of the line: the cursor has gone back to its start.
+    /// Begins a new state of the line: the cursor has moved back to its start.
     fn redraw(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
         self.shown.clear();
@@ -216,11 +216,11 @@ pub fn plain(words: &str) -> String {
     shown.collect()
 }
 
-/// Whether a text has no control character, no first byte of a two-byte control character, and no character
-/// that turns text. The loop reads to the end, so that the compiler can handle many bytes at a time.
+/// Whether a text has no control character, no first byte of a two-byte control character, and no character that
+/// changes the text direction. The loop does not stop early, so that the compiler can vectorise it.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
-    // The first bytes of the characters that turn text; bars and Arabic letters have them too.
+    // The first bytes of the characters that change the text direction; bars and Arabic letters begin with them too.
     let may_turn = |byte: u8| byte == 0xe2 || byte == 0xd8;
     let (is_plain, may_turn) = words.bytes().fold((true, false), |(plain, turns), byte| {
         (plain & is_text(byte), turns | may_turn(byte))
@@ -236,7 +236,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Whether so much of a text is unreadable that the text has another encoding, or is no text.
+/// Whether so much of a text is unreadable that the text has another encoding, or is binary.
 fn is_rubbish(words: &str) -> bool {
     if words.is_ascii() {
         return false;
@@ -275,7 +275,7 @@ enum CharEffect {
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Newline,
-    /// To the beginning of this line, or to another one.
+    /// The cursor moved to the beginning of this line, or to another line.
     Redraw,
     /// The cursor moves back by a number of characters.
     Back(usize),
@@ -292,7 +292,7 @@ impl Sequence {
 
     fn step(&mut self, character: char) -> CharEffect {
         match character {
-            // A sequence that has no end does not swallow what follows.
+            // An unterminated sequence must not swallow the following text.
             '\n' | '\u{85}' => {
                 self.state = State::Ground;
                 CharEffect::Control(Control::Newline)
@@ -309,7 +309,7 @@ impl Sequence {
                 State::OscString | State::SosPmApcString => CharEffect::Nothing,
                 State::DcsEntry | State::DcsParam | State::DcsIntermediate => CharEffect::Nothing,
                 State::DcsPassthrough | State::DcsIgnore => CharEffect::Nothing,
-                // Text ends a sequence that has no end.
+                // Text ends an unterminated sequence.
                 _ => {
                     self.state = State::Ground;
                     CharEffect::Text(character)
@@ -341,7 +341,7 @@ impl Sequence {
             (Action::EscDispatch, b'D' | b'E') if before == State::Escape => {
                 CharEffect::Control(Control::Newline)
             }
-            // Up a line, back to where the cursor was saved, all anew.
+            // The cursor moves up a line, or back to where it was saved, or the terminal is reset.
             (Action::EscDispatch, b'M' | b'8' | b'c') if before == State::Escape => {
                 CharEffect::Control(Control::Redraw)
             }
@@ -363,11 +363,11 @@ impl Sequence {
 /// The meaning of a control sequence with this end and first parameter.
 fn csi(end: u8, first: usize) -> CharEffect {
     match end {
-        // To another line, or to a place of the screen.
+        // The cursor moves to another line, or to a position on the screen.
         b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'u' | b'S' | b'T' => {
             CharEffect::Control(Control::Redraw)
         }
-        // The line or the screen is erased, not only what is right of the cursor.
+        // The whole line or screen is erased, not only the part right of the cursor.
         b'K' | b'J' if first > 0 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' if first <= 1 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' => CharEffect::Control(Control::Column(first - 1)),

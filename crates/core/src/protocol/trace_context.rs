@@ -23,8 +23,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads `traceparent`, and `tracestate` from as many fields as it came in. `None` if the former is
-    /// none; a bad `tracestate` is only left out.
+    /// Reads `traceparent`, and `tracestate` from any number of fields. `None` if `traceparent` is invalid; an invalid
+    /// `tracestate` is only left out.
     pub fn read<'a>(parent: &[u8], state: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         // 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
         let (known, rest) = parent.split_at_checked(55)?;
@@ -85,7 +85,7 @@ fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The fields as one, without empty entries; `None` if the result is empty or not a `tracestate`.
+/// Joins the fields, without empty entries; `None` if the result is empty or not a `tracestate`.
 fn state_of<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<str>> {
     let mut state = String::new();
     let mut keys: Vec<&str> = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
     fn traceparent_is_read_as_w3c_says() {
         check("00-T-P-01", Some(true));
         check("00-T-P-00", Some(false));
-        // Other flags than the first are not known.
+        // Only the first flag is defined.
         check("00-T-P-09", Some(true));
         check("00-T-P-fe", Some(false));
         check("00-T-P-0", None);
@@ -173,7 +173,7 @@ mod tests {
         check("00-00000000000000000000000000000000-P-01", None);
         check("00-T-0000000000000000-01", None);
         check("00-T-b7ad6b716920333-001", None);
-        // Later versions may have more behind what is known of this one.
+        // Later versions may have more fields after those of this version.
         check("01-T-P-01", Some(true));
         check("cc-T-P-01-what-comes-later", Some(true));
         check("cc-T-P-00-", Some(false));

@@ -1,5 +1,5 @@
-//! Text that strict readers refuse: bytes that are no UTF-8, and escapes of lone surrogates in JSON. Each becomes one
-//! U+FFFD, as readers that accept such text do by themselves. Control characters in strings become escapes.
+//! Text that strict readers refuse: invalid UTF-8, and escapes of lone surrogates in JSON. Each becomes one U+FFFD, as
+//! in readers that accept such text. Control characters in strings become escapes.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -21,10 +21,11 @@ const ESCAPED_REPLACEMENT: &[u8] = b"\\ufffd";
 /// The beginning of an escape such as `\u0041`.
 static UNICODE_ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
-/// The length of such an escape.
+/// The length of such an escape, in bytes.
 const ESCAPE_LEN: usize = 6;
 
-/// The length of a UTF-8 sequence or of a pair of escapes without the last byte: what may have to wait for more text.
+/// The length of a UTF-8 sequence or of a pair of escapes without the last byte: the most that may have to wait for
+/// more text.
 const UNFINISHED_MAX: usize = 2 * ESCAPE_LEN - 1;
 
 /// Whether every reader can read the characters of a JSON text.
@@ -41,11 +42,11 @@ pub fn is_utf8(text: &[u8]) -> bool {
     text.is_ascii() || std::str::from_utf8(text).is_ok()
 }
 
-/// Whether a text has what looks like the escape of a surrogate, paired or not.
+/// Whether a text contains something that looks like the escape of a surrogate, paired or not.
 fn mentions_surrogate(text: &[u8]) -> bool {
     UNICODE_ESCAPE.find_iter(text).any(|at| {
         let digits = text.get(at + 2..at + 4);
-        // The end of a piece may cut the digits off.
+        // The digits may be missing because the piece ends there.
         digits.is_none_or(|digits| is_surrogate_start(digits[0], digits[1]))
     })
 }
@@ -54,7 +55,7 @@ fn is_surrogate_start(first: u8, second: u8) -> bool {
     matches!(first, b'd' | b'D') && matches!(second, b'8' | b'9' | b'a'..=b'f' | b'A'..=b'F')
 }
 
-/// The text as every reader can read it; `None` if it is readable as it is.
+/// Returns the text in a form that every reader can parse; `None` if the text is already in such a form.
 pub fn readable(text: &[u8]) -> Option<Vec<u8>> {
     if is_readable(text) {
         return None;
@@ -84,10 +85,10 @@ pub enum TextEnd {
     Open,
 }
 
-/// Makes a text readable that comes in pieces. At most 13 bytes are held from one piece to the next.
+/// Repairs a text that arrives in pieces. At most 13 bytes are held from one piece to the next.
 #[derive(Debug, Clone, Default)]
 pub struct ReadablePieces {
-    /// The beginning of a character or of an escape whose end has not come.
+    /// The beginning of a character or escape whose end has not arrived.
     held: Vec<u8>,
     controls: ControlEscapes,
     is_changed: bool,
@@ -96,7 +97,7 @@ pub struct ReadablePieces {
 /// A piece of text as every reader can read it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReadablePiece {
-    /// The piece as it came, up to this length. The rest is held.
+    /// The unchanged piece, up to this length. The rest is held.
     AsItIs(usize),
     /// Another text in its place.
     Instead(Vec<u8>),
@@ -147,8 +148,8 @@ impl ReadablePieces {
     }
 }
 
-/// The length of the text that is readable as it is and needs nothing of what follows; `None` if that has to be
-/// looked at closely.
+/// Returns the length of the text that is valid and does not depend on the following text; `None` if the text must be
+/// examined in detail.
 fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
     // An escape, or a pair of escapes, may be cut off at the end of the piece.
     let tail = text.len().saturating_sub(UNFINISHED_MAX);
@@ -163,11 +164,11 @@ fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
     (!mentions_surrogate(&text[..ready])).then_some(ready)
 }
 
-/// What begins at one place of a text.
+/// The kind of text that begins at a position.
 enum TextUnit {
     /// A part of this length that stays.
     Readable(usize),
-    /// A part of this length, and what is to be in its place.
+    /// A part of this length, and its replacement.
     Unreadable(usize, &'static [u8]),
     /// The end of the part has not come.
     Unfinished,
@@ -233,7 +234,7 @@ fn escape(text: &[u8], end: TextEnd) -> TextUnit {
         let may_go_on = end == TextEnd::Open && has_digits(2..ESCAPE_LEN);
         return if may_go_on { TextUnit::Unfinished } else { TextUnit::Readable(2) };
     }
-    // An invalid escape stays as it is: only characters are repaired here, not the syntax.
+    // An invalid escape stays unchanged: only characters are repaired here, not the syntax.
     if !has_digits(2..ESCAPE_LEN) {
         return TextUnit::Readable(2);
     }

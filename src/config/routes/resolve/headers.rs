@@ -1,4 +1,4 @@
-//! `headers`: what is set and what is taken out.
+//! `headers`: the headers that are set and removed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::config::values::compound::HeaderText;
 use crate::config::values::nearest;
 use crate::policy_file::diagnostics::ConfigError;
 
-/// Headers that speak of one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message:
-/// each side has its own.
+/// Headers that describe one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message: each side has its own.
 const OF_A_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -30,7 +29,7 @@ const OF_A_CONNECTION: [&str; 12] = [
     "upgrade",
 ];
 
-/// Headers whose value is a secret wherever it comes from.
+/// Headers whose value is always a secret.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "set-cookie"];
 
 /// Names that are often meant.
@@ -45,7 +44,7 @@ const COMMON: [&str; 8] = [
     "x-request-id",
 ];
 
-/// Reads the rules of one direction. Relative paths begin at `folder`.
+/// Reads the rules of one direction. Relative paths start at `folder`.
 pub(super) fn read(
     section: &file::HeaderRulesSection,
     folder: &Path,
@@ -60,7 +59,8 @@ pub(super) fn read(
         }
         let text = match value.get_ref() {
             HeaderText::Text(text) => text,
-            // The token is read now: a file without one is an error of the route file, and not of a request.
+            // The token is read now, so that a file without a token is an error of the route file, and not of a
+            // request.
             HeaderText::BearerFile(path) => {
                 let bearer = BearerFile::in_file(folder.join(path));
                 let token = bearer.header().map_err(|why| ConfigError::new(value.span(), why))?;

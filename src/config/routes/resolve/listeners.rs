@@ -38,13 +38,13 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     for (place, listen) in written {
         if let (Some(place), Some(listen)) = (place, listen)
             && closed
-            // A listener on `::ffff:127.0.0.1` is one on the loopback interface.
+            // A listener on `::ffff:127.0.0.1` is on the loopback interface.
             && !listen.ip().to_canonical().is_loopback()
         {
             return Err(beyond_loopback(place, listen));
         }
     }
-    // Port 0 is a free port of the system's choice, so two of them never meet.
+    // Port 0 means a free port chosen by the system, so two listeners with port 0 never collide.
     if admin.listen == Some(server.listen) && server.listen.port() != 0 {
         let place = place.or_else(|| file.server.place("listen")).unwrap_or_default();
         let what =
@@ -54,7 +54,8 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     Ok((server, admin))
 }
 
-/// Pages of browsers can make any name lead to any address, so names decide who is answered.
+/// Returns the error for a listener beyond loopback without `allowed_hosts`. A page in a browser can use a name that
+/// resolves to any address (DNS rebinding), so the name in the request must be checked.
 fn beyond_loopback(place: Range<usize>, listen: SocketAddr) -> ConfigError {
     let what = format!(
         "{listen} can be reached from other machines; server.allowed_hosts = [\"the.name.they.use\"] \
@@ -63,7 +64,7 @@ fn beyond_loopback(place: Range<usize>, listen: SocketAddr) -> ConfigError {
     ConfigError::new(place, what)
 }
 
-/// Checks that a certificate and its key, which stand at `key`, can be read and belong together.
+/// Checks that a certificate and its key, which are at `key`, can be read and match.
 pub(super) fn certificate<S: SettingScope>(
     files: &mut ServerTls,
     folder: &Path,
@@ -96,7 +97,7 @@ pub(super) fn fleet(
     Fleet::of(fleet).map(Some).map_err(|(key, what)| wrong(key, what))
 }
 
-/// The folder for data that outlives the process, if the file names one.
+/// Returns the directory for data that outlives the process, if the file names one.
 pub(super) fn state(table: &ScopeTable<StateSettings>, folder: &Path) -> Option<StateDir> {
     match table.over(StateSettings::default()).dir? {
         StateDir::At(below) => Some(StateDir::At(folder.join(below))),

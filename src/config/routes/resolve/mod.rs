@@ -1,4 +1,4 @@
-//! A route file as it is meant: everything resolved and checked.
+//! A route file, resolved and checked.
 
 mod headers;
 mod listeners;
@@ -49,7 +49,7 @@ pub(super) fn read(
     let mut env_values = expand(table.get_mut(), text, environment)?;
     File::read(table)
         .and_then(|file| resolve(&file, folder, &mut env_values))
-        // Errors may quote a string, which may have come from the environment.
+        // Errors may quote a string that came from the environment.
         .map_err(|wrong| env_values.hide(wrong))
         .map(|resolved| ResolvedConfig { env_values, ..resolved })
 }
@@ -75,7 +75,7 @@ fn resolve(
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
-    // Only now: `defaults` may name dialects that the presets of routes have brought.
+    // Only now, because `defaults` may name dialects that come from the presets of routes.
     let of_all = &file.defaults.progress;
     let defaults = dialects::choose(of_all.settings(), of_all.dialects(), &own)?;
     for (section, route) in file.route.iter().zip(&routes) {
@@ -98,7 +98,7 @@ fn resolve(
     })
 }
 
-/// The reason why a route cannot have `modern`, although its settings say so.
+/// Returns the reason why a route cannot have `modern`, although its settings enable it.
 fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static str> {
     if !policy.modern {
         None
@@ -120,7 +120,7 @@ fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static s
     }
 }
 
-/// The preset of a route; its dialects are there as if the file described them.
+/// Returns the preset of a route; its dialects can be used as if the file described them.
 fn preset(
     section: &RouteSection,
     own: &mut Vec<Dialect>,
@@ -130,7 +130,7 @@ fn preset(
         let what = "an opaque route has no use for a preset";
         return Err(ConfigError::new(named.span(), what));
     }
-    // A fault within a preset has no place in this file: the place is the key that names it.
+    // A fault within a preset is not in this file, so the error is reported at the key that names the preset.
     let place = |error: ConfigError| ConfigError::new(named.span(), error.what);
     let preset = PresetSettings::read(named.get_ref().0, own).map_err(place)?;
     *own = preset.dialects().to_vec();

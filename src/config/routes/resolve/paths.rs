@@ -1,4 +1,4 @@
-//! Paths of routes that would answer for each other.
+//! Paths of routes that would answer requests for each other.
 
 use toml::Spanned;
 
@@ -12,7 +12,7 @@ const RESERVED: &str = "/.well-known";
 /// The paths, below a route's path, where the route answers clients of HTTP+SSE.
 const OF_SSE: [&str; 2] = ["/sse", "/messages"];
 
-/// Refuses a route whose path belongs to one of those before it, or one of those to it.
+/// Refuses a route whose path is below an earlier route's reserved path, or the reverse.
 pub(super) fn admit(
     table: &RouteSection,
     route: &Route,
@@ -30,7 +30,7 @@ pub(super) fn admit(
             let what = format!("a route with the path {path:?} is there already");
             return Err(ConfigError::new(span, what));
         }
-        // In both directions, because routes may stand in any order in the file.
+        // In both directions, because routes may be in any order in the file.
         for (path, other) in [(path, other), (other, path)] {
             let taken = OF_SSE.iter().find(|end| is_below(path, &format!("{other}{end}")));
             if taken.is_some() {

@@ -1,4 +1,4 @@
-//! The meaning of a preset: settings that are laid under those of a route.
+//! The meaning of a preset: settings that apply where a route has none of its own.
 
 use toml::de::DeTable;
 
@@ -14,18 +14,17 @@ use crate::policy_file::dialects;
 use crate::progress::Policy;
 use crate::progress::dialect::Dialect;
 
-/// A preset as it is meant.
+/// A preset, resolved.
 pub struct PresetSettings {
     pub(in crate::config::routes) preset: Preset,
     section: RouteSection,
     settings: Settings,
-    /// The dialects that the settings may name: those of the file, and those of the preset that the file
-    /// does not have.
+    /// The dialects that the settings may name: those of the file, and those of the preset that the file does not have.
     dialects: Vec<Dialect>,
 }
 
 impl PresetSettings {
-    /// Reads a preset; `own`: the dialects of a route file, which go before those of the preset.
+    /// Reads a preset; `own`: the dialects of a route file, which take precedence over those of the preset.
     pub(in crate::config::routes) fn read(
         preset: Preset,
         own: &[Dialect],
@@ -44,7 +43,7 @@ impl PresetSettings {
         Ok(Self { preset, section, settings, dialects })
     }
 
-    /// The dialects of the file, and those that come with the preset.
+    /// Returns the dialects of the file, and those of the preset.
     pub fn dialects(&self) -> &[Dialect] {
         &self.dialects
     }
@@ -54,20 +53,20 @@ impl PresetSettings {
         self.settings.apply(policy);
     }
 
-    /// Lays the settings under those of a route of a file.
+    /// Changes a route of a file by the settings that it does not have itself.
     pub(super) fn lay_under(&self, route: &mut Route) -> Result<(), ConfigError> {
         route.preset = Some(self.preset);
         route.preset_settings = self.settings.clone();
         self.connect(route)
     }
 
-    /// Lays the settings of connections over `route`, and answers in the place of its server if the preset
-    /// has that and the route does not say so itself.
+    /// Changes `route` by the settings of connections, and adds answers in the place of its server if the preset has
+    /// them and the route does not set them itself.
     pub(in crate::config::routes) fn connect(&self, route: &mut Route) -> Result<(), ConfigError> {
         self.section.settings.merge_into(route);
         let lifecycle =
             self.section.upstream.as_ref().and_then(|upstream| upstream.lifecycle.as_ref());
-        // The lifecycle of the route goes before the preset's, as every other key does.
+        // The lifecycle of the route takes precedence over the preset's, like every other key.
         if let (Some(section), Upstream::Http(http)) = (lifecycle, &mut route.upstream)
             && let (Some(url), None) = (&http.url, &http.lifecycle)
         {

@@ -1,4 +1,4 @@
-//! `upstream`: exactly one kind of server, and only the keys that go with it.
+//! `upstream`: exactly one kind of server, and only the keys for that kind.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -87,7 +87,8 @@ fn stdio(
 ) -> Result<StdioUpstream, ConfigError> {
     let mut stdio = table.over(StdioUpstream::new(self::command(command)?));
     for (name, value) in &stdio.env {
-        // An error of the system's `exec` would come only with the first client, and would not name the key.
+        // Checked here: an error of the system's `exec` would come only with the first client, and would not name the
+        // key.
         let wrong =
             |what| ConfigError::new(table.key_span(&format!("env.{}", name.display())), what);
         if name.is_empty() || name.as_encoded_bytes().iter().any(|byte| b"=\0".contains(byte)) {
@@ -109,14 +110,14 @@ fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError>
         let what = "a command and its arguments are expected, such as [\"node\", \"server.js\"]";
         return Err(ConfigError::new(command.span(), what));
     }
-    // An argument of a command ends at a zero byte, so the child would get another one than is written.
+    // An argument of a command ends at a zero byte, so the child would get another argument than the file has.
     if command.get_ref().iter().any(|part| part.contains('\0')) {
         return Err(ConfigError::new(command.span(), "a command without \\u0000 is expected"));
     }
     Ok(command.get_ref().iter().map(OsString::from).collect())
 }
 
-/// The folder that a command runs in, which has to be there.
+/// Returns the directory in which a command runs, which must exist.
 fn folder(cwd: &Path, base: &Path) -> Result<PathBuf, String> {
     if cwd.as_os_str().is_empty() {
         return Err("a folder such as \"server\" is expected".to_owned());
@@ -136,7 +137,7 @@ fn endpoints(
 ) -> Result<HttpUpstream, ConfigError> {
     let mut endpoint = |key: &Option<Spanned<TextValue<Endpoint>>>| {
         let (url, text) = &key.as_ref()?.get_ref().0;
-        // The parser may write a URL in another way than the file; both spellings have to be hidden when shown.
+        // The parser may write a URL in another form than the file; both spellings must be hidden in output.
         env_values.respelled(text, url.as_str());
         Some(url.clone())
     };
@@ -148,7 +149,7 @@ fn endpoints(
     let urls = [&upstream.url, &upstream.sse];
     let is_tls = urls.into_iter().flatten().any(|url| url.scheme() == "https");
     let has_tls_proxy = upstream.proxy.as_ref().is_some_and(ProxyChoice::is_tls);
-    // A certificate that is never used is a sign that `http://` is a slip.
+    // A certificate that is never used suggests that `http://` is a mistake.
     for (key, is_used) in [("ca_file", is_tls || has_tls_proxy), ("client_certificate", is_tls)] {
         if let Some(place) = section.http.place(key).filter(|_| !is_used) {
             let what = format!("`{key}` is for https:// only, and this upstream has http://");
@@ -184,7 +185,7 @@ pub(super) fn lifecycle(
     })
 }
 
-/// A URL on the server of an endpoint. It is sent what clients send that one, their tokens among it.
+/// Reads a URL on the server of an endpoint. The URL gets what clients send to the endpoint, including their tokens.
 fn near(
     key: &Spanned<TextValue<Reference>>,
     endpoint: &Url,
@@ -202,7 +203,7 @@ fn near(
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("a URL without user and password is expected".to_owned()));
     }
-    // The answer for `tools/list` would be the endpoint's answer to a call.
+    // With this URL, the answer to a call would be used as the answer to `tools/list`.
     if url == *endpoint {
         return Err(wrong("another URL than `url` itself is expected".to_owned()));
     }

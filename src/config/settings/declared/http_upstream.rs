@@ -9,15 +9,15 @@ use crate::config::values::proxy_url::ProxyText;
 use crate::policy_file::format::Switch;
 
 settings! { #[cfg(test)] HttpUpstream, Self::default();
-    /// HTTP/2 is used without TLS too; with TLS the version is negotiated.
+    /// Whether HTTP/2 is also used without TLS. With TLS the version is negotiated.
     "http2" Switch => http2 {}
     /// The forward proxy between Milepost and the server, such as "http://user:password@proxy.example:3128", whatever
     /// the environment says; "none" is no proxy. Servers with https:// are reached through a tunnel (CONNECT).
     "proxy" Maybe<ProxyText> => proxy {
         default: "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY of the environment, but for NO_PROXY and this machine"
     }
-    /// PEM file with the certificate authorities that are trusted in the place of the system's, or a list of
-    /// such files; "system" in a list stands for the system's: ["system", "ca.pem"].
+    /// PEM file with the certificate authorities that are trusted instead of the system's, or a list of such files;
+    /// "system" in a list stands for the system's: ["system", "ca.pem"].
     "ca_file" Maybe<AuthorityFiles> => ca_file { default: "the system's authorities" }
     /// The certificate that Milepost presents to a server that asks for one.
     "client_certificate" Maybe<TypedTable<ServerTls>> => client_certificate {}

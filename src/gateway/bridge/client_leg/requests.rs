@@ -14,7 +14,7 @@ use crate::relay::{ClientHeaders, FromClient, SOLE_STREAM};
 use crate::transport::mcp_http::request_body::cancels_in;
 
 impl SessionLeg {
-    /// A message that opens no stream. On a wire it may have requests all the same.
+    /// Handles a message that opens no stream. On a single connection it may still contain requests.
     pub(super) fn receive_one_way(
         &mut self,
         message: Message,
@@ -29,14 +29,14 @@ impl SessionLeg {
         FromClient::Message(SOLE_STREAM, message, headers)
     }
 
-    /// Notes the requests that a message of the client cancels: they need no answer.
+    /// Notes the requests that a cancellation of the client ends: they need no answer.
     fn settle_cancelled(&mut self, message: &Message) {
         for one in cancels_in(message) {
             let id = json::member(&one.params().unwrap_or_default(), "requestId");
             let Some(id) = id.and_then(|id| Key::read(&id)) else { continue };
             match self.sole_stream_of(&id) {
                 Some(stream) => self.settle(stream, &id),
-                // The filter knows which one is meant, and says so by the end of its stream.
+                // The filter knows which request is meant, and ends its stream.
                 None => self.open.values().for_each(|buffer| buffer.note_cancellation(&id)),
             }
         }
@@ -55,7 +55,7 @@ impl SessionLeg {
     pub(super) fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
         let stream = buffer.id;
         if let Some((id, _)) = requests.last() {
-            // Two requests in a row have the same id: later ones may need an id of Milepost's own.
+            // Two consecutive requests have the same id, so later requests may need an id from Milepost.
             if self.last_id.as_ref() == Some(id) {
                 self.session.mark_repeated_ids();
             }
@@ -82,7 +82,7 @@ impl SessionLeg {
         }
     }
 
-    /// The stream of the request that has this id; clients that share a session may each have one.
+    /// Returns the stream of the request with this id. Clients that share a session may each have such a request.
     pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
         if self.session.kind == SessionKind::Shared {
             return None;
@@ -90,7 +90,7 @@ impl SessionLeg {
         self.open.iter().find(|(_, buffer)| buffer.has_request(id)).map(|(stream, _)| *stream)
     }
 
-    /// The same, if only one stream has a request of this id.
+    /// Returns the stream of the request with this id, if only one stream has such a request.
     fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
         let first = self.stream_of_request(id)?;
         let mut having = self.open.values().filter(|buffer| buffer.has_request(id));

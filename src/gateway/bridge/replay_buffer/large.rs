@@ -6,8 +6,8 @@ use super::{BufferedMessage, MessageClass, ReplayBuffer};
 use crate::protocol::jsonrpc::{Kind, Scan};
 
 impl ReplayBuffer {
-    /// The first piece of a message that is too large to be held. Returns the number of the message, for
-    /// [`ReplayBuffer::more`], and whether a client is there that has to take the piece.
+    /// Adds the first piece of a message that is too large for memory. Returns the number of the message, for
+    /// [`ReplayBuffer::more`], and whether a connected client has to take the piece.
     pub(crate) fn begin(&self, kind: Kind, id: Option<Bytes>, piece: &Bytes) -> (u64, bool) {
         let class = match kind {
             Kind::Response => MessageClass::Answer,
@@ -17,8 +17,8 @@ impl ReplayBuffer {
         self.push(class, id, piece.clone(), false)
     }
 
-    /// Adds a piece of the large message of this number; `last`: the envelope, with the last piece. Messages
-    /// that were put behind the first piece wait for the last.
+    /// Adds a piece of the large message with this number; `last`: the envelope, with the last piece. Messages that
+    /// were added after the first piece wait for the last.
     pub(crate) fn more(&self, number: u64, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
@@ -44,8 +44,8 @@ impl ReplayBuffer {
         attached
     }
 
-    /// The rest of the large message of this number does not come. Says whether a client is there that has to take
-    /// what follows.
+    /// Notes that the rest of the large message with this number will not arrive. Returns whether a connected client
+    /// has to take the following messages.
     pub(crate) fn break_off_message(&self, number: u64) -> bool {
         let mut state = self.lock();
         let found = state.messages.binary_search_by_key(&number, |one| one.number);
@@ -53,7 +53,7 @@ impl ReplayBuffer {
             let begun = state.position.number + 1 == number && state.position.pieces > 0;
             match state.messages.get_mut(place) {
                 Some(large) if begun => large.broken_off = true,
-                // The client has got no part of this message, so that it can be dropped.
+                // The client has received no part of this message, so it can be dropped.
                 _ => state.forget(place),
             }
         }

@@ -6,26 +6,25 @@ use super::{BufferState, BufferedMessage, MessageClass};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Messages kept for one stream. A client that reconnects later has missed the oldest
-/// notifications; a server gets an error for its oldest requests.
+/// Maximum number of messages kept for one stream. A client that reconnects later misses the oldest notifications; a
+/// server gets an error for its oldest requests.
 pub(super) const EVENTS_MAX: usize = 1000;
 
 /// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of answers and server requests kept for one stream, because clients wait for these
-/// messages. Beyond the limit a server gets an error for its oldest requests, and then a client finds an
-/// error in place of an answer.
+/// Bytes of answers and server requests kept for one stream, because clients wait for these messages. Beyond the limit
+/// a server gets an error for its oldest requests, and then a client gets an error in the place of an answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
 /// Bytes that the streams of a session keep together. Beyond the limit a stream drops messages that its client has taken
 /// and that wait for a client that reconnects, the oldest first.
 pub(super) const SESSION_MAX: usize = 16 << 20;
 
-/// A stream that keeps no more bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
+/// A stream that keeps at most this number of bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
 const UNCOUNTED_MAX: usize = 16 << 10;
 
-/// The ids of the requests in a message: one, or those of an array.
+/// Returns the ids of the requests in a message: of one request, or of all requests in an array.
 pub(super) fn requests(message: Bytes) -> impl Iterator<Item = Bytes> {
     let message = Message::parse(message);
     let all = message.elements().filter(|one| one.kind() == Kind::Request);
@@ -56,7 +55,7 @@ impl BufferState {
     pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
         self.kept[class as usize] += 1;
         if class == MessageClass::Request {
-            // A large request is whole after later requests.
+            // A large request may be complete only after later requests.
             let place = self.requests.partition_point(|other| *other < number);
             self.requests.insert(place, number);
         }
@@ -69,7 +68,7 @@ impl BufferState {
         while self.requests.len() > EVENTS_MAX
             || !self.requests.is_empty() && self.bytes > ANSWERS_MAX
         {
-            // The client has a part of the next message already.
+            // The client has already received a part of the next message.
             let begun = usize::from(self.position.pieces > 0);
             let read = self.position.number + begun as u64;
             let oldest = self.requests.partition_point(|number| *number <= read);
@@ -92,8 +91,8 @@ impl BufferState {
         }
     }
 
-    /// Drops messages to make room: first the oldest notifications, except those that a client is
-    /// about to take. Messages that have been taken are dropped at once where no client resumes.
+    /// Drops messages beyond the limits: first the oldest notifications, except those that a client is about to read.
+    /// Messages that were read are dropped at once if no client can resume.
     pub(crate) fn make_room(&mut self) {
         self.drop_received();
         let received = self.received;
@@ -135,9 +134,9 @@ impl BufferState {
         self.counted > 0 || self.bytes > UNCOUNTED_MAX
     }
 
-    /// Counts the bytes of the stream, and drops those for which there is no room: messages that the client has taken,
-    /// the oldest first, then what nobody is there to take. A client that is there is sent each message all the same.
-    /// What other streams keep stays. `room` counts for all streams of the session.
+    /// Counts the bytes of the stream, and drops messages beyond the limit: first the messages that the client has
+    /// read, oldest first, then messages for which no client is connected. A connected client gets each message in any
+    /// case. Messages of other streams stay. `room` counts for all streams of the session.
     pub(super) fn fit(&mut self, room: &mut ByteRoom) {
         let others = room.held().saturating_sub(self.counted);
         let received = self.received;
@@ -167,8 +166,9 @@ impl BufferState {
         if self.bytes > UNCOUNTED_MAX { self.bytes } else { 0 }
     }
 
-    /// Drops one message that nobody is there to take: the oldest notification, or else the newest message. In place of
-    /// an answer its client finds an error, and the server gets one for its request. False if there is none.
+    /// Drops one message for which no client is connected: the oldest notification, or else the newest message. The
+    /// client gets an error in the place of a dropped answer, and the server gets an error for a dropped request. False
+    /// if there is none to drop.
     fn drop_unread(&mut self) -> bool {
         let is_notice = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
         if self.kept[MessageClass::Other as usize] > 0

@@ -47,7 +47,7 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
     };
     assert!((8 << 20..=SESSION_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
     assert_eq!(signals.kept().held(), kept(&buffers));
-    // A client can come back to what it has not taken.
+    // A client can return for the messages that it has not read.
     let last = buffers.last().unwrap();
     drop(last.attach(None));
     last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
@@ -78,7 +78,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
     let (one, other) =
         (Arc::new(SessionSignals::new(&share)), Arc::new(SessionSignals::new(&share)));
     let kept = [take(&one, 20), take(&other, 20)];
-    // A client has a quarter, and the session that came first keeps what it has.
+    // A client gets a quarter, and the older session keeps its messages.
     let bytes = kept.each_ref().map(|buffer| buffer.lock().bytes);
     assert!(bytes[0] > 900 << 10 && bytes[1] <= 128 << 10, "{bytes:?}");
     assert!(budget.held() <= 1 << 20, "{}", budget.held());
@@ -98,7 +98,7 @@ fn put_answer(buffer: &ReplayBuffer, id: i64, bytes: usize) {
     buffer.put(&TransmitKind::Answer(Some(Key::Integer(id))), &text.into());
 }
 
-/// What a client that comes back is sent.
+/// Returns the text that a reconnecting client is sent.
 fn sent(buffer: &Arc<ReplayBuffer>) -> String {
     let client = buffer.attach(None);
     let (mut text, mut out) = (Vec::new(), Batch::default());
@@ -163,7 +163,7 @@ fn a_client_that_is_there_is_sent_what_there_is_no_room_for() {
         client.acknowledge();
         assert_eq!((buffer.lock().bytes, budget.held()), (0, 1 << 20));
     }
-    // What the client did not take before it left is lost.
+    // Messages that the client had not read when it disconnected are lost.
     put_answer(&buffer, 3, 300 << 10);
     assert_eq!(budget.held(), 1 << 20);
     drop(client);

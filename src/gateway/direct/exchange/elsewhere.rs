@@ -1,5 +1,5 @@
-//! Answers that come on the GET stream of the session: the server has taken the requests of a POST, and says nothing
-//! in the response.
+//! Answers that come on the GET stream of the session: the server has accepted the requests of a POST, but sends
+//! nothing in the response.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -16,20 +16,20 @@ use crate::transport::http::body::Batch;
 use crate::transport::http::in_flight::InFlightGuard;
 
 /// The time without any GET stream of the session after which a request whose answer would come there gets an error.
-/// Clients open a stream that has broken again within seconds.
+/// Clients reopen a broken stream within seconds.
 const ABSENT_MAX: Duration = Duration::from_secs(60);
 
 /// The time between two looks whether the session has a GET stream.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The error for a request whose answer cannot come any more.
+/// The error for a request whose answer can no longer come.
 const NO_STREAM: &str = "the server took the request, said nothing in its response, and the GET stream for the answer is closed";
 
-/// The error for a request whose answer has come where Milepost reads in the client's place.
+/// The error for a request whose answer has come on the stream that Milepost itself reads.
 const TOO_LARGE: &str =
     "the server's answer came on the GET stream, and is too large to be moved to the response";
 
-/// The wait of a response for what comes on another stream.
+/// The state of a response that waits for messages on another stream.
 pub(super) struct Elsewhere {
     /// The last time at which the session had a GET stream.
     seen: Instant,
@@ -53,7 +53,7 @@ impl Exchange {
         self.member.is_some() && !self.modern && !self.observing && self.elsewhere.is_none()
     }
 
-    /// Whether the server has said nothing on the stream of the requests, whose answers may come elsewhere.
+    /// Whether the server has sent nothing in the response to the requests, whose answers may come on another stream.
     pub(crate) fn is_unheard(&self) -> bool {
         !self.is_heard
             && !self.resumable
@@ -61,7 +61,7 @@ impl Exchange {
             && self.filter.open_calls() > 0
     }
 
-    /// The answers come on the GET stream from now on, and belong into this response, which ends with the last one.
+    /// From now on the answers come on the GET stream. They belong to this response, which ends with the last answer.
     pub(crate) fn wait_elsewhere(&mut self) {
         let Some(member) = &self.member else { return };
         member.mailbox.take_answers();
@@ -76,8 +76,8 @@ impl Exchange {
         self.open.take()
     }
 
-    /// The session has no open request of this response. An answer to one that is open here was too large to be
-    /// moved, and has passed on the GET stream where it came.
+    /// The session has no open request of this response. If an answer is still missing here, it was too large to move
+    /// and was forwarded on the GET stream.
     pub(super) fn settle_own(&mut self) {
         if self.filter.open_calls() == 0 {
             return;
@@ -107,8 +107,8 @@ impl Exchange {
         }
     }
 
-    /// Takes what has come on other streams, for a client that gets one JSON body: answers into `answers`, progress to
-    /// the stream where it came. True if no answer is missing any more.
+    /// Takes messages that came on other streams, for a client that gets a single JSON body: answers go to `answers`,
+    /// progress to the stream on which it came. True if all answers have arrived.
     pub(crate) fn take_answers(&mut self, answers: &mut Vec<Bytes>) -> bool {
         let mut out = Batch::default();
         self.drain_mailbox(&mut out);
@@ -125,7 +125,7 @@ impl Exchange {
         self.filter.open_calls() == 0
     }
 
-    /// Completes when something has come on another stream, or something is due.
+    /// Completes when a message has come on another stream, or a timer is due.
     #[expect(
         clippy::needless_pass_by_ref_mut,
         reason = "a future that holds `&self` could not be sent to another thread"

@@ -1,5 +1,5 @@
-//! A JSON answer that is too long to be held: repaired while it passes, if a look at its beginning does not show
-//! that there is nothing to repair.
+//! A JSON answer that is too long for memory: it is repaired while it is forwarded, unless its beginning shows that it
+//! needs no repair.
 
 use std::task::{Context, Poll, ready};
 
@@ -14,11 +14,11 @@ use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
 impl Exchange {
-    /// Whether an answer that begins so passes as it is, whatever follows.
+    /// Whether an answer with this beginning is forwarded unchanged, whatever follows.
     pub(crate) fn passes_unread(&mut self, head: &Bytes) -> bool {
         let mut scan = Scan::default();
         scan.feed(head);
-        // Arrays and notifications in the place of an answer are nothing that can be repaired in pieces.
+        // An array or a notification in the place of an answer cannot be repaired in pieces.
         let may_be_answer = head.is_empty() || matches!(scan.kind(), Kind::Response | Kind::Opaque);
         let needs_nothing = |filter: &mut crate::progress::Filter| {
             filter.calls().open().is_empty() || filter.intake().needs_no_repair(&scan, head)
@@ -29,7 +29,7 @@ impl Exchange {
             || is_readable && self.filter.try_with(needs_nothing) != Some(false)
     }
 
-    /// The answer as the client gets it: `head`, and what follows.
+    /// Returns the answer for the client: `head`, and the rest of the body.
     pub(crate) fn long_answer(self: Box<Self>, head: Bytes, rest: UpstreamBody) -> LongAnswer {
         LongAnswer {
             exchange: self,
@@ -43,8 +43,8 @@ impl Exchange {
         }
     }
 
-    /// Gives everything that the filter has for the client to the answer, but what is ahead of the answer:
-    /// there is room for one message only.
+    /// Writes the messages of the filter for the client to `out`, except for messages before the answer: a JSON body
+    /// has only one message.
     ///
     /// False if the answer breaks off.
     fn collect_answer(&mut self, out: &mut Batch) -> bool {
@@ -71,7 +71,8 @@ pub(crate) struct LongAnswer {
     /// The filter takes the text for a message.
     is_message: bool,
     over: bool,
-    /// The filter has failed over an answer that it was repairing: the rest does not fit what the client has.
+    /// Whether the filter failed while it repaired the answer. The rest of the answer then does not fit the part that
+    /// the client has received.
     is_broken: bool,
 }
 

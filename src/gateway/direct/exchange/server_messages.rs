@@ -25,7 +25,7 @@ pub(super) enum Handled {
 }
 
 impl Exchange {
-    /// Takes a message that needs no place among others.
+    /// Takes a message that need not wait for others.
     pub(super) fn judge_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
         self.is_heard = true;
         let (scope, own) = (&self.scope, self.lease.as_ref());
@@ -73,7 +73,7 @@ impl Exchange {
             self.forward(message, None, out);
         }
         if self.ends_with_answer {
-            // Such a server never ends its response: no other answer is to be expected.
+            // Such a server never ends its response, so no other answer can be expected.
             self.end_response();
         }
         if let Some(member) = self.member.as_ref().filter(|_| message.kind() == Kind::Request) {
@@ -88,7 +88,7 @@ impl Exchange {
         Handled::Here
     }
 
-    /// Forwards an event without a message. An event that clients would read as one becomes a comment.
+    /// Forwards an event without a message. An event that clients would read as a message becomes a comment.
     pub(super) fn pass_without_message(&mut self, event: &SseEvent, out: &mut Batch) {
         self.collect(out);
         if is_stray(event) && self.filter.withhold_noise(now(), ORIGIN) {
@@ -103,7 +103,7 @@ impl Exchange {
         }
     }
 
-    /// Forwards a message, or what takes its place, behind the earlier messages.
+    /// Forwards a message, or its replacement, after the earlier messages.
     fn forward(&mut self, message: &Message, instead: Option<Transmit>, out: &mut Batch) {
         if self.observing {
             return;

@@ -1,4 +1,4 @@
-//! An exchange whose client has no stream: progress from other streams, and the whole body of an answer.
+//! An exchange whose client has no stream: progress that must use another stream, and an answer in a single body.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -16,11 +16,11 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// The time by which progress on another stream is ahead of its answer, so that a client reads the two in the
-/// order of the server.
+/// The time that progress on another stream is sent before its answer, so that a client reads the two in the server's
+/// order.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
-/// The way of progress for a client that has no stream of the requests.
+/// The path of progress for a client that has no stream of the requests.
 #[derive(Default)]
 pub(super) struct Detour {
     /// The stream on which progress came last.
@@ -30,12 +30,12 @@ pub(super) struct Detour {
 }
 
 impl Exchange {
-    /// Completes when progress of the requests has come on another stream, for a client that has no stream of
-    /// the requests, or when such progress is due. With the answers, if operators have cancelled the requests.
+    /// Completes when progress of the requests has come on another stream, for a client that has no stream of the
+    /// requests, or when such progress is due. Returns the answers if an operator has cancelled the requests.
     pub(crate) async fn next_progress(&mut self) -> Option<Vec<Bytes>> {
         loop {
             let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
-            // A future that holds the filter could not be sent to another thread.
+            // A future that contains the filter could not be sent to another thread.
             let inbox = self.filter.cancellations();
             let filled = poll_fn(|cx| match (inbox, &self.member) {
                 (Some(inbox), _) if inbox.poll_filled(cx).is_ready() => Poll::Ready(true),
@@ -72,12 +72,12 @@ impl Exchange {
         self.filter.try_with(|filter| filter.calls().open().progress_due()).flatten()
     }
 
-    /// Whether the client can be told progress of a request.
+    /// Whether the client can get progress of a request.
     pub(crate) fn has_token(&mut self) -> bool {
         self.filter.try_with(|filter| !filter.calls().open().tokens().is_empty()) == Some(true)
     }
 
-    /// Takes progress that came on another stream and writes it there: the client has no stream of the
+    /// Takes progress that came on another stream and writes it there, because the client has no stream of the
     /// requests.
     pub(crate) fn write_elsewhere(&mut self) {
         let mut out = Batch::default();
@@ -101,8 +101,7 @@ impl Exchange {
         Some(self.detour.written? + PROGRESS_AHEAD)
     }
 
-    /// The whole body of a JSON answer: what the client gets in its place; `None` if that is the very
-    /// body.
+    /// Returns the body of a JSON answer as the client gets it; `None` if the server's body is used unchanged.
     pub(crate) fn body(&mut self, body: &Bytes) -> Option<Bytes> {
         let message = Message::parse(body.clone());
         self.last_read = now();
@@ -117,12 +116,12 @@ impl Exchange {
             payloads.push(payload);
         });
         if let Handled::AsItIs(instead) = handled {
-            // The request is over, or of another stream: its answer is the body all the same.
+            // The request has ended, or belongs to another stream: its answer is still the body.
             self.filter.forward_last(now(), super::OWN, &message);
             answer = Some(payloads.len());
             payloads.push(instead.unwrap_or_else(|| Transmit::of(&message)).payload);
         }
-        // Progress that waited goes out with its answer; there is room for one message only.
+        // Progress that waited would be written with its answer, but the body has only one message.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
             let only = payloads.remove(answer.unwrap_or(payloads.len() - 1));
             let mut others = Batch::default();

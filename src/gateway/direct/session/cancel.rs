@@ -6,7 +6,7 @@ use super::Session;
 
 impl Session {
     /// Lets operators cancel the calls that the session serves. No task polls the filter of a session, so the
-    /// cancellation is done where it is asked for.
+    /// cancellation is done at once.
     pub(crate) fn take_cancellations(self: &Arc<Self>) {
         let inbox = self.with_filter(|filter| filter.cancellations().cloned());
         if let Some(inbox) = inbox {
@@ -28,7 +28,7 @@ impl Session {
                 control.send(&payload);
             }
         }
-        // The error for the client goes out on the stream on which it has come back, if there is one.
+        // The error for the client is sent on the stream to which the client has reconnected, if any.
         shared.streams.values().for_each(|mailbox| mailbox.wake());
     }
 }

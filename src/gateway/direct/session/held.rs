@@ -15,7 +15,7 @@ use crate::progress::{Origin, StreamId};
 use crate::transport::clock::now;
 
 impl Session {
-    /// A stream is held that `caller` may come for; false if one is already.
+    /// Notes that a stream is held that `caller` may claim; false if one is already held.
     pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
         let mut shared = self.lock();
         let free = shared.held.is_none();
@@ -35,7 +35,7 @@ impl Session {
         self.lock().held = None;
     }
 
-    /// Tells the responses whose answers would come on a GET stream that none comes any more.
+    /// Informs the responses whose answers would come on a GET stream that no such stream opens any more.
     pub(crate) fn end_waits(&self) {
         let shared = self.lock();
         for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {
@@ -44,8 +44,8 @@ impl Session {
         }
     }
 
-    /// A large message on a listening stream is over. Responses without an open request are told: it may have been
-    /// the answer to one.
+    /// Notes that a large message on a listening stream is complete. Responses without an open request are informed,
+    /// because the message may have been the answer to one of them.
     pub(crate) fn end_large(&self, on: StreamId) {
         let mut shared = self.lock();
         let SessionState { filter, streams, listening, .. } = &mut *shared;
@@ -59,7 +59,7 @@ impl Session {
         }
     }
 
-    /// Whether a stream of a request has one without an answer.
+    /// Whether a request of a stream is unanswered.
     pub(crate) fn has_calls_on(&self, stream: StreamId) -> bool {
         self.lock().filter.try_with(|filter| filter.intake().has_calls_on(stream)) == Some(true)
     }
@@ -77,8 +77,8 @@ impl Session {
         self.lock().let_go
     }
 
-    /// Completes when the client has not used the session for so long; never if there is no limit. Messages of
-    /// the server on the held stream are no use.
+    /// Completes when the client has not used the session for `limit`; never without a limit. Messages of the server on
+    /// the held stream do not count as use.
     pub(crate) async fn unused(&self, limit: Option<Duration>) {
         let Some(limit) = limit else { return pending().await };
         loop {
@@ -91,7 +91,8 @@ impl Session {
         }
     }
 
-    /// The time of the last use by the client. Reading the time is no use, so [`Session::lock`] is avoided.
+    /// Returns the time of the last use by the client. Reading it must not count as use, so it does not call
+    /// [`Session::lock`].
     fn spoken(&self) -> Instant {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).spoken
     }
@@ -101,7 +102,7 @@ impl Session {
         tell_of_dropped_mail(&self.lock().counts, limit);
     }
 
-    /// The held stream, for its own caller only: a session id is no authentication.
+    /// Claims the held stream. Only the caller for whom it is held may have it: a session id is not an authentication.
     pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
         let mut shared = self.lock();
         let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;
@@ -121,7 +122,7 @@ impl Session {
         })
     }
 
-    /// Writes an event on a stream, or on another on which the client listens if that one has closed.
+    /// Writes an event on a stream, or on another stream on which the client listens if the first is closed.
     pub(crate) fn write_on(&self, stream: StreamId, event: bytes::Bytes) {
         let mailbox = self.lock().streams.get(&stream).cloned();
         let written = match mailbox {

@@ -1,4 +1,4 @@
-//! The end of a request's stream: the session goes on with its calls.
+//! The end of a request's stream: the session continues its calls.
 
 use std::task::Context;
 
@@ -37,7 +37,7 @@ impl SessionStream {
         shared.spoken = shared.used;
     }
 
-    /// The requests of the stream will have no answer: the server refused them.
+    /// Notes that the requests of the stream get no answer, because the server refused them.
     pub(crate) fn refused(&self) {
         let stream = self.stream;
         self.session.lock().filter.apply(now(), Input::SettleStream(stream));

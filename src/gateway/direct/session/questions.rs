@@ -6,8 +6,8 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
 impl SessionState {
-    /// Tells every open response of a question of the server, or of its withdrawal, that came on a stream of no
-    /// request: any of their requests may be the one that waits for it.
+    /// Passes a question of the server, or its withdrawal, from a stream of no request to every open response: any of
+    /// their requests may be waiting for it.
     pub(super) fn pass_question(&self, message: &Message) {
         let method = message.method();
         let is_question = match message.kind() {

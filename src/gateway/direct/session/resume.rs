@@ -1,4 +1,4 @@
-//! Streams on which the client listens, and what they take over from the stream that the client has left.
+//! Streams on which the client listens, and the state that they take over from a stream that the client has left.
 
 use std::sync::{Arc, PoisonError};
 
@@ -10,8 +10,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::transport::clock::now;
 
 impl Session {
-    /// Opens a stream on which the client listens. `last`: the client has come back for the messages behind the
-    /// event of this id.
+    /// Opens a stream on which the client listens. `last`: the id of the event after which the client resumes.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<&[u8]>) -> SessionStream {
         let mut shared = self.lock();
         let mut member = shared.join(self, StreamKind::Shared);
@@ -36,7 +35,7 @@ impl Session {
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));
-            // The client may come back with the same id again, before an event has come.
+            // The client may resume with the same id again before an event has arrived.
             ids.move_ids(old, stream);
         }
         member
@@ -44,7 +43,7 @@ impl Session {
 }
 
 impl SessionStream {
-    /// An event with this id is written on the stream, whose client has been sent the value `before`.
+    /// Notes that an event with this id is written on the stream, whose client has received the value `before`.
     pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);
@@ -71,16 +70,16 @@ impl SessionStream {
 }
 
 impl SessionState {
-    /// Whether a stream repeats what the server has kept for this very session, whose requests are not all known
-    /// here: a token there means one of them, although a call of another session may have an equal one. Clients
-    /// count their tokens from small numbers.
+    /// Whether a stream repeats messages that the server has kept for this session, whose requests are not all known
+    /// here. A token there means a request of this session, even if a call of another session has an equal token:
+    /// clients count their tokens from small numbers.
     pub(super) fn repeats_unseen(&self, on: StreamId) -> bool {
         self.began_elsewhere && self.resumed.contains_key(&on)
     }
 
-    /// The client of the stream `old` has come back on the stream `new`, and has had its value `behind` the last
-    /// event that it knows; `None` if no event followed. Nothing goes to `old` any more, whether or not the
-    /// client has been seen to leave.
+    /// The client of the stream `old` has reconnected on the stream `new`. `behind` is the value that the client had
+    /// received after the last event that it knows; `None` if no event followed. Nothing more is written to `old`, even
+    /// if its disconnect has not been noticed.
     fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);

@@ -21,22 +21,22 @@ pub const TOKEN_FILE: HeaderName = HeaderName::from_static("milepost-token-file"
 
 /// The settings of the listener, and its tokens.
 pub(super) struct Access {
-    /// The settings of the listener for clients, which say who is admitted.
+    /// The settings of the listener for clients, which determine who is admitted.
     pub(super) server: Server,
     bearer: Option<Secret>,
     made: Option<AdminToken>,
 }
 
 impl Access {
-    /// With a token in this state folder where the settings want one. Where no token can be made, the log
-    /// says so.
+    /// Returns the access rules, with a token in this state directory if the settings require a token. If no token can
+    /// be written, the log says so.
     pub(super) fn new(server: &Server, admin: &Admin, state: Option<&Path>) -> Self {
         let is_wanted = admin.make_token && admin.bearer.is_none() && admin.listen.is_some();
         let made = is_wanted.then(|| make(state)).flatten();
         Self { server: server.clone(), bearer: admin.bearer.clone(), made }
     }
 
-    /// Checks whether a client may read and change what passes.
+    /// Checks whether a client may read and change the messages and calls.
     pub(super) fn authorize(&self, client: &Peer, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.made {
             Some(made) => authorize(Some(made.secret()), headers).map(drop),
@@ -61,16 +61,16 @@ impl Access {
         self.made.as_ref().map(|made| made.path().to_owned())
     }
 
-    /// The address of the live page for a person. `with_token`: only this person sees the link, so that it
-    /// contains the token that was made. Browsers do not send the part behind `#`.
+    /// Returns the address of the live page for a person. `with_token`: whether only this person sees the link, so that
+    /// it may contain the token. Browsers do not send the part after `#`.
     pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
         let token = self.made.as_ref().filter(|_| with_token);
         let token = token.map(|made| format!("#token={}", made.secret().reveal()));
         format!("http://{}/{}", own_address(listen), token.unwrap_or_default())
     }
 
-    /// The response to a refused request. A client of this machine that needs the token that was made is
-    /// told where the token is.
+    /// Returns the response to a refused request. A client of this machine that needs the token is told where its file
+    /// is.
     pub(super) fn refuse(&self, refusal: Refusal, client: &Peer, parts: &Parts) -> AdminResponse {
         let mut response = refusal.response(&parts.method).map(streams::AdminBody::Whole);
         if refusal != Refusal::Unauthorized || !is_local(client) {

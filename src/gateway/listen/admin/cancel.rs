@@ -10,13 +10,13 @@ use http_body::Body;
 use super::{AdminResponse, plain, read_short};
 use crate::observe::calls::{CancelError, Table};
 
-/// The number in a path such as `/calls/7/cancel`, as text; `None` for other paths.
+/// Returns the number in a path such as `/calls/7/cancel`, as text; `None` for other paths.
 pub(in crate::gateway::listen) fn call_to_cancel(path: &str) -> Option<&str> {
     path.strip_prefix("/calls/")?.strip_suffix("/cancel")
 }
 
-/// Cancels the call of this number, with the body of the request as the reason. `by`: the place that the operator
-/// comes from, as one word.
+/// Cancels the call with this number, with the body of the request as the reason. `by`: the origin of the operator's
+/// request, as one word.
 pub(in crate::gateway::listen) async fn cancel<B>(
     calls: &Table,
     number: &str,

@@ -15,13 +15,12 @@ use serde_json::{Map, Value, json};
 use crate::observe::transcript::words;
 use crate::progress::{Reason, Repair};
 
-// One file, written by hand: there is no build step and nothing is loaded from elsewhere, so the
-// policy is known when the program starts. Rows are keyed by the number of a call and changed in
-// place, once a frame; rows out of sight need no layout (`content-visibility`). Names never become
-// markup: the policy forbids the page to make markup of text (`require-trusted-types-for`).
-/// The page, and its policy for browsers: run only the scripts of the page, send requests only to
-/// this listener, and never make markup of text (`require-trusted-types-for`). The page contains
-/// its icon.
+// One file, written by hand: there is no build step, and nothing is loaded from another site, so the policy is known
+// when the program starts. Rows are keyed by the number of a call and changed in place, once per frame; rows outside
+// the view need no layout (`content-visibility`). Names never become markup: the policy forbids the page to create
+// markup from text (`require-trusted-types-for`).
+/// The page, and its policy for browsers: run only the scripts of the page, send requests only to this listener, and
+/// never create markup from text (`require-trusted-types-for`). The page contains its icon.
 static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     let text = include_str!("page.html").replacen(PLACE, &format!("const NAMES = {};", names()), 1);
     let policy = policy(&text).and_then(|policy| HeaderValue::try_from(policy).ok());
@@ -79,7 +78,7 @@ pub(super) fn headers() -> HeaderMap {
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];
     let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    // Without a policy nothing in it would be allowed; a test says that there is one.
+    // Without a policy the page would be blocked completely; a test checks that there is a policy.
     let closed = || HeaderValue::from_static("default-src 'none'");
     let policy = PAGE.1.clone().unwrap_or_else(closed);
     fixed.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]).collect()

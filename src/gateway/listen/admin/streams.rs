@@ -21,8 +21,8 @@ use crate::gateway::listen::last_use::{EndlessAnswer, LastUse};
 use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
 
-/// Observers with an endless stream at one time. A further observer gets 503, so that other
-/// connections to the admin listener stay free for probes.
+/// Maximum number of observers with an endless stream. A further observer gets 503, so that other connections to the
+/// admin listener stay free for probes.
 const WATCHERS_MAX: usize = 16;
 
 /// Bytes of messages that are written together.
@@ -52,7 +52,7 @@ impl Default for AdminStreams {
 }
 
 impl AdminStreams {
-    /// Ends all of them, also those that begin later.
+    /// Ends all streams, including those that begin later.
     pub(super) fn end(&self) {
         self.over.send_replace(true);
     }
@@ -121,7 +121,7 @@ impl AdminStreams {
     }
 }
 
-/// Reads the filter of an observer; the error says what would be right.
+/// Reads the filter of an observer; the error says which values are valid.
 fn filter(query: &str) -> Result<TapFilter, String> {
     let mut filter = TapFilter::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

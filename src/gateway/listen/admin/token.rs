@@ -16,8 +16,9 @@ const FILE: &str = "admin-token";
 /// Hexadecimal digits of a token: 128 random bits.
 const DIGITS: usize = 32;
 
-/// Attempts to read or make the file, while another process makes the file too. In the first half of the attempts
-/// a file without a token is waited for: on a busy machine its writer may stop for long before the write.
+/// Maximum number of attempts to read or create the file while another process creates it too. In the first half of the
+/// attempts a file without a token is waited for: on a busy machine its writer may be stopped for long before it
+/// writes.
 const ATTEMPTS_MAX: usize = 200;
 
 /// The pause between two attempts: writing a token takes less.
@@ -36,8 +37,8 @@ impl AdminToken {
         folder.join(FILE)
     }
 
-    /// The token of a state folder. Processes that share a folder share the token. A file that others may
-    /// read or have written, and a link, are replaced by a new file.
+    /// The token of a state folder. Processes that share a folder share the token. A file that other users may read or
+    /// have written, and a symbolic link, are replaced by a new file.
     ///
     /// # Errors
     /// If the folder or the file cannot be made, or the system has no random bytes.
@@ -48,7 +49,7 @@ impl AdminToken {
             match Self::open(&path, false) {
                 Ok(token) => return Ok(token),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // Perhaps another process has made the file and not written it yet.
+                // Another process may have created the file and not written it yet.
                 Err(error)
                     if error.kind() == io::ErrorKind::InvalidData && attempt < ATTEMPTS_MAX / 2 =>
                 {
@@ -76,7 +77,7 @@ impl AdminToken {
     /// Reads the token that a running proxy made. The administrator may read those of all users.
     ///
     /// # Errors
-    /// If the file is no such file, or this user may not read it.
+    /// If the file does not contain a token, or this user may not read it.
     pub fn read(path: &Path) -> io::Result<Self> {
         if path.file_name().is_none_or(|name| name != FILE) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -175,7 +176,7 @@ mod tests {
         symlink(folder.path().join("nothing"), &path).unwrap();
         expect_new("a link to nothing");
         assert!(!folder.path().join("nothing").exists());
-        // A name of another file is not read, whatever the file holds.
+        // A file with another name is not read, whatever it contains.
         assert!(AdminToken::read(&elsewhere).is_err());
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sends bytes, and says what was answered, how it ended, and what was handled.
+/// Sends bytes, and checks the statuses, how the connection ended, and which requests were handled.
 async fn check(what: &str, bytes: &str, statuses: &[u16], name: &str, handled: &[&str]) {
     let spoken = speak(Server::default(), bytes).await;
     assert_eq!(spoken.statuses(), statuses, "{what}\n{}", spoken.answer);
@@ -59,8 +59,8 @@ async fn a_length_that_means_two_things_is_refused() {
     check("chunks in HTTP/1.0", &bytes, &[400], "malformed", &[]).await;
 }
 
-/// Bytes behind a request with both a length and chunks are not read: the chunks count, as RFC 9112
-/// says, and the connection ends.
+/// Bytes after a request with both a length and chunks are not read: the chunks count, as RFC 9112 says, and the
+/// connection ends.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_smuggled_behind_a_request() {
     let smuggled = format!("POST /web HTTP/1.1\r\n{HOST}content-length: 2\r\n\r\n{{}}");
@@ -75,7 +75,7 @@ async fn nothing_is_smuggled_behind_a_request() {
         let bytes = format!("{head}2\r\n{{}}\r\n0\r\n\r\n{smuggled}");
         check(lines, &bytes, &[200], "closed", &["POST 0 Endpoint {}"]).await;
     }
-    // The same length twice is one length.
+    // Two equal lengths count as one.
     let head = format!("POST /a HTTP/1.1\r\n{HOST}content-length: 2\r\ncontent-length: 2\r\n");
     let bytes = format!("{head}connection: close\r\n\r\n{{}}{smuggled}");
     check("one length twice", &bytes, &[200], "closed", &["POST 0 Endpoint {}"]).await;

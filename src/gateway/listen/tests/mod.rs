@@ -1,4 +1,4 @@
-//! Bytes on a connection, as tables: what is answered, how the connection ends, what is handled.
+//! Bytes on a connection, as tables: the answer, how the connection ends, and the handled requests.
 
 mod bad_input;
 mod log_lines;
@@ -23,7 +23,7 @@ use crate::gateway::listen::dispatcher::Dispatcher;
 use crate::transport::http::via::Via;
 use crate::transport::http::write_state::WriteState;
 
-/// Remembers what it was given, and answers with it.
+/// A handler that records each request, and answers with the same text.
 #[derive(Default)]
 struct Recorder {
     handled: Mutex<Vec<String>>,
@@ -70,7 +70,7 @@ fn http_route(path: &str, url: &str) -> Route {
     Route::new(path.to_owned(), Upstream::Http(upstream))
 }
 
-/// `/a` for everybody, `/web` for browsers.
+/// Returns two routes: `/a` for all clients, `/web` for browsers.
 fn routes() -> Vec<Route> {
     let mut web = http_route("/web", "https://up.example/web");
     web.cors = Some(Cors { origins: vec!["*".to_owned()] });
@@ -101,8 +101,8 @@ impl Spoken {
     }
 }
 
-/// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused:
-/// what takes long is over at once.
+/// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused, so that long waits
+/// end at once.
 async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     speak_at("127.0.0.1:7332", server, pieces).await
 }
@@ -148,7 +148,7 @@ async fn speak(server: Server, bytes: &str) -> Spoken {
     speak_in_pieces(server, &[bytes.as_bytes()]).await
 }
 
-/// The size of what a function makes of a request.
+/// Returns the size of the future that a function returns for a request.
 fn size_of_future<F>(_: impl Fn(Peer, Request<Incoming>) -> F) -> usize {
     size_of::<F>()
 }

@@ -1,4 +1,4 @@
-//! The acts: what the reference client does in each session through the proxy.
+//! The acts: the steps of the reference client in each session through the proxy.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -24,10 +24,10 @@ use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
 /// The name of the client.
 const CLIENT: &str = "milepost-check-progress";
 
-/// The number of quick calls, one after the other.
+/// Number of quick calls, one after the other.
 const QUICK_CALLS: u32 = 40;
 
-/// The time that is waited for messages behind an answer.
+/// The time to wait for messages after an answer.
 const AFTER: Duration = Duration::from_millis(500);
 
 /// The time that a cancellation has to reach the server.
@@ -53,7 +53,7 @@ pub(super) enum ProxyAct {
     Heartbeat,
     /// A call whose response the server ends early.
     Polling,
-    /// A call whose response the client breaks off.
+    /// A call whose response the client interrupts.
     Resume,
     /// Two long calls: one with progress, one silent.
     Long,
@@ -106,7 +106,7 @@ impl ProxyAct {
     }
 }
 
-/// What came of an act.
+/// The messages and errors of an act.
 pub(super) struct ActRecord {
     pub(super) act: ProxyAct,
     /// Whether the proxy runs, and listens where it has an address.
@@ -146,7 +146,7 @@ pub(super) fn first_progress() -> Vec<Value> {
     values.into_iter().enumerate().map(one).collect()
 }
 
-/// The progress of the call `b`: without a total, and partly without a message.
+/// Returns the progress of the call `b`: without a total, and partly without a message.
 pub(super) fn second_progress() -> Vec<Value> {
     vec![
         json!({ "progress": 101 }),
@@ -223,7 +223,7 @@ impl PairTerms<'_> {
         if !record.has_begun && matches!(played, Err(Trouble::Ended(_))) {
             record.has_started = false;
         }
-        // What was said of a server was said by the proxy.
+        // The texts are written for servers; here the proxy is the server of the client.
         let words = |trouble: Trouble| trouble.to_string().replace("the server", "the proxy");
         record.trouble = played.err().map(words);
         record.entries = client.close().await;
@@ -315,7 +315,7 @@ impl PairTerms<'_> {
         let hasty = self.begin(client, "d", &quick, Some(json!("quick"))).await?;
         client.wait(&[bare, hasty], self.terms.timeout).await?;
         client.drain(AFTER).await;
-        // Whether progress and its answer change places is chance, in one call.
+        // Whether progress and its answer change places in a single call is chance.
         for at in 1..=QUICK_CALLS {
             let token = json!(format!("quick {at}"));
             let again = self.begin(client, &format!("d{at}"), &quick, Some(token)).await?;

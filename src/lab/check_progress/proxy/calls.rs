@@ -26,7 +26,7 @@ pub(super) struct ProxiedCall {
     pub(super) sent: usize,
     id: Value,
     pub(super) answers: Vec<PlacedMessage>,
-    /// The params of progress with the token of the call, in whatever spelling.
+    /// The params of progress with the token of the call, in any spelling.
     pub(super) progress: Vec<PlacedMessage>,
 }
 
@@ -37,7 +37,7 @@ impl ProxiedCall {
     }
 }
 
-/// The calls, and the progress of no call.
+/// The calls, and the progress that belongs to no call.
 #[derive(Debug, Default)]
 pub(super) struct ProxiedCalls {
     pub(super) calls: Vec<ProxiedCall>,

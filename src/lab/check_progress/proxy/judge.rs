@@ -21,7 +21,7 @@ const CROSSING_MS: u128 = 250;
 
 type Found = Result<Vec<ScenarioFinding>, String>;
 
-/// The judgement of one scenario.
+/// Returns the judgement of one scenario.
 pub(super) fn outcome(
     scenario: Scenario,
     records: &[ActRecord],
@@ -62,7 +62,7 @@ struct ProxyJudge<'a> {
     records: &'a [ActRecord],
     facts: &'a SeenFacts,
     template: &'a ProxyTemplate,
-    /// The revision is 2026-07-28: servers ask nothing, and no response goes on elsewhere.
+    /// Whether the revision is 2026-07-28: servers ask no questions, and responses are not resumed.
     is_modern: bool,
 }
 
@@ -103,7 +103,7 @@ impl ProxyJudge<'_> {
         let both = [("a", first_progress()), ("b", second_progress())];
         let both =
             both.into_iter().filter_map(|(key, sent)| Some((calls.find(key)?.clone(), sent)));
-        // A server without a token sends nothing.
+        // A server sends no progress for a call without a token.
         let asked = |key: &str| self.facts.token(key).is_some_and(|token| !token.is_null());
         let both: Vec<_> = both.filter(|(call, _)| asked(&call.key)).collect();
         if both.is_empty() { Err("the server got no progress token".to_owned()) } else { Ok(both) }
@@ -238,7 +238,8 @@ impl ProxyJudge<'_> {
         Ok(summed(late))
     }
 
-    /// Failed by progress behind the answer. Noted where both come on streams of their own, whatever their order was.
+    /// Fails if progress follows the answer. If both come on different streams, the order is not defined, so that is
+    /// only noted.
     fn after_answer(&self) -> Result<ScenarioOutcome, String> {
         let calls = self.calls(ProxyAct::Calls)?;
         let all = calls.calls.iter().filter_map(|call| Some((call, call.answers.first()?)));
@@ -428,7 +429,7 @@ fn is_own(call: &ProxiedCall, answer: &PlacedMessage) -> bool {
     text.is_some_and(|text| text.starts_with(&format!("{}: done", call.key)))
 }
 
-/// Whether progress of no call can be that of the call `d`, which runs beside the call without a token.
+/// Whether progress that belongs to no call can be about the call `d`, which runs beside the call without a token.
 fn is_quick(stray: &PlacedMessage) -> bool {
     stray.body.get("total").is_none() && stray.body.get("message").is_none()
 }
@@ -437,7 +438,7 @@ fn has(sent: &[Value], came: &Value) -> bool {
     sent.iter().any(|one| one["progress"].as_f64() == came["progress"].as_f64())
 }
 
-/// The difference between a notification and the one that was sent with the same value.
+/// Returns the difference between a notification and the sent notification with the same value.
 fn changed(came: &Value, sent: &[Value]) -> Option<ScenarioFinding> {
     let same = sent.iter().find(|one| one["progress"].as_f64() == came["progress"].as_f64());
     let Some(same) = same else {

@@ -1,5 +1,5 @@
-//! A proxy: the reference server before the proxy, the reference client behind it. Each act is a session of
-//! its own with a fresh process of the proxy, so that no fault hides another one.
+//! Tests a proxy: the reference server is behind the proxy, the reference client in front of it. Each act is a session
+//! of its own with a new process of the proxy, so that no fault hides another fault.
 
 mod acts;
 mod calls;
@@ -47,7 +47,7 @@ impl ProxyTerms {
     }
 }
 
-/// Judges a proxy by the scenarios for proxies among these.
+/// Judges a proxy by those of these scenarios that are for proxies.
 pub(super) async fn judge(
     terms: ProxyTerms,
     only: &[Scenario],
@@ -120,7 +120,7 @@ async fn pair(
         let record = pair.play(act).await?;
         let has_begun = record.has_begun;
         records.push(record);
-        // Who does not begin the first time is not waited for again and again.
+        // If the proxy does not start the first time, the other acts do not wait for it again.
         if !has_begun && records.len() == 1 {
             break;
         }

@@ -1,5 +1,5 @@
-//! The process of a proxy that listens at an address: its output is read, so that it never waits, and its
-//! last words are kept.
+//! The process of a proxy that listens on an address: its output is read, so that it never blocks, and its last lines
+//! are kept.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -42,10 +42,10 @@ impl ListeningProxy {
         Ok(Self { stop, running, words })
     }
 
-    /// Waits until somebody listens at the address.
+    /// Waits until a process listens on the address.
     ///
     /// # Errors
-    /// Why nobody does, in words.
+    /// The reason why none does, as text.
     pub(super) async fn ready(&self, url: &Url, patience: Duration) -> Result<(), String> {
         let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
         let port = url.port_or_known_default().unwrap_or(80);
@@ -64,7 +64,7 @@ impl ListeningProxy {
         Ok(())
     }
 
-    /// Its last words, for an error.
+    /// Returns its last lines, for an error.
     fn last_words(&self) -> String {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         match words.is_empty() {
@@ -107,14 +107,14 @@ async fn attend(mut link: Link, words: LastWords, mut stopped: oneshot::Receiver
     link.close().await;
 }
 
-/// The first of the ports for proxies, and their number: the system gives none of them to others, which could take a
-/// port before the proxy listens at it.
+/// The first of the ports for proxies, and their number. The system does not give these ports to other programs, which
+/// could otherwise take a port before the proxy listens on it.
 const PORTS: (u16, u16) = (10_000, 20_000);
 
 /// Ports that are tried.
 const PORTS_TRIED: usize = 20;
 
-/// A port that nobody listens at.
+/// Returns a port on which no process listens.
 ///
 /// # Errors
 /// If the system gives none.

@@ -18,10 +18,10 @@ pub struct ProxyTemplate {
     pub(super) back: TransportKind,
 }
 
-/// The reason why a text is no command line of a proxy.
+/// The reason why a text is not the command line of a proxy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TemplateError {
-    /// There is no place for the server.
+    /// The text has no placeholder for the server.
     #[error(
         "no place for the server: `{{server}}` is its command, `{{url}}` its address, `{{sse}}` its address for HTTP+SSE"
     )]
@@ -29,7 +29,7 @@ pub enum TemplateError {
     /// There are several places for the server.
     #[error("one of `{{server}}`, `{{url}}` and `{{sse}}` is expected, not several")]
     Several,
-    /// There is no command.
+    /// The text is empty.
     #[error("a command is expected behind the address")]
     NoCommand,
 }

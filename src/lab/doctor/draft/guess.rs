@@ -1,5 +1,5 @@
-//! Guesses from changes, for members whose names no list knows: a number that rises within one call is the value, and
-//! text that changes is the words.
+//! Guesses from changes, for members with unknown names: a number that rises within one call is the value, and text
+//! that changes is the text for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use super::places::MemberPlace;
 use crate::lab::doctor::member_names::{NO_WORDS, TOTALS, is_handle, measures_other};
 use crate::progress::extract::Extract;
 
-/// Different values of one call that show that a number rises, and messages that show that a single word changes.
+/// Minimum number of different values of one call that show that a number rises, and of messages that show that a
+/// single word changes.
 const CHANGES_MIN: usize = 3;
 
 /// The least number that is taken for a time rather than for a value, where no total is beside it.
@@ -22,7 +23,7 @@ const VALUE_END: f64 = 1e12;
 /// a time or an id.
 const PART_MIN: f64 = 0.01;
 
-/// A percentage from which on a call has come near its end.
+/// The percentage from which on a call counts as near its end.
 const NEAR_END: f64 = 90.0;
 
 /// A number that rises in the messages of a call.
@@ -46,8 +47,8 @@ pub(super) fn rising<'a>(places: &[&'a MemberPlace], calls: &[usize]) -> Option<
     best.map(|(_, found)| found)
 }
 
-/// How sure a number that rises is the value: parts of one first, then a number with a total, a percentage, any other,
-/// and last the number of the message.
+/// Returns how likely a rising number is the value: fractions of 1 first, then a number with a total, a percentage, any
+/// other number, and last the number of the message.
 fn rank_of_rising<'a>(
     place: &'a MemberPlace,
     places: &[&'a MemberPlace],
@@ -123,21 +124,21 @@ fn is_total(place: &MemberPlace, value: &MemberPlace, calls: &[usize]) -> bool {
         let highest = values.iter().copied().fold(0.0, f64::max);
         let total = totals.first().copied().unwrap_or_default();
         let stays = totals.iter().all(|other| (other - total).abs() < 1e-9);
-        // A percentage that has come to its end has no total beside it.
+        // A percentage that has reached 100 has no total beside it.
         let is_whole = !is_named && total > 100.0 && (highest - 100.0).abs() < 1e-9;
         let is_part = is_named || highest >= total * PART_MIN;
         stays && total > 0.0 && highest <= total && is_part && !is_whole
     })
 }
 
-/// Whether no value is less than the one before it in its call, and one call has several different values.
+/// Whether no value is below the previous value of its call, and one call has several different values.
 fn rises(runs: &ValuesByCall) -> bool {
     let climbs = |run: &Vec<f64>| 1 + run.windows(2).filter(|pair| pair[0] < pair[1]).count();
     runs.values().all(|run| run.windows(2).all(|pair| pair[0] <= pair[1]))
         && runs.values().any(|run| climbs(run) >= CHANGES_MIN)
 }
 
-/// The values of a place; `None` if one of them is no number.
+/// Returns the values at a place; `None` if one of them is not a number.
 fn runs_of(place: &MemberPlace, calls: &[usize]) -> Option<ValuesByCall> {
     let presets = Extract::presets();
     let mut runs = ValuesByCall::new();
@@ -151,7 +152,7 @@ fn runs_of(place: &MemberPlace, calls: &[usize]) -> Option<ValuesByCall> {
     Some(runs)
 }
 
-/// A number, or a string of one.
+/// Returns a number, or the number in a string.
 fn plain_number(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
@@ -183,7 +184,7 @@ fn rank_of_text(place: &MemberPlace) -> Option<(bool, usize)> {
     is_enough.then_some((has_sentences, distinct))
 }
 
-/// Whether text may be words: it has letters, and is no name made by a machine.
+/// Whether a text may be for people: it has letters, and is not a machine-made name.
 pub(super) fn has_words(text: &str) -> bool {
     let letters = text.chars().filter(|sign| sign.is_alphabetic()).count();
     let digits = text.chars().filter(char::is_ascii_digit).count();

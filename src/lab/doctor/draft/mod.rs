@@ -1,5 +1,5 @@
-//! Drafts of settings for a server whose messages are not known: a `[[dialect]]` from its messages, and
-//! a pattern for `extract` from its words. A draft is tried with `--through`.
+//! Drafts of settings for a server with unknown messages: a `[[dialect]]` from its messages, and a pattern for
+//! `extract` from its texts. A draft is tried with `--through`.
 
 mod guess;
 mod places;
@@ -18,10 +18,10 @@ use super::member_names::{
 use crate::progress::extract::Extract;
 use crate::protocol::jsonrpc::Key;
 
-/// Messages of one method that a draft is made from.
+/// Maximum number of messages of one method from which a draft is made.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Messages in which a value or a text that never changes tells nothing.
+/// Minimum number of messages after which a value or a text that never changes counts as constant.
 const STILL_MIN: usize = 3;
 
 /// A drafted dialect.
@@ -35,9 +35,9 @@ pub struct Draft {
     /// The pointer to the mark of the last message, and the value there as TOML.
     last: Option<(String, String)>,
     scale: Option<&'static str>,
-    /// The words of the messages.
+    /// The texts of the messages.
     pub words: Vec<String>,
-    /// Whether a pointer finds the id or the token of a call, which is no accident.
+    /// Whether a pointer finds the id or the token of a call, which cannot be chance.
     names_call: bool,
     /// The request id was found by its value, which may be like the id of the only call by accident.
     is_id_guessed: bool,
@@ -45,13 +45,13 @@ pub struct Draft {
     is_value_guessed: bool,
     /// The total was found beside the value, under a name that no list knows.
     is_total_guessed: bool,
-    /// The words were found by their changes, under a name that no list knows.
+    /// Whether the text was found by its changes, under an unknown name.
     are_words_guessed: bool,
 }
 
 impl Draft {
-    /// A draft from messages of one method in the order in which they came, each with the place of the call
-    /// that was open, and the calls that the messages may be about.
+    /// Returns a draft from messages of one method in the order of their arrival, each with the index of the open call,
+    /// and the calls that the messages may be about.
     pub fn new(samples: &[(Bytes, usize)], calls: &[ObservedCall]) -> Self {
         let parse = |text: &Bytes| serde_json::from_slice(text).unwrap_or_default();
         let parsed: Vec<Value> = samples.iter().map(|(text, _)| parse(text)).collect();
@@ -69,14 +69,14 @@ impl Draft {
         draft
     }
 
-    /// Whether the messages tell how far a call is: they hold a value, or name a call and say something.
-    /// A value under a name that no list knows may be something else, unless it has a total.
+    /// Whether the messages show how far a call is: they have a value, or name a call and have a text. A value under an
+    /// unknown name may be anything, unless it has a total.
     pub fn is_progress(&self) -> bool {
         let is_sure = !self.is_value_guessed || self.total.is_some();
         (self.progress.is_some() && is_sure) || (self.names_call && self.says_something())
     }
 
-    /// Whether there is anything to tell a client.
+    /// Whether the draft finds anything to show a client.
     pub fn says_something(&self) -> bool {
         self.progress.is_some() || self.message.is_some()
     }
@@ -114,8 +114,8 @@ impl Draft {
         }
     }
 
-    /// Finds the request id in a member of any name, where no name tells: each value there is the id of the call
-    /// that was open. One call alone may be no proof.
+    /// Finds the request id in a member of any name, if no name shows it: each value there is the id of the open call.
+    /// A single call may not suffice as proof.
     fn find_id_by_value(&mut self, places: &[MemberPlace], owners: &[Option<u64>]) {
         let is_own = |(message, value): &(usize, Value)| {
             owners.get(*message).copied().flatten().is_some_and(|id| is_id_of(id, value))
@@ -131,7 +131,7 @@ impl Draft {
         let mut fitting = places.iter().filter(fits);
         let Some(place) = fitting.next() else { return };
         let is_sure = !place.is_constant();
-        // Of two places with the only id one is something else.
+        // If two places contain only the id, one of them is something else.
         if is_sure || fitting.next().is_none() {
             self.request_id = Some(place.pointer.clone());
             (self.names_call, self.is_id_guessed) = (is_sure, !is_sure);
@@ -177,7 +177,7 @@ impl Draft {
         let mut habits = Habits::default();
         value.numbers().into_iter().for_each(|value| habits.see_value(value));
         let scale = habits.scale();
-        // Parts of one have no other total.
+        // Fractions of 1 have no other total.
         let guess = || guess::total_beside(value, free, calls).filter(|_| scale.is_none());
         match named.or_else(guess) {
             Some(total) => self.set_total(Some(total)),
@@ -213,8 +213,8 @@ impl Draft {
         self.last = states.filter_map(end).next();
     }
 
-    /// Finds the words by their name, or as text that changes. Named words that never change tell less than other text
-    /// that does.
+    /// Finds the text by its name, or as text that changes. A named text that never changes is less informative than
+    /// another text that does.
     fn find_words(&mut self, places: &[MemberPlace]) {
         let free: Vec<&MemberPlace> = places.iter().filter(|place| !self.is_taken(place)).collect();
         let named = free
@@ -303,7 +303,7 @@ fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32
         (false, Some(_)) => 12,
         (false, None) => return None,
     };
-    // Another number may tell more.
+    // Another number may be more informative.
     if !moves && numbers.len() >= STILL_MIN {
         return None;
     }
@@ -340,7 +340,8 @@ fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option
     places.iter().copied().find(fits)
 }
 
-/// How sure a place of a known name holds words for people; `None`: the place holds none, or its name is not known.
+/// Returns how likely a place with a known name contains text for people; `None` if it contains none, or its name is
+/// unknown.
 fn rank_of_words(place: &MemberPlace) -> Option<i32> {
     let texts: Vec<&str> = place.values.iter().filter_map(|(_, value)| value.as_str()).collect();
     if texts.len() != place.values.len() || !texts.iter().any(|text| has_words(text)) {
@@ -363,7 +364,7 @@ fn key_of(value: &Value) -> Option<Key> {
     Key::read(&Bytes::from(value.to_string()))
 }
 
-/// Whether two names are one, in any spelling.
+/// Whether two names are equal, in any spelling.
 fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     match (known, said) {
         (Some(known), Some(said)) => known == said || known.respelled(said),
@@ -371,7 +372,7 @@ fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     }
 }
 
-/// A TOML string. What looks like a variable is none.
+/// Returns a TOML string. A text that looks like a variable is kept as text.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.replace("${", "$${")).to_string()
 }
@@ -428,7 +429,7 @@ mod tests {
         // Two members have the value: none of them may be meant.
         let two = |n: u32| json!({ "rpc": 2, "lane": 2, "step": n });
         check(&[two(1), two(2)], "progress = \"/step\"");
-        // Two calls with different ids are a proof.
+        // Two calls with different ids suffice as proof.
         let sample = |rpc: &str, lane: u32, step: u32, call: usize| {
             let params = json!({ "rpc": rpc, "lane": lane, "words": format!("step {step}") });
             (json!({ "method": "m", "params": params }).to_string().into(), call)
@@ -456,7 +457,7 @@ mod tests {
         let one =
             |n: u32| json!({ "timestamp": 1_700_000_000 + n, "elapsed": n, "seq": n, "port": 80 });
         check(&[one(1), one(2), one(3)], "");
-        // The id of the request is no value.
+        // The id of the request is not a value.
         check(
             &[json!({ "id": 2, "note": "reading files" })],
             "request_id = \"/id\" message = \"/note\"",
@@ -470,7 +471,7 @@ mod tests {
         check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
     }
 
-    /// The table that is drafted from JSON objects on one line.
+    /// Checks the table that is drafted from JSON objects on one line.
     #[track_caller]
     fn check_line(params: &str, expected: &str) {
         let values = serde_json::Deserializer::from_str(params).into_iter();
@@ -492,7 +493,7 @@ mod tests {
             )
         };
         for (params, expected) in [
-            // 0 to 1, to 100, towards a number that stays the same, and a mere counter.
+            // From 0 to 1, to 100, towards a constant number, and a plain counter.
             (r#"{"how_far":0.2} {"how_far":0.4} {"how_far":0.8}"#, scaled("/how_far", "unit")),
             (r#"{"ratio":0.2} {"ratio":0.4} {"ratio":0.7}"#, scaled("/ratio", "unit")),
             (r#"{"how_far":5} {"how_far":47} {"how_far":100}"#, scaled("/how_far", "percent")),
@@ -521,22 +522,22 @@ mod tests {
                 scaled("/s#/far", "unit"),
             ),
             (r#"{"done/of":0.1} {"done/of":0.3} {"done/of":0.9}"#, scaled("/done~1of", "unit")),
-            // It may stay for a while, and the first and the last message may lack it.
+            // The value may stay equal for a while, and the first and the last message may lack it.
             (r#"{"far":0.2} {"far":0.2} {"far":0.4} {"far":0.9}"#, scaled("/far", "unit")),
             (
                 r#"{"hi":true} {"far":0.1} {"far":0.5} {"far":0.9} {"bye":true}"#,
                 scaled("/far", "unit"),
             ),
-            // Parts of one tell more than a counter, and a counter more than the number of the message.
+            // Fractions of 1 are more informative than a counter, and a counter more than the number of the message.
             (r#"{"b":10,"far":0.1} {"b":25,"far":0.3} {"b":77,"far":0.9}"#, scaled("/far", "unit")),
             (r#"{"no":1,"lines":10} {"no":2,"lines":25} {"no":3,"lines":77}"#, rising("/lines")),
             (r#"{"no":1} {"no":2} {"no":3}"#, rising("/no")),
-            // A known name that stays the same tells less than another number.
+            // A number with a known name that stays constant is less informative than another number.
             (
                 r#"{"step":7,"far":0.1} {"step":7,"far":0.3} {"step":7,"far":0.9}"#,
                 scaled("/far", "unit"),
             ),
-            // Bytes are many; a time beside a counter is no total.
+            // A number of bytes is large; a time beside a counter is not a total.
             (
                 r#"{"got":90,"size":50000000} {"got":20000000,"size":50000000} {"got":50000000,"size":50000000}"#,
                 format!("{} total = \"/size\"", rising("/got")),
@@ -562,7 +563,7 @@ mod tests {
                 r#"{"fraction":0.1} {"fraction":0.4} {"fraction":0.9}"#,
                 r#"progress = "/fraction" scale = "unit""#,
             ),
-            // Only its total is a guess.
+            // Only the total of this value is a guess.
             (
                 r#"{"done":1,"cap":9} {"done":4,"cap":9} {"done":9,"cap":9}"#,
                 r#"progress = "/done" total = "/cap"  # a guess: this number stays the same"#,
@@ -604,12 +605,12 @@ mod tests {
                 changing("/caption"),
             ),
             (r#"{"caption":"the oven is warm"}"#, changing("/caption")),
-            // Sentences are for people rather than names.
+            // Sentences are more likely for people than names.
             (
                 r#"{"file":"a","say":"reads a"} {"file":"b","say":"reads b"} {"file":"c","say":"reads c"}"#,
                 changing("/say"),
             ),
-            // A known name goes first, unless its text never changes.
+            // A known name is preferred, unless its text never changes.
             (
                 r#"{"text":"mixing","txt":"a b"} {"text":"baking","txt":"c d"} {"text":"done","txt":"e f"}"#,
                 "message = \"/text\"".to_owned(),
@@ -622,7 +623,7 @@ mod tests {
                 r#"{"status":"on"} {"status":"on"} {"status":"on"}"#,
                 "message = \"/status\"".to_owned(),
             ),
-            // Neither for people, nor changing.
+            // These texts are neither for people nor do they change.
             (r#"{"kind":"begin"} {"kind":"report"} {"kind":"other"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"mixing"} {"txt":"mixing"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"baking"}"#, String::new()),

@@ -1,10 +1,10 @@
-//! The places in messages of one method, with the values that stand there.
+//! The places in messages of one method, with their values.
 
 use serde_json::Value;
 
 use crate::lab::doctor::member_names::plain;
 
-/// Places of one message that are looked at.
+/// Maximum number of places of one message that are examined.
 const PLACES_MAX: usize = 200;
 
 /// Levels of a message that are looked into.
@@ -39,7 +39,7 @@ impl MemberPlace {
         self.values.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
 
-    /// The values that are numbers, or strings of one.
+    /// Returns the values that are numbers, or strings with a number.
     pub(super) fn numbers(&self) -> Vec<f64> {
         let number = |value: &Value| match value {
             Value::String(text) => {
@@ -80,7 +80,7 @@ pub(super) fn places(params: &[&Value]) -> Vec<MemberPlace> {
     found
 }
 
-/// A value that is no object and no list.
+/// A value that is neither an object nor a list.
 struct MemberValue {
     pointer: String,
     parent: String,

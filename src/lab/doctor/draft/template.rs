@@ -1,5 +1,5 @@
-//! A pattern for `extract` from the words of one call: two numbers side by side, of which the first
-//! rises towards the second.
+//! A pattern for `extract` from the texts of one call: two numbers side by side, of which the first rises towards the
+//! second.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const BETWEEN_MAX: usize = 16;
 /// Characters around the two numbers that a pattern keeps.
 const AROUND_MAX: usize = 24;
 
-/// Words beside two numbers that are no progress: dates, times, versions and the like.
+/// Numbers beside these words are not progress: dates, times, versions and the like.
 const OTHER_NUMBERS: [&str; 10] =
     ["port", "version", "pid", "retry", "attempt", "took", "eta", "elapsed", "free", "used"];
 
@@ -37,14 +37,14 @@ struct NumberPair<'a> {
     end: usize,
 }
 
-/// The pattern, if the known ones find nothing in any of the texts and a pattern would find a value that
-/// rises towards one total. The texts are in the order in which they came.
+/// Returns the pattern, if the known patterns find nothing in any of the texts and the new pattern finds a value that
+/// rises towards a constant total. The texts are in the order of their arrival.
 pub fn draft(texts: &[String]) -> Option<String> {
     let presets = Extract::presets();
     if texts.iter().any(|text| presets.figure(text).is_some()) {
         return None;
     }
-    // Texts by the number before which the two stand, and what stands between them.
+    // Texts by the count of numbers before the pair, and by the text between the two numbers.
     let mut pairs: BTreeMap<(usize, &str), Vec<NumberPair<'_>>> = BTreeMap::new();
     for text in texts.iter().take(TEXTS_MAX) {
         let figures = figures(text);
@@ -64,7 +64,7 @@ pub fn draft(texts: &[String]) -> Option<String> {
         Some((seen.len(), pattern))
     });
     let (_, pattern) = patterns.max_by_key(|(count, _)| *count)?;
-    // A pattern that finds something else than was meant is none.
+    // A pattern that finds something else than intended is useless.
     let extract = Extract::read(["presets", &*pattern]).ok()?;
     let found = texts.iter().filter(|text| extract.figure(text).is_some()).count();
     (found >= TEXTS_MIN).then_some(pattern)
@@ -196,14 +196,14 @@ mod tests {
     #[test]
     fn numbers_that_are_no_progress_make_none() {
         for texts in [
-            // Known already.
+            // These texts match a known pattern.
             &["step 1 of 3", "step 2 of 3", "step 3 of 3"][..],
-            // Too few, or none that rises towards one total.
+            // Too few texts, or no number that rises towards a constant total.
             &["row 1 :: 3", "row 2 :: 3"],
             &["row 1 :: 3", "row 2 :: 4", "row 3 :: 5"],
             &["row 3 :: 9", "row 2 :: 9", "row 1 :: 9"],
             &["row 4 :: 4", "row 4 :: 4", "row 4 :: 4"],
-            // Dates, times, addresses, attempts.
+            // Numbers in these texts are not progress: dates, times, addresses, retry counts.
             &["at 10:40 x", "at 11:40 x", "at 12:40 x"],
             &["2025-06 x", "2026-06 x", "2027-06 x"],
             &["attempt 1 -> 5", "attempt 2 -> 5", "attempt 3 -> 5"],

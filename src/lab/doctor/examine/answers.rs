@@ -36,7 +36,7 @@ impl Examiner {
         };
         let exact = id.as_u64();
         let spelled = id.as_str().and_then(|id| id.parse().ok());
-        // `2.0` for `2`
+        // Some servers send `2.0` for `2`.
         let fraction = || message.id_key().and_then(|key| key.to_string().parse().ok());
         let Some(number) = exact.or(spelled).or_else(fraction) else {
             return self.add_finding(Rule::AnswerOrphan, message);
@@ -56,8 +56,8 @@ impl Examiner {
         }
     }
 
-    /// Whether an error without an id answers a notification. It may also be about a request whose id the server
-    /// could not read; over HTTP such an error answers the POST that it comes with.
+    /// Whether an error without an id answers a notification. Such an error may also be about a request whose id the
+    /// server could not read; over HTTP it belongs to the POST on whose response it comes.
     fn answers_notification(&self, stream: TrafficStream, error: &Value) -> bool {
         let is_open = self.has_open_call() || self.asked.values().any(|answered| !answered);
         let is_about_ours =

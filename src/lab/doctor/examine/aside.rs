@@ -1,4 +1,4 @@
-//! Text beside the messages: lines on standard error, and lines on standard output that are no messages.
+//! Text beside the messages: lines on standard error, and lines on standard output that are not messages.
 
 use super::Examiner;
 use crate::lab::doctor::content::MessageContent;
@@ -7,7 +7,7 @@ use crate::lab::doctor::rules::Rule;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::protocol::terminal::Terminal;
 
-/// A stream on which text stands beside the messages.
+/// A stream that carries text beside the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextStream {
     /// Standard error.
@@ -19,7 +19,7 @@ pub(super) enum TextStream {
 impl TextStream {
     pub(super) const ALL: [Self; 2] = [Self::Stderr, Self::Stdout];
 
-    /// The rule for lines that tell how far a call is.
+    /// Returns the rule for lines that show how far a call is.
     pub(super) const fn progress(self) -> Rule {
         match self {
             Self::Stderr => Rule::AsideProgress,
@@ -37,13 +37,13 @@ impl TextStream {
 }
 
 impl Examiner {
-    /// Takes a line of standard output, or an event, that is no message.
+    /// Takes a line of standard output, or an event, that is not a message.
     pub(super) fn noise(&mut self, text: &[u8]) {
         if self.terms.wire != TransportKind::Stdio {
             return self.note(Rule::EventNoise, shown(text));
         }
         self.note(Rule::Noise, shown(text));
-        // As the dialect `stdout` reads it: each state of a line that is redrawn is a line.
+        // Like the dialect `stdout`: each state of a line that is redrawn counts as a line.
         let mut terminal = Terminal::default();
         terminal.feed(text, &mut |line| self.line(TextStream::Stdout, line));
         terminal.flush(&mut |line| self.line(TextStream::Stdout, line));

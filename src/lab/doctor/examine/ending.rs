@@ -1,4 +1,4 @@
-//! What only the end of a conversation shows: calls without an answer, silences, and habits.
+//! Findings that need the end of a conversation: unanswered calls, silences, and habits.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Notifications that a dialect reads and lets pass, as other clients are written for them. Beside progress they are
-//! only messages; without it plain clients show nothing of them.
+//! Notifications that a dialect reads but also forwards, because some clients are written for them. Beside progress
+//! they are only messages; without progress, plain clients show nothing of them.
 
 use super::{Examiner, MessageContext};
 use crate::lab::doctor::rules::Rule;
@@ -8,7 +8,7 @@ use crate::protocol::jsonrpc::Message;
 /// Notifications that are kept for the end of the conversation.
 const OVERHEARD_MAX: usize = 10_000;
 
-/// One such notification.
+/// One overheard notification.
 pub(super) struct Overheard {
     rule: Rule,
     /// The dialect.
@@ -37,7 +37,7 @@ impl Examiner {
         }
     }
 
-    /// Judges what was overheard.
+    /// Judges the overheard notifications.
     pub(super) fn judge_overheard(&mut self) {
         let overheard = std::mem::take(&mut self.overheard);
         if self.calls.iter().any(|call| call.reports > 0) {

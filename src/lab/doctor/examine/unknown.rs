@@ -1,5 +1,5 @@
-//! Notifications of methods that nobody knows, and the words of the calls: whether they tell how far a
-//! call is, and the settings with which they are read.
+//! Notifications with unknown methods, and the texts of the calls: whether they show how far a call is, and the
+//! settings with which they can be read.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::protocol::mcp::SUBSCRIPTIONS;
 /// Levels of parameters in which the name of a call is looked for.
 const DEPTH_MAX: usize = 6;
 
-/// The notifications of servers that the specification knows, besides those of progress and logs.
+/// The server notifications of the specification, besides those of progress and logs.
 const KNOWN: [&str; 9] = [
     "notifications/cancelled",
     "notifications/initialized",
@@ -33,7 +33,7 @@ const KNOWN: [&str; 9] = [
     "notifications/tasks/status",
 ];
 
-/// Members of structured text that hold words.
+/// Names of members of structured text that contain the text.
 const WORDS: [&str; 4] = ["msg", "message", "text", "event"];
 
 /// Whether the specification knows a method of notifications.
@@ -70,7 +70,7 @@ impl UnknownMethods {
     }
 }
 
-/// The words that a server says during calls, by their place.
+/// The texts that a server sends during calls, by their place.
 #[derive(Default)]
 pub(super) struct CallTexts {
     /// In progress without a number.
@@ -81,7 +81,7 @@ pub(super) struct CallTexts {
     stderr: SpokenTexts,
     /// On standard output, between the messages.
     stdout: SpokenTexts,
-    /// In notifications of methods that nobody knows.
+    /// The texts in notifications with unknown methods.
     own: SpokenTexts,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct SpokenTexts {
 }
 
 impl SpokenTexts {
-    /// Adds a line, or the words of the JSON object that stands in the line.
+    /// Adds a line, or the texts of a JSON object in the line.
     pub(super) fn add(&mut self, line: &str) {
         match serde_json::from_str(line.trim()) {
             Ok(object @ Value::Object(_)) => self.add_value(&object),
@@ -111,7 +111,7 @@ impl SpokenTexts {
         }
     }
 
-    /// Adds a string, or the words of an object.
+    /// Adds a string, or the texts of an object.
     pub(super) fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add(text),
@@ -127,7 +127,7 @@ impl SpokenTexts {
 }
 
 impl Examiner {
-    /// The call that a member of parameters names: by its token, or by its id under a name for ids.
+    /// Returns the call that a member of parameters names: by its token, or by its id under a name for ids.
     pub(super) fn named_inside(&self, params: &Value, depth: usize) -> Option<usize> {
         let members = params.as_object().filter(|_| depth < DEPTH_MAX)?;
         let by_token = |value: &Value| {
@@ -141,7 +141,7 @@ impl Examiner {
             .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
     }
 
-    /// Judges the methods that nobody knows.
+    /// Judges the unknown methods.
     pub(super) fn judge_unknown(&mut self) {
         let is_told = self.calls.iter().any(|call| call.reports > 0);
         let mut others = Vec::new();
@@ -167,7 +167,7 @@ impl Examiner {
                 others.push((method, draft));
             }
         }
-        // Where progress is told, other messages are only messages.
+        // If the server reports progress, other messages are only messages.
         if !self.calls.iter().any(|call| call.reports > 0) {
             for (method, draft) in others {
                 draft.words.iter().for_each(|words| self.texts.own.add(words));
@@ -183,7 +183,7 @@ impl Examiner {
         }
     }
 
-    /// The number of log messages whose words tell how far a call is, in a known form or in the one that was drafted.
+    /// Returns the number of log messages whose text shows how far a call is, in a known form or in the drafted form.
     pub(super) fn logged_figures(&self) -> usize {
         let Some(logs) = self.found.get(&(Rule::LogProgress, None)) else { return 0 };
         let drafted = self.found.keys().filter(|(rule, _)| *rule == Rule::FigureInWords);
@@ -192,11 +192,11 @@ impl Examiner {
         let known = known.unwrap_or_else(|_| Extract::presets());
         let texts = &self.texts.log.texts;
         let telling = texts.iter().filter(|text| known.figure(text).is_some()).count();
-        // Only the first texts are kept.
+        // Only the first texts are kept, so their result is extended to all.
         if telling == texts.len() && telling > 0 { logs.count } else { telling }
     }
 
-    /// Judges text: where progress is told, text is only text.
+    /// Judges texts: if the server reports progress otherwise, texts are only texts.
     pub(super) fn judge_texts(&mut self) {
         let streams = TextStream::ALL;
         if self.calls.iter().any(|call| call.reports > 0) {
@@ -223,7 +223,7 @@ impl Examiner {
                 ..Finding::of(Rule::FigureInWords, shown(example.as_bytes()))
             };
             self.found.insert((Rule::FigureInWords, Some(pattern)), finding);
-            // With the pattern these lines tell how far the call is.
+            // With the pattern, these lines show how far the call is.
             if let Some(stream) = stream
                 && let Some(found) = self.found.remove(&(stream.text(), None))
             {

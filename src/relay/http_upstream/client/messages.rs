@@ -1,4 +1,4 @@
-//! The messages of the server: what the leg reads itself, and what goes to the relay.
+//! Messages of the server: those that the leg handles itself, and those that it passes to the relay.
 
 use super::UpstreamClient;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -28,7 +28,7 @@ impl UpstreamClient {
         if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
             exchange.is_heard = true;
             let id = message.id_key().filter(|_| message.kind() == Kind::Response);
-            // An error without an id may be all that the server has to say.
+            // An error without an id may be the only answer of the server.
             let is_error = message.kind() == Kind::Response && message.result().is_none();
             exchange.ends_astray = match id {
                 Some(id) => self.pending.stream_of(&id).is_none(),

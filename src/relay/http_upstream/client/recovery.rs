@@ -69,13 +69,13 @@ impl UpstreamClient {
         }
     }
 
-    /// The text of an error for a client. The client of `wrap` is this user, who gave the address of
-    /// the server; clients of `serve` are others.
+    /// Returns the text of an error for a client. The client of `wrap` is this user, who gave the address of the
+    /// server; clients of `serve` are other users.
     pub(super) fn error_text(&self, error: &UpstreamError) -> String {
         if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
     }
 
-    /// Answers the requests of a POST that has no response.
+    /// Answers the requests of a POST that got no response.
     pub(super) fn mark_unreachable(&mut self, stream: StreamId, error: &UpstreamError) {
         error.log(None);
         if let (Some(counts), Some(kind)) = (&self.target.counts, error.kind()) {
@@ -86,7 +86,7 @@ impl UpstreamClient {
         self.refuse_all(stream, &text, None);
     }
 
-    /// Takes a status that is no success, with the beginning of its body.
+    /// Handles a status that is not a success, with the beginning of its body.
     pub(super) fn take_error(&mut self, stream: StreamId) {
         let Some(exchange) = self.exchanges.remove(stream) else { return };
         let session = exchange.session;
@@ -102,10 +102,10 @@ impl UpstreamClient {
             if ToolRefresh::applies_to(&out, &answer) {
                 return self.refresh_tools(out, answer.raw().clone());
             }
-            // The answer says why the server refuses the request.
+            // The answer contains the reason of the refusal.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        // Logs must not contain text of a server, which may be secret.
+        // Logs must not contain text of a server, which may contain secrets.
         let logged = error_status::explain(&parts, b"");
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
@@ -120,11 +120,12 @@ impl UpstreamClient {
         }
     }
 
-    /// Resumes a response that has ended, if requests of its POST have no answer.
+    /// Resumes a response that has ended, if requests of its POST are unanswered.
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        // A response that ends behind an answer with an unknown id is over: resuming it would bring nothing more.
+        // A response that ends after an answer with an unknown id is complete: resuming it would bring no more
+        // messages.
         let is_answered = error.is_none() && exchange.ends_astray;
         let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
         match last_id.filter(|_| !is_over) {
@@ -168,7 +169,7 @@ impl UpstreamClient {
         self.refuse_all(stream, &why, None);
     }
 
-    /// Resumes a response behind an event after a pause, unless that has failed too often.
+    /// Resumes a response after an event, after a pause, unless too many attempts have failed.
     pub(super) fn resume_later(
         &mut self,
         stream: StreamId,
@@ -228,8 +229,8 @@ impl UpstreamClient {
 
 /// The session and its GET stream.
 impl UpstreamClient {
-    /// Begins the session again where an error without an id says, under a status of success, that the session is
-    /// lost. Whether the message needs nothing else.
+    /// Renews the session if an error without an id, with a success status, says that the session is lost. Returns
+    /// whether the message needs no other handling.
     pub(super) fn renews_for(&mut self, from: ResponseStream, message: &Message) -> bool {
         let is_error = message.kind() == Kind::Response && message.id_key().is_none();
         let error = message.error().filter(|_| is_error);
@@ -250,10 +251,10 @@ impl UpstreamClient {
     /// because it does not know the session.
     fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {
         let stream = out.stream;
-        // Not sent again: an answer belongs to a request of the old session, and the renewal sends its own
+        // These are not sent again: an answer belongs to a request of the old session, and the renewal sends its own
         // `notifications/initialized`.
         let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
-        // Sent again once only: a server that loses every session must not get the same message for ever.
+        // Sent again only once: a server that loses every session must not get the same message for ever.
         if out.is_retry || out.own.is_some() {
             let why = "the server has lost the session again";
             self.refuse_all(stream, why, Some(status.as_u16()));
@@ -445,7 +446,7 @@ impl UpstreamClient {
             return self.lose_http_sse("the server names an endpoint of another origin");
         };
         let Some(stream) = &mut self.http_sse else { return };
-        // A server may name another endpoint on the same stream: its session goes on.
+        // A server may name another endpoint on the same stream: the session continues.
         let is_new = !stream.is_named();
         stream.set_endpoint(endpoint);
         if is_new && self.session.has_begun() {
@@ -458,12 +459,12 @@ impl UpstreamClient {
         }
     }
 
-    /// Refuses all open requests: without the stream they have no answers.
+    /// Refuses all open requests: without the stream they cannot be answered.
     pub(super) fn lose_http_sse(&mut self, why: &str) {
         let Some(mut lost) = self.http_sse.take() else { return };
         self.inbox.close(ResponseStream::HttpSse);
         if let Some((refusal, status)) = lost.refusal.take() {
-            // The server speaks no HTTP+SSE: its refusal of the POST stands.
+            // The server does not speak HTTP+SSE, so its refusal of the POST is final.
             let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
             tracing::warn!(why, "no message can be sent to the server");
             return self.refuse_first(&why, status);

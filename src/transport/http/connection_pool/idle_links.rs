@@ -1,8 +1,8 @@
 //! The unused connections to one server, and what is known of how long the server keeps them open.
 //!
-//! A request on a connection that the server closes at that moment is lost: nobody knows whether the server has read
-//! the request, and a POST must not be sent twice. Hence a connection is used again only while the server is known to
-//! keep it. No I/O.
+//! If the server closes a connection at the moment when a request is sent, it is unknown whether the server has read
+//! the request, and a POST must not be sent twice. Hence a connection is reused only while the server is known to keep
+//! it open. No I/O.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 
 use crate::transport::http::keep_alive::KeepAlive;
 
-/// Unused connections kept open to one server.
+/// Maximum number of unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
 
 /// The longest time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
 /// request that meets the close is lost.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(3);
 
-/// The time for which a connection has to have been idle and open before connections to its server are used again at
+/// The time for which a connection must have been idle and stayed open before connections to its server are reused at
 /// once. Servers that close each connection after its response do so within a few milliseconds.
 pub(super) const PROVEN_AFTER: Duration = Duration::from_millis(50);
 
-/// The time for which it is remembered that a server has closed a connection early.
+/// The time after which an early close by the server is forgotten.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 
 /// One unused connection.
@@ -38,9 +38,9 @@ pub(super) struct IdleLinks<L> {
     is_proven: bool,
     /// The server has closed a connection early: the time for which connections may be idle, until that moment.
     early: Option<(Duration, Instant)>,
-    /// The last time that somebody was told.
+    /// The time of the last warning.
     told: Option<Instant>,
-    /// A task closes the connections when their time has come.
+    /// Whether a task closes the connections when their time has come.
     pub(super) is_watched: bool,
 }
 
@@ -65,12 +65,12 @@ impl<L> IdleLinks<L> {
         }
     }
 
-    /// A connection that may be used again, if it is still open, and the time for which it was idle. To be told to
-    /// [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
+    /// Takes a connection that may be reused if it is still open, and the time for which it was idle. The caller then
+    /// calls [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
         self.close_old(now);
-        // A server that has not shown that it keeps connections can show it best on the oldest. Otherwise the newest is
-        // taken, which the server is least likely to close now.
+        // If the server has not proved that it keeps connections open, the oldest one can prove it best. Otherwise the
+        // newest is taken, which the server is least likely to close now.
         let place = if self.is_proven { self.links.len().checked_sub(1)? } else { 0 };
         let idle = now - self.links.get(place)?.since;
         if !self.is_proven && idle < PROVEN_AFTER {
@@ -84,10 +84,10 @@ impl<L> IdleLinks<L> {
         self.is_proven |= idle >= PROVEN_AFTER;
     }
 
-    /// The server has closed a connection that was idle for this time, or less. Returns whether somebody is to be told
-    /// that no connection to the server is used again: at most once a minute.
+    /// Notes that the server has closed a connection that was idle for this time or less. Returns whether to warn that
+    /// connections to the server are no longer reused: at most once a minute.
     pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
-        // The server closed the connection at some moment within `idle`: half of that time leaves a margin.
+        // The server closed the connection at some time within `idle`; half of that time leaves a margin.
         let max = self.idle_max(now).min(idle / 2);
         self.early = Some((max, now + REMEMBERED_FOR));
         self.is_proven = false;
@@ -108,7 +108,7 @@ impl<L> IdleLinks<L> {
         self.links.retain(|one| now < one.until && now - one.since < max);
     }
 
-    /// The time of the next [`IdleLinks::close_old`]; `None` if there are no connections.
+    /// The time of the next [`IdleLinks::close_old`]; `None` without connections.
     pub(super) fn next_close(&self) -> Option<Instant> {
         self.links.iter().map(|one| one.until).min()
     }

@@ -66,7 +66,7 @@ impl Pooled {
         tokio::join!(self.pool.send(request), answered).0
     }
 
-    /// The whole body, or what the reading of it ends with.
+    /// Reads the whole body, or the error that ends it.
     async fn text(&self, server: &mut Option<DuplexStream>, text: &str) -> Result<String, String> {
         let response = self.ask(server, text).await.map_err(|error| error.for_clients())?;
         read(response.into_body()).await
@@ -81,7 +81,7 @@ async fn read(mut body: UpstreamBody) -> Result<String, String> {
     Ok(String::from_utf8(text).unwrap())
 }
 
-/// What has come at a server.
+/// Returns the bytes that have arrived at a server.
 async fn told(server: &mut DuplexStream) -> String {
     let mut bytes = vec![0; 1 << 16];
     let count = server.read(&mut bytes).await.unwrap();
@@ -244,7 +244,7 @@ async fn an_unused_connection_closes_before_the_time_that_its_server_promises() 
     assert!(is_closed(server));
 }
 
-/// Answers one request on each connection, and closes it when told to.
+/// Answers one request on each connection, and closes it on command.
 fn serve_one_each(
     listener: &std::net::TcpListener,
     close: &mpsc::Receiver<()>,
@@ -267,7 +267,7 @@ fn serve_one_each(
     }
 }
 
-/// The runtime hears of the end of a connection when it waits, and a request may follow before.
+/// The runtime notices the end of a connection only when it waits, and a request may come before that.
 #[tokio::test]
 async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -11,9 +11,9 @@ use super::link_error::LinkError;
 
 /// The body of a response. Dropping the body before its end closes its connection.
 pub(crate) struct Http1Body {
-    /// The connection; `None` once the response has come or has failed.
+    /// The connection; `None` once the response is complete or has failed.
     link: Option<Box<Http1Link>>,
-    /// What has come and was not taken.
+    /// The bytes that have arrived and were not read.
     data: Bytes,
     trailers: Option<Box<HeaderMap>>,
     /// Bytes that are still to be taken, if the head declares their number.
@@ -23,17 +23,17 @@ pub(crate) struct Http1Body {
 }
 
 impl Http1Body {
-    /// The body whose head this connection has read, and with it `data`.
+    /// Returns the body whose head this connection has read, together with `data`.
     pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
-        // `data` came with the head and is a part of the declared length, too.
+        // `data` came with the head and belongs to the declared length too.
         let left = link.left().map(|left| left + data.len() as u64);
         let is_over = left == Some(0);
         Self { link: Some(link), data, trailers: None, left, is_over }
     }
 
-    /// The connection, once it can serve another request. What has come of the body stays here.
+    /// Takes the connection, once it can serve another request. Unread bytes of the body stay here.
     pub(crate) fn take_link(&mut self) -> Option<Box<Http1Link>> {
-        // Only a connection that is done: on any other one bytes of this response are still to come.
+        // Only a connection whose response is complete: otherwise more bytes of this response follow.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();
         Some(link)
@@ -44,7 +44,7 @@ impl Http1Body {
         self.is_over
     }
 
-    /// The length of what is to come, if the head declares it.
+    /// Returns the length of the rest of the body, if the head declares it.
     pub(crate) fn size(&self) -> SizeHint {
         self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
@@ -75,7 +75,7 @@ impl Http1Body {
         }
         self.is_over = true;
         let trailers = self.trailers.take();
-        // Trailers come last, once all data has been taken.
+        // Trailers come last, after all data has been read.
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(*trailers))))
     }
 }

@@ -8,7 +8,7 @@ use super::malformed::MalformedResponse;
 /// Reads one body.
 #[derive(Debug)]
 pub(super) enum BodyDecoder {
-    /// So many bytes are still to come.
+    /// The number of bytes that are still to come.
     Length(u64),
     Chunked(ChunkDecoder),
     /// The body ends with its connection.
@@ -24,7 +24,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes of the piece whose data come next, if it is known.
+    /// Returns the number of bytes left in the current piece of the body, if it is known.
     pub(super) fn piece(&self) -> u64 {
         match self {
             Self::Length(left) => *left,
@@ -47,7 +47,7 @@ impl BodyDecoder {
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Decoded {
         let used = match self {
             Self::Chunked(chunks) => return chunks.decode(bytes),
-            // RFC 9112, 6.3: without a length and without chunks all bytes until the close are the body.
+            // RFC 9112, 6.3: without a length and without chunks, the body ends when the connection closes.
             Self::UntilClose => bytes.len(),
             Self::Length(left) => {
                 let count = (*left).min(bytes.len() as u64);

@@ -7,7 +7,7 @@ use super::malformed::{HEADERS_MAX, MalformedResponse};
 /// Digits of the size of a chunk. More are zeros, or a size beyond 64 bits.
 const SIZE_DIGITS_MAX: u32 = 16;
 
-/// Bytes of extensions of chunks, with the spaces before them, in one body.
+/// Bytes of chunk extensions, with the spaces before them, in one body.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of the trailers of a body.
@@ -21,13 +21,13 @@ enum ChunkState {
     Start,
     /// After a digit of the size.
     Size,
-    /// After a space behind the size.
+    /// After a space after the size.
     Space,
     Extension,
     /// Before the line feed that ends the size.
     SizeLf,
     Data,
-    /// Before the carriage return behind the data.
+    /// Before the carriage return after the data.
     DataCr,
     DataLf,
     /// After the last chunk or a trailer: at the beginning of a line.
@@ -45,7 +45,7 @@ pub(super) struct ChunkDecoder {
     state: ChunkState,
     /// Bytes of data in the chunk.
     size: u64,
-    /// Those of them that are still to come.
+    /// The number of bytes of the chunk that are still to come.
     left: u64,
     digits: u32,
     extension_bytes: usize,
@@ -53,7 +53,7 @@ pub(super) struct ChunkDecoder {
     trailer_lines: usize,
 }
 
-/// What the decoder has found in some bytes.
+/// The result of decoding some bytes.
 pub(super) struct Decoded {
     /// Bytes of data, which are now at the front.
     pub(super) data: usize,
@@ -72,7 +72,7 @@ impl ChunkDecoder {
         self.state == ChunkState::Data
     }
 
-    /// The size of the chunk whose data come next; 0 if something else does.
+    /// Returns the size of the chunk whose data comes next; 0 otherwise.
     pub(super) fn size(&self) -> u64 {
         if self.is_within_data() { self.size } else { 0 }
     }
@@ -85,7 +85,7 @@ impl ChunkDecoder {
             if self.state == ChunkState::Data {
                 let rest = bytes.len() - used;
                 let count = usize::try_from(self.left).map_or(rest, |left| left.min(rest));
-                // All data of one read move together, so that they are handed on as one piece.
+                // All data of one read is moved together, so that it is passed on as one piece.
                 bytes.copy_within(used..used + count, data);
                 self.left -= count as u64;
                 if self.left == 0 {
@@ -106,7 +106,7 @@ impl ChunkDecoder {
         Decoded { data, used, fault }
     }
 
-    /// The state after a byte that is no data.
+    /// Returns the state after a byte that is not data.
     fn next(&mut self, byte: u8) -> Result<ChunkState, MalformedResponse> {
         use ChunkState::{
             Data, DataCr, DataLf, Extension, LastLf, LineStart, Over, Size, SizeLf, Space, Start,
@@ -117,7 +117,7 @@ impl ChunkDecoder {
                 self.add_digit(byte)?;
                 Size
             }
-            // RFC 9112, 7.1.1 allows a space before an extension; it counts as a part of it.
+            // RFC 9112, 7.1.1 allows a space before an extension; it counts as part of the extension.
             (Size | Space, b' ' | b'\t') => {
                 self.count_extension()?;
                 Space
@@ -138,13 +138,14 @@ impl ChunkDecoder {
             }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
-                // The digits of the next size count anew; the bytes of extensions count for the whole body.
+                // The digits of the next size are counted from zero; the bytes of extensions are counted for the whole
+                // body.
                 self.digits = 0;
                 Start
             }
-            // The ends of lines of a head may lack their carriage return; here a reader may take that for the end.
+            // In a head, line ends may lack their carriage return; here a reader may take such a line for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
-            // Without trailers the end is one empty line, and nothing is kept for a parser.
+            // Without trailers the end is an empty line, so no bytes are kept for the parser of trailers.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
             (LineStart | Trailer, _) => {
                 self.add_trailer(byte)?;
@@ -199,7 +200,7 @@ impl ChunkDecoder {
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         let text = std::mem::take(&mut self.trailers);
         if text.is_empty() {
-            // Without trailers nothing is parsed, which is nearly always so.
+            // Nearly always no trailers follow, so nothing is parsed.
             return Ok(None);
         }
         let malformed = |_| MalformedResponse::Trailers;

@@ -22,21 +22,21 @@ pub(crate) struct Http1Link {
     io: Io,
     request: SendState,
     response: ResponseDecoder,
-    /// Whether the head of the response has come, and nothing was waited for since.
+    /// Whether the head of the response has arrived, and the connection has not been polled since.
     has_new_head: bool,
-    /// What the server has promised for the connection.
+    /// The server's promise to keep the connection open.
     pub(crate) promised: KeepAlive,
 }
 
-/// What has become of a request.
+/// The state of sending a request.
 enum SendState {
     Sending(RequestWriter),
     Sent,
-    /// The server does not read. It may have answered before.
+    /// The server no longer reads. It may have answered before.
     Broken(Option<io::Error>),
 }
 
-/// What a connection has of its response.
+/// The next part of a response on a connection.
 pub(super) enum BodyPart {
     Data(Bytes),
     /// The response is over.
@@ -51,23 +51,23 @@ impl Http1Link {
         Self { io, request, response, has_new_head: false, promised }
     }
 
-    /// Whether the next request can be written to the connection: neither the runtime nor the system knows of anything
-    /// that the server has said or closed.
+    /// Whether the next request can be written to the connection: neither the runtime nor the system has received bytes
+    /// or a close from the server.
     pub(crate) fn is_open(&mut self) -> bool {
         self.is_idle() && self.io.is_quiet()
     }
 
-    /// Whether the connection waits for a request, and the server has neither said nor closed anything. To be asked
-    /// after a response.
+    /// Whether the connection waits for a request, and the server has neither sent nor closed anything. Called after a
+    /// response.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.is_done() && {
             let cx = &mut Context::from_waker(Waker::noop());
-            // A look without a wake-up: nobody waits for this connection.
+            // Check without registering a wake-up: no task waits for this connection.
             self.poll_read(cx, |_, _| ()).is_pending()
         }
     }
 
-    /// Whether the request and its response are over, and another may follow.
+    /// Whether the request and its response are complete, so that another may follow.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.request, SendState::Sent) && self.response.is_reusable()
     }
@@ -82,24 +82,25 @@ impl Http1Link {
         self.response.take_trailers()
     }
 
-    /// The bytes of a connection that a proxy has made a tunnel (RFC 9110, 9.3.6): what came with the head of the
-    /// response is not among them.
+    /// Returns the byte stream of a connection that a proxy has turned into a tunnel (RFC 9110, 9.3.6). Bytes that came
+    /// with the head of the response are not in it.
     pub(crate) fn into_io(self) -> Io {
         self.io
     }
 
     /// Begins a request on a connection that is unused or idle. [`Http1Link::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
-        // Nothing of the last response may be left: the decoder begins anew, with the request's method.
+        // The last response must be complete: the decoder starts again, with the method of the new request.
         self.response = ResponseDecoder::new(request.method());
         self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
         self.request = SendState::Sending(request);
-        // The map of the request's headers is used for those of the response, which saves an allocation.
+        // The map of the request's headers is reused for the response, which saves an allocation.
         self.response.reuse(headers);
     }
 
-    /// Sends the request and waits for the head of the response. With the head comes what has come of the body.
+    /// Sends the request and waits for the head of the response. Returns the head with the part of the body that has
+    /// arrived.
     ///
     /// # Errors
     /// If the connection fails, the response is malformed, or the body of the request cannot be read.
@@ -116,14 +117,14 @@ impl Http1Link {
                         return Poll::Ready(Ok(head));
                     }
                 }
-                // The write may have failed before: its error says more than the close that followed.
+                // The write may have failed earlier: its error is more useful than the close that followed.
                 Ok(None) => return Poll::Ready(Err(self.unanswered(None))),
                 Err(error) => return Poll::Ready(Err(self.unanswered(Some(error)))),
             }
         }
     }
 
-    /// Waits for more of the response's body, and sends what is left of the request.
+    /// Waits for more of the response's body, and sends the rest of the request.
     ///
     /// # Errors
     /// As for [`Http1Link::poll_head`].
@@ -133,7 +134,7 @@ impl Http1Link {
             if self.response.is_over() {
                 return Poll::Ready(Ok(BodyPart::End(self.response.take_trailers())));
             }
-            // The data before the fault have been returned already.
+            // The data before the fault was already returned.
             if let Some(fault) = self.response.fault() {
                 return Poll::Ready(Err(fault.into()));
             }
@@ -155,26 +156,27 @@ impl Http1Link {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends the request as far as the connection accepts it.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), LinkError> {
         let SendState::Sending(request) = &mut self.request else { return Ok(()) };
         match request.poll(&mut self.io, cx) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.request = SendState::Sent,
             Poll::Ready(Err(LinkError::Io(error))) => {
-                // The server may have answered before it stopped reading: its response is read first.
+                // The server may have answered before it stopped reading, so its response is read first.
                 self.request = SendState::Broken(Some(error));
             }
             Poll::Ready(Err(error)) => {
                 self.request = SendState::Broken(None);
-                // The client's body has failed: the server has got a part of a request, so the connection cannot go on.
+                // The client's body has failed, and the server has got a part of a request, so the connection cannot be
+                // used further.
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Why there is no head: the first cause.
+    /// Returns the first cause why no head arrived.
     fn unanswered(&mut self, error: Option<io::Error>) -> LinkError {
         let unsent = match &mut self.request {
             SendState::Broken(error) => error.take(),
@@ -186,7 +188,7 @@ impl Http1Link {
         }
     }
 
-    /// Reads what there is, and takes it with `take`. `None` if the server has closed.
+    /// Reads the available bytes, and passes them to `take`. `None` if the server has closed the connection.
     fn poll_read<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -194,7 +196,7 @@ impl Http1Link {
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
         with_buffer(response.piece(), |buffer| {
-            // The buffer belongs to the thread: a connection that waits holds none.
+            // The buffer belongs to the thread: an idle connection holds none.
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })

@@ -1,4 +1,4 @@
-//! Why a request on a connection has no response, or no whole one.
+//! Why a request on a connection has no response, or an incomplete response.
 
 use std::io;
 

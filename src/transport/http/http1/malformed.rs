@@ -27,7 +27,7 @@ pub enum MalformedResponse {
     /// The head is too long.
     #[error("the head of the response has more than {HEAD_BYTES_MAX} bytes")]
     HeadTooLong,
-    /// `Content-Length` is no number, or has several values.
+    /// `Content-Length` is not a number, or has several values.
     #[error("the response has a malformed Content-Length")]
     Length,
     /// `Transfer-Encoding` is something else than `chunked`.

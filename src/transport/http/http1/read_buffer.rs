@@ -5,22 +5,23 @@ use std::cell::Cell;
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes that one read takes at most, and from which a piece of a body is large.
+/// Maximum number of bytes per read. A piece of a body of at least this length counts as large.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that one read takes at most within a large piece.
+/// Maximum number of bytes per read within a large piece.
 const LARGE_READ_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
     static BUFFER: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
-/// Calls `read` with the buffer, which is empty and takes as much as one read may. `piece`: bytes of the piece of a body
-/// whose data come next, or 0.
+/// Calls `read` with the buffer, which is empty and large enough for one read. `piece`: bytes left in the current piece
+/// of a body, or 0.
 pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>) -> T) -> T {
     let is_large = piece >= READ_BYTES_MAX as u64;
     let limit = if is_large { LARGE_READ_BYTES_MAX } else { READ_BYTES_MAX };
-    // Taken out of its cell while `read` runs: a call within it finds an empty buffer, not this one.
+    // The buffer is taken out of its cell while `read` runs, so that a nested call gets an empty buffer instead of this
+    // one.
     let mut buffer = BUFFER.take();
     buffer.clear();
     buffer.reserve(limit);
@@ -32,8 +33,8 @@ pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>)
 
 /// The bytes in the buffer, as a value that outlives the buffer.
 pub(super) fn take_out(buffer: &mut BytesMut) -> Bytes {
-    // A nearly full buffer is handed over, because a copy would cost as much as the read. Shorter data are copied: a
-    // reader that keeps a few bytes for long would otherwise keep the whole buffer.
+    // A nearly full buffer is passed on, because a copy would cost as much as the read. Shorter data is copied: a
+    // reader that keeps a few bytes for a long time would otherwise keep the whole buffer.
     if buffer.len() < buffer.capacity() / 4 * 3 {
         return Bytes::copy_from_slice(buffer);
     }

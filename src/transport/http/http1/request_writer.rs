@@ -1,4 +1,4 @@
-//! A request on its way to a server: the head (RFC 9112, 3), and the body as it comes (6).
+//! A request on its way to a server: the head (RFC 9112, 3), and the body while it arrives (6).
 
 use std::borrow::Cow;
 use std::io::{self, IoSlice, Write as _};
@@ -16,7 +16,7 @@ use super::link_error::LinkError;
 use crate::transport::http::io::Io;
 use crate::transport::http::request_body::{RequestBody, RequestBodyError};
 
-/// The longest body, in bytes, that is copied behind its head, so that one write takes both.
+/// Maximum length of a body, in bytes, that is copied after its head, so that both are sent in a single write.
 const COPIED_BODY_MAX: usize = 16 << 10;
 
 /// Writes one request.
@@ -27,7 +27,7 @@ pub(super) struct RequestWriter {
     written: usize,
     /// A piece of the body.
     data: Bytes,
-    /// What follows the piece.
+    /// The bytes after the piece.
     end: &'static [u8],
     /// The rest of the body.
     body: Option<RequestBody>,
@@ -39,22 +39,22 @@ pub(super) struct RequestWriter {
 /// How the server knows the end of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestLength {
-    /// There is no body.
+    /// The request has no body.
     Empty,
-    /// So many bytes are still to come.
+    /// The number of bytes that are still to come.
     Known(u64),
     Chunked,
 }
 
 impl RequestWriter {
-    /// Nothing is written yet. The headers have been read.
+    /// Returns a writer that has written nothing yet, and the headers of the request.
     pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
         let (head, mut body) = request.into_parts();
         let length = match body.size_hint().exact() {
-            // The end is asked for first: a body that is over has an exact length of 0 as well.
+            // The end is checked first, because a body that is over also has an exact length of 0.
             _ if body.is_end_stream() => RequestLength::Empty,
             Some(length) => RequestLength::Known(length),
-            // These have no body, unless a length says so.
+            // Requests with these methods have no body unless a length is given.
             None if [Method::GET, Method::HEAD].contains(&head.method) => RequestLength::Empty,
             None => RequestLength::Chunked,
         };
@@ -89,19 +89,19 @@ impl RequestWriter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), LinkError>> {
         loop {
-            // The head waits for the first piece, so that one write takes both.
+            // The head waits for the first piece, so that both are sent in a single write.
             let waits =
                 self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
             let is_unwritten = self.written == 0 && !self.text.is_empty();
             if waits && is_unwritten && !std::mem::replace(&mut self.has_waited, true) {
-                // The client's connection gives a piece that it has only when it is polled after the body.
+                // hyper returns a piece that has already arrived only if the connection is polled after the body.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             ready!(self.poll_pieces(io, cx))?;
-            // All that there was is written, and the body has nothing more for now.
+            // All available bytes are written, and the body has no more for now.
             if waits {
-                // What is written may be all that comes for a long time.
+                // Flush: these bytes may be the last for a long time.
                 let _ = Pin::new(&mut *io).poll_flush(cx)?;
                 return Poll::Pending;
             }
@@ -165,7 +165,7 @@ impl RequestWriter {
             }
             let pieces = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.end)];
             let mut count = ready!(Pin::new(&mut *io).poll_write_vectored(cx, &pieces))?;
-            // A write of nothing would be tried for ever.
+            // A write of zero bytes would be repeated for ever.
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -185,7 +185,7 @@ fn other_length() -> LinkError {
     LinkError::RequestBody(RequestBodyError::Unreadable(why))
 }
 
-/// The head of a request, with room for so many bytes behind it.
+/// Returns the head of a request, with room for `room` bytes after it.
 fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     let target = match head.uri.path_and_query() {
         Some(path) if head.uri.scheme().is_none() => Cow::Borrowed(path.as_str()),
@@ -205,11 +205,11 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     };
     let mut is_said = known.is_empty();
     for (name, value) in &head.headers {
-        // The length is that of the body that is sent, whatever else the headers say.
+        // The length is that of the body that is sent, whatever the headers say.
         let value = match *name {
-            // RFC 9112, 6.1 and 6.2: a length and chunks never stand together.
+            // RFC 9112, 6.1 and 6.2: a message must not have both a length and chunks.
             TRANSFER_ENCODING => continue,
-            // The length keeps the place that it has among the client's headers, and is there once.
+            // The length keeps its position among the client's headers, and is written once.
             CONTENT_LENGTH if std::mem::replace(&mut is_said, true) => continue,
             CONTENT_LENGTH => known,
             _ => value.as_bytes(),
@@ -229,7 +229,7 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
 /// The digits of a number.
 fn decimal(number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut left = &mut digits[..];
-    // Twenty digits hold every number.
+    // Twenty digits suffice for every number.
     let _ = write!(left, "{number}");
     let spare = left.len();
     &digits[..20 - spare]

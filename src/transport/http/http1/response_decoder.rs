@@ -13,7 +13,7 @@ use super::read_buffer::take_out;
 /// The largest length of a body that a response may declare.
 const BODY_BYTES_MAX: u64 = u64::MAX - 2;
 
-/// Reads one response. After an error there is nothing more to read.
+/// Reads one response. After an error the reader is at its end.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     /// The method of the request.
@@ -45,17 +45,17 @@ impl ResponseDecoder {
         }
     }
 
-    /// The headers of the response take the place of these.
+    /// Reuses the memory of `headers` for the headers of the response.
     pub fn reuse(&mut self, mut headers: HeaderMap) {
         headers.clear();
         self.spare = headers;
     }
 
-    /// Reads all of `bytes`, which are the next ones, until the head of the response is there. Returns the head and
-    /// the data of the body that `bytes` hold. Heads of responses such as 103 are left out.
+    /// Reads the next bytes until the head of the response is complete. Returns the head, and the data of the body that
+    /// follows in `bytes`. Interim responses such as 103 are skipped.
     ///
     /// # Errors
-    /// If the bytes are no response, or the length of the body is in doubt.
+    /// If the bytes are not a response, or the length of the body is ambiguous.
     pub fn head(
         &mut self,
         bytes: &mut BytesMut,
@@ -63,8 +63,8 @@ impl ResponseDecoder {
         if self.held.is_empty() {
             return self.begin(bytes);
         }
-        // Only the new bytes are searched for the blank line: a head that comes in single bytes is parsed once.
-        // The blank line may have begun in the bytes before: its first bytes are looked at again.
+        // Only the new bytes are searched for the blank line, so that a head that arrives in single bytes is parsed
+        // once. The blank line may begin in the previous bytes, so their last bytes are searched again.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -80,8 +80,8 @@ impl ResponseDecoder {
         bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
-            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response, an empty line
-            // may be the rest of another response.
+            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response an empty line may
+            // be the rest of another response.
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
@@ -89,7 +89,7 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
-                // A copy: the buffer belongs to the thread, and is used for the next connection.
+                // A copy, because the buffer belongs to the thread and is reused for the next connection.
                 self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
@@ -100,7 +100,7 @@ impl ResponseDecoder {
                 continue;
             }
             self.body = Some(framing(&head, &self.method)?);
-            // Before the body is read, which may find bytes behind it and then takes the connection from use.
+            // Before the body is read: bytes after the body take the connection out of use.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
@@ -131,7 +131,7 @@ impl ResponseDecoder {
                 Err(malformed) => fault = Some(malformed),
             }
         }
-        // Bytes behind the response belong to no request: the connection is not used again (RFC 9112, 9.2).
+        // Bytes after the response belong to no request, so the connection is not reused (RFC 9112, 9.2).
         self.is_persistent &= decoded.used == bytes.len();
         self.fault = fault;
         match fault {
@@ -143,7 +143,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// The server sends nothing more.
+    /// Notes that the server has closed its side.
     ///
     /// # Errors
     /// If the response has no end.
@@ -182,7 +182,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Bytes of the piece of the body, a chunk or all that is left, whose data come next, if it is known.
+    /// Returns the number of bytes left in the current piece of the body (a chunk, or the rest), if it is known.
     pub(super) fn piece(&self) -> u64 {
         self.body.as_ref().map_or(0, BodyDecoder::piece)
     }
@@ -213,7 +213,7 @@ fn parse(
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(length) => length,
     };
-    // Checked here too, because a head may come in one read that is longer than the limit.
+    // Checked here too, because a single read may bring a head that is longer than the limit.
     if length > HEAD_BYTES_MAX {
         return Err(MalformedResponse::HeadTooLong);
     }
@@ -240,14 +240,15 @@ fn parse(
     Ok(Some((head, length)))
 }
 
-/// How the end of a body is known (RFC 9112, 6.3). A length that two readers may take for different ones is refused.
+/// Returns how the end of a body is recognised (RFC 9112, 6.3). A length that two readers may read differently is
+/// refused.
 fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, MalformedResponse> {
     let (status, headers) = (head.status(), head.headers());
     let has_none = matches!(
         status,
         StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
     );
-    // RFC 9112, 6.3: these have no body, whatever their headers say.
+    // RFC 9112, 6.3: these responses have no body, whatever their headers say.
     if has_none || method == Method::HEAD {
         return Ok(BodyDecoder::Length(0));
     }
@@ -285,24 +286,24 @@ fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, Malforme
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    // Only digits: the parser of the standard library also takes a sign.
+    // Digits only: the parser of the standard library would also accept a sign.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
 }
 
-/// Whether the server keeps the connection (RFC 9112, 9.3). A connection of HTTP/1.0 is never used again, whatever the
+/// Whether the server keeps the connection open (RFC 9112, 9.3). A connection of HTTP/1.0 is never reused, whatever the
 /// response says.
 fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
-        // What is no ASCII cannot be understood, and the connection is better not used again.
+        // A value that is not ASCII cannot be understood, so the connection is not reused.
         !value.as_bytes().is_ascii()
             || words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     };
-    // Some servers send a body here, which would be taken for the beginning of the next response. A length with 304 is
-    // that of what the client has already.
+    // Some servers send a body with these statuses, which would be read as the beginning of the next response. A length
+    // with 304 is that of the copy that the client already has.
     let has_odd_body = match head.status() {
         StatusCode::NO_CONTENT => {
             headers.contains_key(TRANSFER_ENCODING)

@@ -52,7 +52,7 @@ async fn a_client_of_sse_reaches_a_server_of_streamable_http() {
 
 #[tokio::test]
 async fn a_large_answer_whose_id_comes_last_goes_to_who_asked_for_it() {
-    // A busy machine takes longer than the first heartbeat.
+    // A busy machine may take longer than the time before the first heartbeat.
     let mut rig = Rig::having(&format!("{SSE}\nheartbeat.enabled = false"));
     let first = rig.post(&[], initialize("2025-06-18"));
     let wire = rig.asked().await;
@@ -76,7 +76,7 @@ async fn a_large_answer_whose_id_comes_last_goes_to_who_asked_for_it() {
     wire.say(&log);
     wire.say(large(2));
     wire.say(large(1));
-    // A file is written and read by other threads.
+    // Other threads write and read the file, so the test has to wait.
     for _ in 0..3_000 {
         if calls.iter().all(Answer::is_over) && !listens.messages().is_empty() {
             break;
@@ -142,7 +142,7 @@ async fn begun(keys: &str) -> (Rig, Asked, String) {
 async fn a_session_between_the_http_transports_ends_when_it_was_not_used_for_long() {
     for (keys, idle) in [("", 1800), ("session_idle_timeout = \"60s\"", 60)] {
         let (mut rig, wire, session) = begun(keys).await;
-        // A call is use, however long.
+        // A call counts as use, however long it takes.
         let answer = rig.post(&[&session], call("1", "1"));
         rig.asked().await.answer("202 Accepted", &[], "Accepted");
         pass(secs(2 * idle)).await;

@@ -36,7 +36,7 @@ impl Wire {
         self.posts.push(answer);
     }
 
-    /// Holds what the client was told against the rules.
+    /// Checks the client's messages against the rules.
     fn check(&self) {
         check(self.posts.iter().chain([&self.stream]));
     }

@@ -13,7 +13,7 @@ const CLIENTS: usize = 200;
 const KEYS: &str = "heartbeat.enabled = false\nlate = { keep = \"10m\", finished = \"2m\" }\n\
                     upstream.max_children = 200";
 
-/// What a client does with the call that it has made.
+/// How a client behaves after it has made its call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Waits,
@@ -81,7 +81,7 @@ fn member<'a>(line: &'a str, name: &str) -> &'a str {
     &line[begin..begin + length]
 }
 
-/// So many clients make their first call.
+/// Lets this number of clients make their first call.
 async fn begin(
     rig: &Rig,
     servers: &mut mpsc::UnboundedReceiver<Lines>,
@@ -105,7 +105,7 @@ fn those<'a>(
     clients.iter_mut().filter(move |client| manners.contains(&client.manner))
 }
 
-/// Nothing has reached a server since the last look.
+/// No call has reached a server since the last check.
 async fn expect_no_run(clients: &mut [Client]) {
     for client in clients {
         assert_eq!(client.server.told().await, Vec::<String>::new(), "each work runs once");
@@ -148,7 +148,7 @@ async fn two_hundred_clients_that_give_up_and_come_back_have_their_work_done_onc
     expect_no_run(&mut clients).await;
     assert!(servers.try_recv().is_err());
 
-    // Nobody comes back for the others.
+    // The other clients do not return.
     pass(secs(600)).await;
     for client in those(&mut clients, &[Dies]) {
         assert_eq!(member(&client.server.line().await, "requestId"), client.run);
@@ -179,13 +179,13 @@ async fn late_answers_that_wait_in_memory_have_a_budget() {
             assert_eq!(client.server.told().await, Vec::<String>::new());
             continue;
         }
-        // What could not be kept is done again.
+        // The call whose answer could not be kept runs again.
         let again = client.server.line().await;
         client.server.say(answer(member(&again, "id"), r#"{"again":true}"#));
         settle().await;
         assert!(client.answer.text().contains(r#""again":true"#), "{}", client.answer.text());
     }
-    // Taken answers have given their room back.
+    // Answers that were fetched no longer count in the limit.
     let clients = &mut clients[..4];
     for client in clients.iter_mut() {
         client.answer = Client::call(&rig, client.number, "other");
@@ -228,13 +228,14 @@ async fn bodies_that_wait_for_their_server_have_room_in_the_same_budget() {
     assert_eq!(other.status(), 503, "{}", other.text());
     assert!(other.text().contains("server.max_kept_bytes"), "{}", other.text());
     assert_eq!(other.header("retry-after"), Some("1".into()));
-    // Short bodies count for nothing.
+    // Short bodies are not counted.
     let short = call_with(&rig, 0, 1000);
     settle().await;
     assert!(short.spoken().is_none());
 }
 
-/// A result of 5 MB, which a relay does not hold in one piece, as the TypeScript SDK writes one: with its id last.
+/// Returns a result of 5 MB, which a relay does not keep in memory as a whole, with its id last, as the TypeScript SDK
+/// writes it.
 fn large(id: &str) -> String {
     let text = "x".repeat(5 << 20);
     format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)

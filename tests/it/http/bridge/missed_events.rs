@@ -1,4 +1,4 @@
-//! Streams of sessions that are ours: event ids, what is missed and found again, and where messages go
+//! Streams of sessions that Milepost manages: event ids, resumption after missed events, and the stream of messages
 //! that belong to no request.
 
 use crate::http::bridge::sessions::begun;
@@ -98,7 +98,7 @@ async fn an_answer_is_found_also_when_its_call_is_over() {
         assert_eq!(second.messages(), [result("1")]);
         assert!(second.is_over());
     }
-    // Who has it all has nothing to come back for.
+    // A client that has all events has nothing to resume.
     let third = begun.get(&["Last-Event-ID: 2-2"]);
     settle().await;
     assert_eq!(third.status(), 405);
@@ -128,7 +128,7 @@ async fn what_belongs_to_no_request_waits_for_a_get() {
     let home = begun.get(&[]);
     settle().await;
     assert_eq!(home.messages(), [LOG, asks]);
-    // What one has read another need not.
+    // An event that one stream has delivered is not delivered on another.
     home.leave();
     settle().await;
     let home = begun.get(&[]);
@@ -220,7 +220,7 @@ async fn a_detached_call_goes_on_however_much_it_says() {
     }
     begun.server.say(result("1"));
     pass(secs(5)).await;
-    // Others of the session are not kept waiting.
+    // Other streams of the session are not delayed.
     let other = begun.post(call("2", "2"));
     settle().await;
     begun.server.say(result("2"));
@@ -296,7 +296,7 @@ async fn the_clock_of_a_call_stands_still_while_its_client_is_asked() {
     assert_eq!(stream.messages().pop(), Some(result("1")));
 }
 
-/// A server may wait for its answers for ever, and what it asks is not kept for ever.
+/// The oldest unread requests of a server are dropped beyond the limit, and the server gets an error for each of them.
 #[tokio::test(start_paused = true)]
 async fn the_oldest_of_too_many_requests_that_nobody_reads_get_an_error() {
     const KEPT: usize = 1000;

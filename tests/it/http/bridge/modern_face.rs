@@ -96,7 +96,7 @@ async fn a_question_of_the_server_is_answered_by_the_next_request() {
     let next = ask(&rig, &request("2", "tools/call", &again));
     settle().await;
     assert_eq!(server.line().await, r#"{"jsonrpc":"2.0","id":77,"result":{"action":"accept"}}"#);
-    // The server reports on the call that it knows.
+    // The server reports with the token of the call that it knows.
     server.say(progress(&sent["params"]["_meta"]["progressToken"], 3));
     settle().await;
     server.say(answer(&sent["id"], r#"{"content":[]}"#));
@@ -117,7 +117,7 @@ async fn clients_of_other_capabilities_have_a_child_of_their_own() {
     assert!(second.line().await.contains(r#""sampling":{}"#));
 }
 
-/// Asks as somebody with this `Authorization`.
+/// Sends a request with this `Authorization`.
 fn ask_as(rig: &Rig, authorization: &str, body: &str) -> Answer {
     let headers = headers_of(body);
     let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
@@ -249,14 +249,14 @@ async fn a_client_of_2026_reaches_a_server_of_2025_over_http() {
     asked.end();
     settle().await;
     assert_eq!(call.messages(), [progress("1", 5), complete("1")]);
-    // Older clients reach the server as before.
+    // Older clients reach the server without the face.
     let old = rig.post(&[], initialize_of_2025());
     let asked = next_post(&mut rig).await;
     assert_eq!(asked.text(), initialize_of_2025());
     asked.json(&[], &agreement("2025-06-18"));
     settle().await;
     assert_eq!(old.text(), agreement("2025-06-18"));
-    // A request without the header that says its revision.
+    // A request without the header that names its revision.
     let bare = rig.post(&[AUTHORIZATION], request("2", "tools/list", ""));
     settle().await;
     assert_eq!((bare.status(), value(&bare.text())["error"]["code"].clone()), (400, json!(-32020)));
@@ -314,7 +314,7 @@ async fn a_client_of_2026_reaches_a_server_of_http_sse_which_asks_it() {
     wire.say(answer(&sent["id"], r#"{"content":[]}"#));
     pass(secs(1)).await;
     assert_eq!(next.messages(), [progress("2", 6), complete("2")]);
-    // Who leaves gives the request up at the server.
+    // A client that disconnects cancels its request at the server.
     let left = ask(&rig, &call("3", ""));
     let sent = posted(&mut rig).await;
     left.leave();
@@ -324,7 +324,7 @@ async fn a_client_of_2026_reaches_a_server_of_http_sse_which_asks_it() {
     assert_eq!(cancelled["params"]["requestId"], sent["id"]);
 }
 
-/// The next message for the server, which has no stream for messages of no request.
+/// Returns the next message for the server, which has no stream for messages of no request.
 async fn next_post(rig: &mut Rig) -> Asked {
     loop {
         let asked = rig.asked().await;

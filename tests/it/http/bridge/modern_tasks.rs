@@ -86,7 +86,7 @@ async fn a_call_of_20_s_becomes_a_task_whose_state_and_answer_are_fetched() {
     let shown = task.get("2").await;
     assert_eq!((&shown["status"], &shown["taskId"]), (&json!("working"), &json!(task.id)));
     assert_eq!(shown["statusMessage"], "half, 4");
-    // In a dialect of the route.
+    // A report in a dialect of the route.
     let text = r#"[{"type":"text","text":"{\"percentComplete\":15}"}]"#;
     let params = format!(r#"{{"id":{},"content":{text}}}"#, task.sent["id"]);
     task.server.say(notification("tools/progress", params));
@@ -171,7 +171,7 @@ async fn a_task_is_cancelled_under_the_id_that_the_server_knows() {
     let told = value(&task.server.line().await);
     assert_eq!(told["method"], "notifications/cancelled");
     assert_eq!(told["params"]["requestId"], task.sent["id"]);
-    // An answer that comes nevertheless changes nothing.
+    // A later answer changes nothing.
     task.server.say(answer(&task.sent["id"], r#"{"content":[]}"#));
     settle().await;
     let shown = task.get("3").await;
@@ -188,7 +188,7 @@ async fn requests_about_tasks_that_are_wrong_get_clear_errors() {
     let other: Vec<String> = headers.iter().map(|line| line.replace(&task.id, "other")).collect();
     let bare: Vec<String> =
         headers.iter().filter(|line| !line.starts_with("Mcp-Name")).cloned().collect();
-    // The client of FastMCP 4.1 sends no such header.
+    // The client of FastMCP 4.1 does not send this header.
     for (headers, status, code) in [(other, 400, json!(-32020)), (bare, 200, Value::Null)] {
         let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         headers.push("Authorization: Bearer me");
@@ -208,7 +208,7 @@ async fn requests_about_tasks_that_are_wrong_get_clear_errors() {
         let error = value(&refused.text())["error"].clone();
         assert_eq!((refused.status(), &error["code"]), (status, &json!(code)), "{method}: {error}");
     }
-    // A method that there is no more needs no name either.
+    // A method that 2026-07-28 has removed needs no `Mcp-Name` header either.
     let result = declaring("6", "tasks/result", &format!(r#""taskId":"{}","#, task.id));
     let headers = headers_of(&result);
     let mut headers: Vec<&str> = headers.iter().map(String::as_str).collect();
@@ -217,7 +217,7 @@ async fn requests_about_tasks_that_are_wrong_get_clear_errors() {
     let refused = task.rig.post(&headers, &result);
     settle().await;
     assert_eq!((refused.status(), &value(&refused.text())["error"]["code"]), (404, &json!(-32601)));
-    // A client that declares nothing has a server of its own.
+    // A client that does not declare tasks has a server of its own.
     let get = modern("4", "tasks/get", &format!(r#""taskId":"{}","#, task.id));
     let refused = ask(&task.rig, &get);
     settle().await;

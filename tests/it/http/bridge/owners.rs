@@ -34,7 +34,7 @@ impl Owned {
         Self { rig, wire, session }
     }
 
-    /// A request of whoever presents this token, or none.
+    /// Sends a request with this token, or without one.
     fn send(&self, method: &str, token: &str, body: &str) -> Answer {
         let authorization = format!("Authorization: Bearer {token}");
         let mut headers = vec![&*self.session, "Accept: application/json, text/event-stream"];
@@ -43,14 +43,14 @@ impl Owned {
         self.rig.send(&format!("{method} /r"), &headers, body.as_bytes())
     }
 
-    /// The status of a GET of whoever presents this token.
+    /// Returns the status of a GET with this token.
     async fn get(&self, token: &str) -> u16 {
         let answer = self.send("GET", token, "");
         settle().await;
         answer.status()
     }
 
-    /// The server answers a call of whoever presents this token with this status.
+    /// The server answers a call with this token with this status.
     async fn call(&mut self, id: &str, token: &str, status: &str) -> Answer {
         let answer = self.send("POST", token, &call(id, id));
         let asked = self.rig.asked().await;
@@ -64,7 +64,7 @@ impl Owned {
 #[tokio::test(start_paused = true)]
 async fn a_session_belongs_to_the_credentials_that_the_server_accepts() {
     let mut owned = Owned::before(SSE).await;
-    // Another one neither listens nor ends it, and nobody speaks in it without credentials.
+    // Another caller can neither listen nor end the session, and a caller without credentials cannot send.
     for token in ["two", ""] {
         assert_eq!(owned.get(token).await, 404);
         let ended = owned.send("DELETE", token, "");
@@ -76,12 +76,12 @@ async fn a_session_belongs_to_the_credentials_that_the_server_accepts() {
     assert_eq!(unknown.status(), 404);
     assert!(owned.rig.try_asked().await.is_none());
     assert_eq!(owned.get("one").await, 200);
-    // A server that refuses new credentials leaves the session with its owner.
+    // If the server refuses new credentials, the session stays with its owner.
     let refused = owned.call("2", "two", "401 Unauthorized").await;
     assert!(refused.text().contains("401"), "{}", refused.text());
     assert_eq!(owned.get("two").await, 404);
     assert_eq!(owned.get("one").await, 200);
-    // A server that accepts them says that they are the owner's.
+    // If the server accepts new credentials, they count as the owner's.
     let accepted = owned.call("3", "three", "202 Accepted").await;
     owned.wire.say(result("3"));
     pass(ms(10)).await;
@@ -110,7 +110,7 @@ async fn where_no_server_sees_the_credentials_the_id_of_a_session_decides() {
     let told = rig.post(&[&session, other], INITIALIZED);
     settle().await;
     assert_eq!(told.status(), 202);
-    // But not on another route.
+    // They do not count on another route.
     let route =
         |path: &str| format!("[[route]]\npath = \"{path}\"\nupstream.command = [\"server\"]\n");
     rig.take(&[route("/r"), route("/other")].concat());
@@ -144,7 +144,7 @@ async fn a_stream_of_http_sse_belongs_to_who_opened_it() {
     rig.asked().await.json(&["Mcp-Session-Id: theirs"], &agreement("2025-06-18"));
     let _ready = post(&rig, "one", INITIALIZED);
     settle().await;
-    // The proxy's own GET presents what the server has accepted.
+    // The proxy's own GET uses credentials that the server has accepted.
     let mut listening = None;
     while let Some(asked) = rig.try_asked().await {
         assert_eq!(asked.request.header("authorization"), Some("Bearer one"));

@@ -31,7 +31,7 @@ async fn twice(begun: &mut Begun) -> ([Answer; 2], (Value, Value)) {
     let (id, token) = names(&line);
     assert_ne!(id, 1);
     assert_ne!(token, 1);
-    // Nothing else of the request has changed.
+    // The rest of the request is unchanged.
     assert_eq!(line, call(&id, &token));
     ([first, second], (id, token))
 }
@@ -54,7 +54,7 @@ async fn calls_with_one_id_each_get_their_own_progress_and_answer() {
     assert_eq!(calls[0].messages(), [progress(1, 1), progress(1, 2), done(1, "first")]);
     assert_eq!(calls[1].messages(), [progress(1, 5), progress(1, 6), done(1, "second")]);
     assert!(calls.iter().all(Answer::is_over));
-    // With no other request open, the client's names are the server's again.
+    // With no other request open, the server gets the client's own id and token again.
     let third = begun.post(call("1", "1"));
     assert_eq!(begun.server.line().await, call("1", "1"));
     begun.server.say(done(1, "third"));
@@ -155,7 +155,7 @@ async fn the_answer_to_a_cancelled_request_is_not_the_next_ones() {
     assert_eq!(begun.server.line().await, cancelled(1));
     let second = begun.post(call("1", "1"));
     let (id, token) = names(&begun.server.line().await);
-    // The Python SDK answers so.
+    // The Python SDK answers in this way.
     begun
         .server
         .say(r#"{"jsonrpc":"2.0","id":1,"error":{"code":0,"message":"Request cancelled"}}"#);
@@ -189,7 +189,7 @@ async fn requests_in_an_array_get_names_of_their_own() {
 #[tokio::test(start_paused = true)]
 async fn a_large_request_gets_a_name_of_its_own() {
     let mut begun = begun("heartbeat.enabled = false", "2025-06-18").await;
-    // By the second request it shows that the client counts nothing.
+    // The second request shows that the client does not count its ids.
     let (calls, (id, _)) = twice(&mut begun).await;
     begun.server.say(done(&id, "second"));
     settle().await;

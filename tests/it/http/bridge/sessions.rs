@@ -1,4 +1,4 @@
-//! Sessions of ours before a stdio server: how they begin, what is answered how, and how they end.
+//! Sessions that Milepost manages for a stdio server: their beginning, the forms of answers, and their end.
 
 use tokio::sync::mpsc;
 
@@ -6,7 +6,7 @@ use crate::http::direct::large_bodies::large_call;
 use crate::http::rig::{Answer, CHUNKED, Lines, Rig, check, chunked, ms, pass, secs, settle};
 use crate::support::messages::{LOG, agreement, call, initialize, progress, result};
 
-/// A rig, its first session and the server behind that.
+/// A rig, its first session and the server of that session.
 pub(crate) struct Begun {
     pub(crate) rig: Rig,
     pub(crate) server: Lines,
@@ -68,7 +68,7 @@ async fn initialize_begins_a_session_of_an_unguessable_id_with_a_server_of_its_o
     let id = first.strip_prefix("Mcp-Session-Id: ").unwrap();
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
     assert_ne!(first, second);
-    // The same ids and tokens mean nothing to each other.
+    // Equal ids and tokens of different sessions have no connection.
     let answers = [&first, &second].map(|session| rig.post(&[session], call("1", "1")));
     assert_eq!(one.line().await, call("1", "1"));
     assert_eq!(two.line().await, call("1", "1"));
@@ -360,7 +360,7 @@ async fn large_messages_pass_in_both_directions() {
     }
     assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
     assert!(answer.is_over() && answer.text().trim_end() == says);
-    // Behind something else it is an event.
+    // After another message the answer is an event.
     let answer = begun.post(call("2", "2"));
     settle().await;
     begun.server.say(progress("2", 1));
@@ -436,14 +436,14 @@ async fn a_server_that_ends_takes_its_session_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_not_used_ends() {
     let begun = begun("upstream.idle_timeout = \"60s\"", "2025-06-18").await;
-    // A call keeps it.
+    // An open call keeps the session.
     let answer = begun.post(call("1", "1"));
     pass(secs(300)).await;
     begun.server.say(result("1"));
     settle().await;
     assert!(answer.is_over());
     pass(secs(55)).await;
-    // A client that listens keeps it, for as long as it is there.
+    // A client that listens keeps the session while it is connected.
     let home = begun.get(&[]);
     pass(secs(300)).await;
     assert!(!home.is_over());
@@ -484,7 +484,7 @@ async fn a_client_that_makes_a_request_or_listens_again_has_not_left() {
     pass(secs(300)).await;
     home.leave();
     pass(secs(50)).await;
-    // A client that lives without a stream of that kind is none that has left.
+    // A client that never opens a GET stream does not count as disconnected.
     assert!(begun.is_known().await);
     pass(secs(600)).await;
     assert!(!begun.server.is_closed());
@@ -502,7 +502,7 @@ async fn a_client_that_has_moved_its_stream_has_not_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_a_task_and_an_answer_keep_the_session_of_a_client_that_has_left() {
-    // A call, whose answer nobody can fetch.
+    // A call whose answer no client can fetch any more.
     let (begun, home) = listening().await;
     let waits = begun.post(call("1", "1"));
     settle().await;
@@ -529,7 +529,7 @@ async fn a_call_a_task_and_an_answer_keep_the_session_of_a_client_that_has_left(
     pass(secs(600)).await;
     assert!(!begun.server.is_closed());
 
-    // A task.
+    // The same with a task.
     let (begun, home) = listening().await;
     let task = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{"ttl":3600000},"_meta":{"progressToken":1}}}"#;
     let answer = begun.post(task);
@@ -600,7 +600,7 @@ async fn a_route_that_only_looks_on_changes_nothing_and_still_answers_each_where
     let begun = begun("mode = \"observe\"", "2025-06-18").await;
     let answers = ["1", "2"].map(|id| begun.post(call(id, id)));
     settle().await;
-    // Two falls that would be mended otherwise.
+    // Two falling values that would be repaired in another mode.
     for value in [5, 3] {
         begun.server.say(progress("1", value));
         begun.server.say(progress("2", value));
@@ -706,7 +706,7 @@ async fn a_large_request_of_the_server_is_nobodys_answer() {
     begun.server.say(format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{{"t":"{text}"}}}}"#
     ));
-    // Longer than a frame: other threads may keep it in a file.
+    // The message is longer than `max_frame`, so other threads may keep it in a file.
     let mut told = Vec::new();
     for _ in 0..6_000 {
         told = begun.server.told().await;
@@ -776,7 +776,7 @@ async fn a_token_that_is_active_in_another_session_is_nobodys() {
     two.say(progress("7", "1"));
     settle().await;
     assert!(second.is_silent());
-    // Its own id is its own.
+    // The server's name for the second call means the second call only.
     two.say(progress("2", "1"));
     settle().await;
     assert_eq!(second.messages().len(), 1);
@@ -785,7 +785,7 @@ async fn a_token_that_is_active_in_another_session_is_nobodys() {
     settle().await;
     assert_eq!(first.messages(), [result("1")]);
     pass(secs(1)).await;
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(progress("7", "5"));
     settle().await;
     assert!(second.messages()[1].contains(r#""progressToken":9"#));
@@ -805,7 +805,7 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     assert_eq!(begun.server.told().await, [call("1", "1")]);
     begun.server.say(result("1"));
     settle().await;
-    // The same with a stream. Who comes back to a call takes no further place.
+    // The same with a stream. A client that resumes a call takes no further place.
     let left = begun.post(call("3", "3"));
     settle().await;
     begun.server.say(progress("3", 1));
@@ -830,7 +830,7 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     begun.server.say(result("5"));
     pass(secs(1)).await;
     assert_eq!(answered.text(), result("5"));
-    // A message that breaks off has no answer to wait for.
+    // An incomplete message has no answer to wait for.
     let half =
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"x","params":"{}"#, "y".repeat(5_000_000));
     let broken = begun.rig.post(&[&begun.session, "Content-Length: 6000000"], &half);
@@ -841,7 +841,8 @@ async fn a_call_whose_client_has_left_counts_until_it_is_answered() {
     assert!(next.is_silent(), "{}", next.text());
 }
 
-/// What a body beyond 4 MiB holds is in a file (`a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory`).
+/// Bytes of a body beyond 4 MiB are in a file
+/// (`a_chunked_message_of_100_megabytes_reaches_a_stdio_server_in_little_memory`), and count for the budget too.
 #[tokio::test(start_paused = true)]
 async fn bodies_for_a_stdio_server_count_for_the_budget_in_files_too() {
     let mut begun = begun("\n[server]\nmax_unread_bytes = 10_000_000", "2025-06-18").await;

@@ -33,7 +33,7 @@ impl Shared {
     }
 }
 
-/// What the server knows a request by.
+/// Returns the id by which the server knows a request.
 fn id(line: &str) -> String {
     let line: Value = serde_json::from_str(line).unwrap();
     line["id"].to_string()

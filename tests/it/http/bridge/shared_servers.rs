@@ -33,7 +33,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The id that a line has, as it is written.
+/// Returns the id in a line, exactly as written.
 fn id_of(line: &str) -> String {
     json(line)["id"].to_string()
 }
@@ -131,7 +131,7 @@ async fn who_leaves_gives_up() {
     let (rig, mut servers) = Rig::of_lines("");
     let (one, mut server, first_id) = first(&rig, &mut servers, &call("1")).await;
     let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
-    // Before anything was said, and in the middle of a stream.
+    // Once before any message, and once in the middle of a stream.
     drop(one);
     let cancelled = json(&server.line().await);
     assert_eq!(cancelled["method"], "notifications/cancelled");
@@ -141,7 +141,7 @@ async fn who_leaves_gives_up() {
     assert_eq!(two.messages(), [progress("1", 1)]);
     drop(two);
     assert_eq!(json(&server.line().await)["params"]["requestId"].to_string(), second_id);
-    // What comes late is for nobody.
+    // A late report reaches no client.
     let (three, third_id) = asked(&rig, &mut server, &call("1")).await;
     server.say(progress(&first_id, 9));
     server.say(result(&second_id));
@@ -218,7 +218,7 @@ async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     pass(secs(2)).await;
     assert_eq!(answer.status(), 404);
     assert!(answer.text().contains("-32601"), "{}", answer.text());
-    // Nobody has a use for that server.
+    // The server is no longer used.
     pass(secs(1)).await;
     assert!(server.is_closed());
     assert!(server.told().await.is_empty());
@@ -230,7 +230,7 @@ async fn only_the_first_client_waits_for_a_server_that_is_too_old() {
     assert_eq!(refused["error"]["code"], -32022);
     assert_eq!(refused["error"]["data"]["requested"], "2026-07-28");
     assert_eq!(refused["error"]["data"]["supported"][0], "2025-11-25");
-    // It falls back.
+    // The client falls back to `initialize`.
     let session = rig.post(&[], initialize("2025-11-25"));
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
@@ -257,14 +257,14 @@ async fn an_answer_too_large_to_be_held_goes_to_who_asked_for_it() {
     let (two, second_id) = asked(&rig, &mut server, &call("1")).await;
     let large = |id: &str, bytes: usize| {
         let text = "x".repeat(bytes);
-        // Its id comes last, as some servers write it.
+        // The id comes last, as some servers write it.
         format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
     };
     server.say(progress(&second_id, 3));
     server.say(large(&second_id, 300_000));
     server.say(progress(&first_id, 2));
     server.say(large(&first_id, 2_000_000));
-    // A file is written and read by other threads.
+    // Other threads write and read the file, so the test has to wait.
     for _ in 0..3_000 {
         if one.messages().len() == 2 && two.messages().len() == 2 {
             break;
@@ -292,7 +292,7 @@ async fn an_answer_in_a_file_has_characters_that_every_client_reads() {
         let (rig, mut servers) = Rig::of_lines(&keys);
         let (one, server, id) = first(&rig, &mut servers, &call("1")).await;
         server.say(large(&id, "a\\ud800b \u{1}"));
-        // A file is written and read by other threads.
+        // Other threads write and read the file, so the test has to wait.
         for _ in 0..3_000 {
             if !one.messages().is_empty() {
                 break;
@@ -318,7 +318,7 @@ async fn large_answers_in_files_have_one_budget_which_a_read_answer_gives_back()
         format!(r#"{{"result":{{"content":["{text}"]}},"jsonrpc":"2.0","id":{id}}}"#)
     };
     let told = async |answer: &Answer| {
-        // A file is written and read by other threads.
+        // Other threads write and read the file, so the test has to wait.
         for _ in 0..3_000 {
             if !answer.messages().is_empty() {
                 break;
@@ -457,7 +457,7 @@ async fn arguments_that_a_listed_tool_repeats_in_headers_are_held_to_them() {
         headers.extend(more.iter().map(|line| (*line).to_owned()));
         ask_with(&rig, &headers, &body)
     };
-    // Nobody has listed the tools yet: every header passes.
+    // The tools have not been listed yet, so every header passes.
     let answer = with("1", r#"{"region":"a"}"#, &["Mcp-Param-Region: b"]);
     settle().await;
     let mut server = servers.try_recv().expect("no server was started");
@@ -465,7 +465,7 @@ async fn arguments_that_a_listed_tool_repeats_in_headers_are_held_to_them() {
     server.say(result(&id));
     settle().await;
     assert_eq!(answer.status(), 200);
-    // The list teaches what the headers mean.
+    // The list of tools determines the meaning of the headers.
     let list = request("2", "tools/list", "");
     let (answer, id) = asked(&rig, &mut server, &list).await;
     let schema =

@@ -127,7 +127,7 @@ async fn an_answer_that_is_ahead_of_202_stays_where_it_came() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_an_answer_elsewhere_has_an_end() {
-    // The time for the call.
+    // The call times out.
     let mut rig = Rig::new(&format!("{QUIET}\ncall_timeout = \"20s\""));
     let (_get, _wire) = listening(&mut rig, "2025-06-18").await;
     let post = rig.post(&[SESSION], call("1", "7"));
@@ -136,7 +136,7 @@ async fn the_wait_for_an_answer_elsewhere_has_an_end() {
     let told = post.messages();
     assert!(told.len() == 1 && told[0].contains("\"error\""), "{told:?}");
     assert!(post.is_over());
-    // The end of the GET stream.
+    // The GET stream ends.
     let mut rig = Rig::new(QUIET);
     let (_get, wire) = listening(&mut rig, "2025-06-18").await;
     let post = rig.post(&[SESSION], call("1", "7"));
@@ -149,7 +149,7 @@ async fn the_wait_for_an_answer_elsewhere_has_an_end() {
     let told = post.messages();
     assert!(told.len() == 1 && told[0].contains("the GET stream"), "{told:?}");
     assert!(post.is_over());
-    // The end of the session.
+    // The session ends.
     let mut rig = Rig::new(QUIET);
     let (_get, _wire) = listening(&mut rig, "2025-06-18").await;
     let post = rig.post(&[SESSION], call("1", "7"));
@@ -219,7 +219,7 @@ async fn an_answer_too_large_to_be_moved_is_told_where_it_came() {
         settle().await;
         assert!(get.messages() == [large_result("1")], "{said:?}: {:?}", get.messages().len());
         assert_eq!(post.messages(), Vec::from_iter(said.clone()));
-        // A response that has begun ends as the server ends it.
+        // A response that has begun ends when the server ends it.
         if said.is_some() {
             asked.end();
         }
@@ -283,7 +283,7 @@ async fn an_answer_counts_whatever_its_success_is_called() {
         let body = result("\"2\"");
         rig.asked().await.answer(status, &["Content-Type: application/json"], &body);
         settle().await;
-        // Read, and so repaired.
+        // The answer is parsed, and so repaired.
         assert_eq!((post.status(), post.text()), (200, result("2")), "{status}");
     }
 }
@@ -326,7 +326,7 @@ async fn an_answer_counts_whatever_its_type_is_called() {
             "{kind}: {text}"
         );
     }
-    // Words stay what they are.
+    // Strings stay strings.
     let mut rig = Rig::new(QUIET);
     rig.session("s", "2025-06-18").await;
     let post = rig.post(&[SESSION], call("1", "7"));

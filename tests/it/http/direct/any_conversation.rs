@@ -20,7 +20,7 @@ fn run<F: Future<Output = ()>>(case: F) -> TestCaseResult {
     Ok(())
 }
 
-/// Blocks that are no progress and no answer. None of them may change.
+/// Blocks that are neither progress nor an answer. They must pass unchanged.
 const OTHERS: [&str; 16] = [
     ": ping\n\n",
     ":\r\n\r\n",
@@ -82,8 +82,8 @@ fn is_progress(text: &[u8]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Everything that is not progress reaches the client byte for byte and in its order, on the stream
-    /// of a request and on one on which the client listens.
+    /// Every message that is not progress reaches the client byte for byte and in order, on the stream of a request and
+    /// on a stream on which the client listens.
     #[test]
     fn what_is_not_progress_passes_byte_for_byte_however_it_is_cut(
         pieces in pieces(),
@@ -127,7 +127,7 @@ proptest! {
             speaks.end();
             settle().await;
             assert!(answer.is_over());
-            // Of a dropped event the last line end may be left, where it came on its own.
+            // The last line end of a dropped event may remain if it arrived separately.
             let kept = |bytes: &[u8]| -> Vec<String> {
                 let ours = |block: &&raw::Block| {
                     let blank = block.raw.iter().all(u8::is_ascii_whitespace);
@@ -144,8 +144,8 @@ proptest! {
         })?;
     }
 
-    /// The rules of progress hold for all that the client of a session is told, whatever is said on
-    /// whichever of its streams.
+    /// The rules of progress hold for every message that the client of a session gets, whatever the server sends on any
+    /// stream of the session.
     #[test]
     fn a_client_of_a_session_is_told_nothing_that_it_cannot_accept(
         steps in steps(),
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// The streams of one session. The first is one on which the client listens.
+/// The streams of one session. On the first one the client listens.
 struct Streams {
     all: Vec<(Answer, Asked)>,
     /// The tokens of its requests. Each is used once: two requests with one token may be two clients', and the
@@ -179,17 +179,17 @@ struct Streams {
     tokens: BTreeSet<String>,
     /// The stream of each request.
     by_id: BTreeMap<String, usize>,
-    /// Those on which the server has begun with events.
+    /// The streams on which the server has begun to send events.
     begun: Vec<usize>,
 }
 
-/// The id of a message, as it is written.
+/// Returns the id of a message, exactly as written.
 fn id(text: &str) -> Option<String> {
     let rest = &text[text.find("\"id\":")? + 5..];
     Some(rest[..rest.find([',', '}'])?].to_owned())
 }
 
-/// The token that a request gives, without its quotes and without escapes.
+/// Returns the token of a request, without its quotes and escapes.
 fn token(text: &str) -> Option<String> {
     let rest = &text[text.find("\"progressToken\":")? + 16..];
     let token = rest[..rest.find([',', '}'])?].trim();
@@ -232,7 +232,8 @@ impl Streams {
             return;
         }
         let answers = text.contains("\"result\"") || text.contains("\"error\"");
-        // Also those in another spelling: the response of a request has something in it, whatever came elsewhere.
+        // Answers with another spelling of the id count too: the response of a request must not be empty, whatever came
+        // on other streams.
         let of = |id: String| self.by_id.get(&id).or_else(|| self.by_id.get(&respelled(&id)));
         let own = id(text).filter(|_| answers).and_then(of);
         let streams: Vec<usize> = self.by_id.values().copied().chain([0]).collect();

@@ -1,5 +1,5 @@
-//! Servers over HTTP that must be asked: what they get of a client's request, and what they are asked
-//! besides.
+//! Servers over HTTP that report progress only if a request asks for it: the request that they get, with the additions
+//! of the route.
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
@@ -18,7 +18,7 @@ async fn called(rig: &mut Rig, message: &str, wanted: &str) -> (Answer, Asked) {
     assert_eq!(asked.text(), wanted);
     let length = asked.request.header("content-length").unwrap();
     assert_eq!(length, wanted.len().to_string());
-    // It was that of the other body.
+    // The header was computed for the client's body.
     assert_eq!(asked.request.header("content-digest").is_some(), message == wanted);
     asked.events(&[]);
     settle().await;
@@ -194,7 +194,7 @@ async fn a_server_is_asked_for_its_log_messages_once() {
         } else {
             asked.json(&[], set);
         }
-        // Should it come elsewhere, it is for nobody there either.
+        // On another stream the message reaches no client either.
         let listens = rig.get(&[S]);
         let listened = rig.asked().await;
         listened.events(&[]);
@@ -271,7 +271,7 @@ async fn clients_that_share_a_child_have_their_own_tokens_back() {
     let first = server.line().await;
     let two = rig.post(&headers, call("\"a\""));
     let second = server.line().await;
-    // It knows each by an id of ours, and by the same as a string.
+    // The server knows each request by an id of Milepost, once as a number and once as a string.
     let [first, second] = [first, second].map(|line| {
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         let token = line["params"]["_meta"]["progressToken"].clone();

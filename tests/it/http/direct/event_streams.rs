@@ -1,5 +1,5 @@
-//! Streams of events: which bytes pass, what is put between them, ids and what can be resumed, and what
-//! a client is told when its server dies.
+//! Event streams: which bytes pass, which are inserted, event ids and resumption, and the error after the death of a
+//! server.
 
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
@@ -7,7 +7,7 @@ use crate::support::messages::*;
 
 const S: &str = "Mcp-Session-Id: s";
 
-/// What is said of a connection that breaks off between two chunks.
+/// The error for a connection that ends between two chunks.
 const BROKEN: &str = "the connection to the server failed: error reading a body from connection: \
                       unexpected EOF during chunk size line";
 
@@ -62,7 +62,7 @@ fn fine() -> Vec<Vec<u8>> {
         format!("id: p0\ndata: \n\nretry: 500\n\nid: p1\n\ndata: {}\n\n", result("1")),
         // Odd ids.
         format!("id:\ndata: {}\n\nid: a\0b\nid: c\nid: d\ndata: {}\n\n", log("m"), result("1")),
-        // Names of their own for what is no message.
+        // Other event names for data that is not a message.
         format!(
             "event: ping\ndata: 2026-01-01\n\nevent: x\ndata: {{}}\n\nevent:\ndata: {}\n\n",
             result("1")
@@ -75,7 +75,7 @@ fn fine() -> Vec<Vec<u8>> {
         ),
         // A byte order mark.
         format!("\u{feff}data: {}\n\n", result("1")),
-        // Whatever JSON may be.
+        // Unusual but valid forms of JSON.
         "data: { \"jsonrpc\":\"2.0\",\"result\":{\"x\":1.50,\"y\":1E400,\"z\":NaN}\t, \"id\" :1}\n\n".to_owned(),
     ];
     texts.into_iter().map(String::into_bytes).collect()
@@ -114,7 +114,7 @@ async fn what_is_right_passes_on_listening_streams_too() {
     for stream in fine() {
         let mut rig = Rig::new(QUIET);
         let (answer, server) = listens(&mut rig, &[S]).await;
-        // Here no progress is right.
+        // Here the client must get no progress.
         let text = String::from_utf8_lossy(&stream);
         if text.contains("notifications/progress") {
             continue;
@@ -252,7 +252,7 @@ async fn a_dropped_event_is_dropped_with_its_id() {
         settle().await;
         let kept = [event_with("e6", &progress("7", "1")), event_with("e8", &log("m"))];
         assert_eq!(answer.text(), kept.concat(), "{revision}");
-        // From where the client is it comes again, and is dropped again.
+        // The report is repeated after the client's last event, and is dropped again.
         answer.leave();
         settle().await;
         let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e6"]).await;
@@ -266,7 +266,7 @@ async fn a_dropped_event_is_dropped_with_its_id() {
     }
 }
 
-/// Sends events in a chunk each, or all of them in one.
+/// Sends events, each in a chunk of its own or all in one chunk.
 fn send<const N: usize>(server: &Asked, events: [String; N], at_once: bool) {
     if at_once {
         server.chunk(events.concat());
@@ -277,7 +277,7 @@ fn send<const N: usize>(server: &Asked, events: [String; N], at_once: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_id_of_a_stream_is_kept_where_clients_can_take_it() {
-    // A token that cannot be meant here: its request is over.
+    // A token that cannot be meant here, because its request has ended.
     let kept = [("2025-11-25", "id: e7\ndata:\n\n"), ("2025-06-18", "")];
     for ((revision, kept), at_once) in
         kept.into_iter().flat_map(|kept| [(kept, false), (kept, true)])
@@ -372,7 +372,7 @@ async fn a_stream_that_is_closed_for_polling_goes_on_where_the_client_resumes_it
     settle().await;
     let beat = event(&report("7", "10.000001", "work: running 2m00s"));
     assert_eq!(resumed.text(), beat + &event_with("p2", &progress("7", "20")));
-    // The request goes on here, heartbeats and all.
+    // The request continues here, with heartbeats.
     let begin = rig.now();
     pass(secs(12)).await;
     let told = resumed.told();
@@ -424,7 +424,7 @@ async fn what_is_repeated_for_a_client_is_dropped_only_if_it_is_progress() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_resumes_has_everything_behind_its_last_event_whether_or_not_it_was_seen_to_leave()
  {
-    // The proxy between does not tell that the client has left.
+    // The proxy in between does not report that the client has disconnected.
     let (mut rig, answer, server) = called("min_interval = \"0s\"", "2025-06-18").await;
     let step = |step: u32| event_with(&format!("e{step}"), &progress("7", step));
     for count in 1..=6 {
@@ -438,12 +438,12 @@ async fn a_client_that_resumes_has_everything_behind_its_last_event_whether_or_n
     settle().await;
     let missed = [3, 4, 5, 6].map(step).concat();
     assert_eq!(resumed.text(), missed);
-    // A token that the server invents means the call as before.
+    // A token that the server invents means the only call, as before.
     resumes.chunk(event_with("e7", &report("\"u\"", "7", "m")));
     settle().await;
     let seventh = event_with("e7", &report("7", "7", "m"));
     assert_eq!(resumed.text(), format!("{missed}{seventh}"));
-    // The call goes on here, heartbeats and all.
+    // The call continues here, with heartbeats.
     let begin = rig.now();
     pass(secs(11)).await;
     assert_eq!(resumed.told().last().unwrap().at - begin, secs(10));
@@ -467,7 +467,7 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     let step = |step: u32| event_with(&format!("e{step}"), &progress("7", step));
     server.chunk(step(1));
     settle().await;
-    // The proxy between does not tell that the client has left, so that the server writes on both streams.
+    // The proxy in between does not report the disconnect, so the server writes on both streams.
     let (resumed, resumes) = listens(&mut rig, &[S, "Last-Event-ID: e1"]).await;
     server.chunk(step(2));
     server.chunk(event_with("e3", &result("1")));
@@ -476,7 +476,7 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     // The client may have read the answer: Milepost adds nothing.
     pass(secs(60)).await;
     assert!(resumed.messages().is_empty(), "{}", resumed.text());
-    // What is repeated is repaired as everywhere.
+    // Repeated messages are repaired like others.
     resumes.chunk(step(2));
     resumes.chunk(event_with("e2b", &report("\"u\"", "3", "m")));
     resumes.chunk(event_with("e3", &result("1")));
@@ -484,7 +484,7 @@ async fn progress_that_was_written_for_a_client_that_had_left_is_repeated_up_to_
     let repeated = step(2) + &event_with("e2b", &report("7", "3", "m"));
     let repeated = repeated + &event_with("e3", &result("1"));
     assert!(resumed.text().ends_with(&repeated), "{}", resumed.text());
-    // Behind the answer progress is late, as everywhere.
+    // After the answer, progress is late, as on every stream.
     resumes.chunk(step(4));
     settle().await;
     assert!(resumed.text().ends_with(&repeated), "{}", resumed.text());
@@ -501,7 +501,7 @@ async fn a_call_that_was_answered_where_its_client_had_left_ends_with_the_stream
     one.chunk(event_with("e2", &progress("7", "2")));
     settle().await;
     let (second, two) = listens(&mut rig, &[S, "Last-Event-ID: e2"]).await;
-    // The stream that was left last has the answer.
+    // The stream that the client left last has the answer.
     one.chunk(event_with("e3", &progress("7", "3")) + &event_with("e4", &result("1")));
     settle().await;
     assert!(first.text().ends_with(&event_with("e4", &result("1"))), "{}", first.text());
@@ -509,7 +509,7 @@ async fn a_call_that_was_answered_where_its_client_had_left_ends_with_the_stream
     two.chunk(event_with("e5", &progress("7", "4")));
     settle().await;
     assert_eq!(second.text(), before + &event_with("e5", &progress("7", "4")));
-    // Without the stream there is nothing to wait for.
+    // Without the stream, Milepost waits for nothing.
     second.leave();
     settle().await;
     let (other, listened) = listens(&mut rig, &[S]).await;
@@ -546,7 +546,7 @@ async fn an_answer_that_was_written_for_a_client_that_had_left_is_repeated_for_i
     resumes.chunk(event_with("e2", &result("1")));
     settle().await;
     assert_eq!(resumed.text(), event_with("e2", &result("1")));
-    // A client that has missed nothing is not told twice.
+    // A client that has missed nothing gets no message twice.
     let (listens, listened) = listens(&mut rig, &[S]).await;
     listened.say(result("1"));
     settle().await;
@@ -566,7 +566,7 @@ async fn a_stream_that_is_resumed_twice_goes_on_where_it_was_resumed_last() {
     settle().await;
     assert_eq!(first.text(), event_with("e2", &progress("7", "2")));
     assert_eq!(second.text(), event_with("e3", &progress("7", "3")));
-    // An id that two open streams have written says nothing.
+    // An id that two open streams have used names neither.
     let (other, call_two) = {
         let answer = rig.post(&[S], call("2", "8"));
         let asked = rig.asked().await;
@@ -595,7 +595,7 @@ async fn a_session_that_is_spoken_elsewhere_too_passes_what_it_cannot_know() {
         own.events(&[]);
         let headers = if resumes { vec![S, "Last-Event-ID: of-another"] } else { vec![S] };
         let (answer, server) = listens(&mut rig, &headers).await;
-        // Of another session, and of a request that another process has seen.
+        // Ids of another session, and of a request that another process has seen.
         server.chunk(event_with("e1", &progress("3", "1")));
         server.chunk(event_with("e2", &progress("\"t\"", "5")));
         server.chunk(event_with("e3", &progress("\"t\"", "6")));
@@ -611,7 +611,7 @@ async fn a_session_that_is_spoken_elsewhere_too_passes_what_it_cannot_know() {
             assert_eq!(answer.text(), passed.concat());
             assert_eq!(open.messages(), [progress("7", "2")]);
         } else {
-            // The only call that it can mean, in a session of which everything is known.
+            // The token means the only call, because all requests of the session are known.
             assert_eq!(answer.messages(), [""; 0]);
             let told = open.messages();
             assert!(
@@ -639,7 +639,7 @@ async fn the_time_to_retry_of_a_dropped_event_counts() {
             &event_with("e3", &result("1")),
         ];
         assert_eq!(answer.text(), kept.concat());
-        // On a listening stream too.
+        // The same on a listening stream.
         let (listening, listened) = listens(&mut rig, &[S]).await;
         let events = [
             format!("retry: 3000\n{}", event_with("g1", &progress("7", "9"))),
@@ -727,7 +727,7 @@ async fn a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed()
         assert_eq!(answer.text(), event_with("e1", &progress("7", "1")));
         assert!(answer.is_over());
 
-        // From 2026-07-28 on nothing can be resumed.
+        // From 2026-07-28 on streams cannot be resumed.
         let mut rig = Rig::new("");
         let answer = rig.post(&[], modern_call("1", "7"));
         let server = rig.asked().await;
@@ -748,7 +748,7 @@ async fn a_stream_that_ends_without_an_answer_says_so_unless_it_can_be_resumed()
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_stream_within_an_event_spoils_nothing() {
-    // With an id the client comes back; what it has of the event is not counted by anyone.
+    // With an id the client resumes; the part of the event that it has received is not counted.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.chunk(event_with("e1", &progress("7", "1")));
     let half = "id: e2\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"resu\n";
@@ -757,7 +757,7 @@ async fn the_end_of_a_stream_within_an_event_spoils_nothing() {
     settle().await;
     assert_eq!(answer.text(), event_with("e1", &progress("7", "1")) + half);
     assert_eq!(answer.messages(), [progress("7", "1")]);
-    // Without one the error stands for itself.
+    // Without an id, the error is an event of its own.
     for cut in ["data: {\"jsonrpc\":\"2.0\",\"id\":1,\"res", "data: {}\n", "id: 1", "\r", "da", ":"]
     {
         let (_rig, answer, server) = called("", "2025-06-18").await;
@@ -804,7 +804,7 @@ async fn a_listening_stream_ends_when_the_servers_does() {
     settle().await;
     assert_eq!(answer.messages(), [log("m")]);
     assert!(answer.is_over() || answer.is_broken());
-    // A client that leaves takes the server's stream with it.
+    // If the client disconnects, its stream to the server ends too.
     let (answer, server) = listens(&mut rig, &[S]).await;
     answer.leave();
     settle().await;
@@ -857,7 +857,7 @@ async fn progress_that_waits_does_not_follow_an_answer_on_another_stream() {
         let (mut rig, answer, server) = called("", "2025-06-18").await;
         let (listening, listened) = listens(&mut rig, &[S]).await;
         server.say(progress("7", "1"));
-        // Its token is another one, so that it waits for the least interval.
+        // The token is not the client's, so the report waits for `min_interval`.
         server.say(report("\"u\"", "2", "m"));
         settle().await;
         listened.say(result(id));
@@ -882,7 +882,7 @@ async fn a_client_that_reads_slowly_gets_the_newest_progress_and_every_other_mes
     server.say(result("1"));
     server.end();
     pass(secs(10)).await;
-    // Both connections are full, and what the proxy has taken is bounded.
+    // Both connections are full, and the proxy has taken a bounded number of bytes.
     assert!(server.written() < 1 << 20, "{}", server.written());
     answer.pause(false);
     pass(secs(1)).await;
@@ -948,7 +948,7 @@ async fn the_name_of_an_event_is_counted_with_its_own_message() {
     };
     let (mut rig, answer, server) = called(QUIET, "2025-06-18").await;
     let (listens, listened) = listens(&mut rig, &[S]).await;
-    // An answer to nobody, progress that can only be the call's, and a log.
+    // An answer that no request expects, progress that can only be the call's, and a log message.
     server.chunk(named(&result("9")));
     server.chunk(named(&progress("8", "1")));
     server.chunk(named(&log("m")));
@@ -956,7 +956,7 @@ async fn the_name_of_an_event_is_counted_with_its_own_message() {
     server.say(progress("7", "2"));
     settle().await;
     let before = renamed(&rig);
-    // An answer passes where it came, and is judged elsewhere.
+    // An answer passes on the stream where it came, and is judged by the filter of its request.
     listened.chunk(named(&result("1")));
     listened.say(log("own"));
     settle().await;
@@ -992,7 +992,7 @@ async fn a_stream_that_begins_with_silence_has_a_first_byte_soon() {
     assert_eq!(quiet.text(), comment);
     pass(secs(1)).await;
     assert_eq!(quiet.text(), comment.repeat(2));
-    // A server that speaks gives that byte itself.
+    // A server that writes early sends this byte itself.
     let lively = rig.get(&[]);
     let server = rig.asked().await;
     server.events(&[]);

@@ -39,7 +39,7 @@ async fn progress_on_a_stream_that_is_held_goes_to_its_request() {
     listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
     assert_eq!(answer.messages(), [progress("7", "1"), report("7", "2", "m")]);
-    // What else it says finds an open response.
+    // Other messages of the server go to an open response.
     listened.chunk(event_with("g3", &log("m")));
     settle().await;
     assert_eq!(answer.messages().last(), Some(&log("m")));
@@ -65,13 +65,13 @@ async fn a_client_that_comes_later_gets_the_stream_and_what_it_has_missed() {
     listened.chunk(event_with("g20", &log("20")));
     settle().await;
     assert_eq!(listens.text(), missed.clone() + &event_with("g20", &log("20")));
-    // It is kept awake from now on, and progress still goes where it belongs.
+    // From now on the stream is kept alive with comments, and progress still goes to its call.
     let (answer, _server) = called(&mut rig, "1", "7").await;
     listened.chunk(event_with("g21", &progress("7", "1")));
     pass(secs(16)).await;
     assert_eq!(answer.messages(), [progress("7", "1")]);
     assert!(listens.text().ends_with(": keep-alive\n\n"));
-    // When the client leaves it ends.
+    // The stream ends when the client disconnects.
     listens.leave();
     settle().await;
     assert!(listened.left().is_some());
@@ -80,7 +80,7 @@ async fn a_client_that_comes_later_gets_the_stream_and_what_it_has_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_held_for_who_listens_or_where_there_is_nothing_to_hear() {
-    // The client listens itself.
+    // The client opens the GET stream itself.
     let mut rig = Rig::new("own_get = true");
     rig.session("s", "2025-06-18").await;
     let _listens = rig.get(&[S]);
@@ -88,14 +88,14 @@ async fn nothing_is_held_for_who_listens_or_where_there_is_nothing_to_hear() {
     listened.events(&[]);
     pass(secs(10)).await;
     assert!(rig.try_asked().await.is_none());
-    // The server has no such stream.
+    // This server has no GET stream.
     let mut rig = Rig::new("own_get = true");
     rig.session("s", "2025-06-18").await;
     pass(secs(3)).await;
     rig.asked().await.answer("405 Method Not Allowed", &[], "");
     pass(secs(60)).await;
     assert!(rig.try_asked().await.is_none(), "once is enough");
-    // And the route says whether at all.
+    // Without the setting, no stream is held.
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     pass(secs(10)).await;
@@ -131,7 +131,7 @@ async fn a_stream_that_is_held_for_one_caller_is_not_given_to_another() {
     listened.chunk(event_with("g1", &log("secret")));
     settle().await;
     let stranger = rig.get(&[S, "Authorization: Bearer other"]);
-    // The server decides, as it does for every other request.
+    // The server decides, as for every other request.
     let asked = rig.asked().await;
     assert_eq!(asked.what(), "GET /base/mcp");
     settle().await;
@@ -184,13 +184,13 @@ async fn a_stream_that_is_held_for_a_client_that_says_nothing_is_let_go_and_come
     pass(secs(2)).await;
     let listened = rig.asked().await;
     listened.events(&[]);
-    // What the server says is no use by the client.
+    // Messages of the server do not count as use by the client.
     pass(secs(9 * 60)).await;
     listened.chunk(event_with("g1", &log("m")));
     assert!(listened.left().is_none());
     pass(secs(61)).await;
     assert!(listened.left().is_some(), "its place is free for others");
-    // The session is known as before, and its stream comes back with the client.
+    // The session is still known, and its stream is opened again when the client returns.
     let (answer, server) = called(&mut rig, "1", "7").await;
     server.say(result("1"));
     server.end();

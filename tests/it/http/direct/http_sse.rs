@@ -54,7 +54,7 @@ async fn the_endpoint_lies_under_the_public_url() {
         settle().await;
         let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
         let key = path.strip_prefix(expected).unwrap_or_else(|| panic!("{path}"));
-        // The front takes its prefix away again.
+        // The front removes its prefix again.
         let _posted = rig.send(&format!("POST /r/messages?{key}"), &[], call("1", "7").as_bytes());
         assert_eq!(rig.asked().await.what(), "POST /messages?sid=a");
     }
@@ -73,7 +73,7 @@ async fn endpoints_that_are_the_same_for_all_are_told_apart() {
         let path = String::from_utf8(stream.blocks()[0].data.clone().unwrap()).unwrap();
         clients.push((stream, server, path));
     }
-    // The same names for all of them.
+    // All clients use the same ids and tokens.
     let mut posted = Vec::new();
     for (_, _, path) in &clients {
         posted.push(rig.send(&format!("POST {path}"), &[], call("1", "1").as_bytes()));
@@ -168,7 +168,7 @@ async fn a_later_endpoint_lies_under_the_route_too() {
 async fn an_endpoint_in_an_event_too_large_to_hold_reaches_no_client() {
     let (mut rig, stream, server, _) = stream_with_a_call().await;
     let comments = format!(": {}\n", "x".repeat(1000)).repeat(1200);
-    // The name of the event is cut in two.
+    // The name of the event is cut in the middle.
     server.chunk(format!("{comments}event: end"));
     settle().await;
     server.chunk("point\ndata: http://169.254.169.254/latest\n\n");
@@ -179,7 +179,7 @@ async fn an_endpoint_in_an_event_too_large_to_hold_reaches_no_client() {
     assert!(rig.try_asked().await.is_none());
 }
 
-/// A control character in front is no part of an address: what is left is the address of the stream.
+/// A leading control character is not part of an address: the rest is the address of the stream.
 #[tokio::test(start_paused = true)]
 async fn an_odd_endpoint_of_the_same_server_is_posted_to() {
     let mut rig = Rig::new("");
@@ -213,7 +213,7 @@ async fn nothing_comes_before_the_endpoint() {
     assert_eq!(stream.text(), "event: endpoint\ndata: /r/messages?s=1\n\n");
     pass(secs(16)).await;
     assert_eq!(stream.blocks().len(), 2, "comments from here on");
-    // A second one is no message.
+    // A second endpoint event is not a message.
     server.chunk("event: endpoint\ndata: /m?s=2\n\n");
     settle().await;
     assert_eq!(stream.blocks().len(), 3);
@@ -297,7 +297,7 @@ async fn g3_progress_keeps_its_distance_from_answers() {
     pass(secs(1)).await;
     let told = wire.stream.told();
     let times: Vec<_> = told.iter().map(|told| told.at - begin).collect();
-    // Not before the call is 150 ms old; held for 30 ms; the answer 50 ms after it.
+    // The report waits until the call is 150 ms old, is held for 30 ms, and the answer comes 50 ms after it.
     assert_eq!(times, [ms(150), ms(230), ms(280)]);
     check(wire.posted.iter().chain([&wire.stream]));
 }
@@ -444,13 +444,13 @@ async fn a_token_of_another_clients_stream_is_nobodys() {
     two.say(report("7", "1", "ours"));
     pass(secs(1)).await;
     assert!(theirs.messages().is_empty(), "{:?}", theirs.messages());
-    // Its own id is its own.
+    // The server's id for the second call means the second call only.
     two.say(report("2", "1", "by id"));
     pass(secs(1)).await;
     assert_eq!(theirs.messages(), [report("9", "1", "by id")]);
     one.say(result("1"));
     pass(secs(1)).await;
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(report("7", "2", "invented"));
     pass(secs(1)).await;
     assert_eq!(theirs.messages().last(), Some(&report("9", "2", "invented")));

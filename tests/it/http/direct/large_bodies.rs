@@ -13,7 +13,7 @@ const S: &str = "Mcp-Session-Id: s";
 
 const LARGE: usize = 10 << 20;
 
-/// What a connection and the proxy may hold of a body that nobody takes.
+/// Bytes that a connection and the proxy may hold of a body that is not read.
 const HELD_MAX: usize = 1 << 20;
 
 /// An answer of ten megabytes with its id at one of its ends.
@@ -51,7 +51,7 @@ async fn a_large_answer_in_json_passes_as_it_comes() {
         pass(secs(1)).await;
         assert!(answer.is_over());
         assert!(answer.body() == body.as_bytes(), "other bytes");
-        // An id at the end may yet be repaired: such an answer goes without a length.
+        // An id at the end may still be repaired, so such an answer is sent without a length.
         let length = id_first.then(|| body.len().to_string());
         assert_eq!(answer.header("content-length"), length);
         assert!(server.left().is_none(), "the connection is kept");
@@ -77,7 +77,7 @@ async fn a_large_event_passes_as_it_comes_and_nothing_comes_into_it() {
         assert!(server.written() < INSPECT_MAX + HELD_MAX, "{}", server.written());
         answer.pause(false);
         pass(secs(40)).await;
-        // While the rest is awaited there are neither heartbeats nor comments.
+        // While the rest of the answer is missing, neither heartbeats nor comments are written.
         server.chunk(tail);
         server.end();
         pass(secs(1)).await;
@@ -240,7 +240,7 @@ async fn a_large_request_reaches_the_server_byte_for_byte() {
     asked.json(&[], &result("1"));
     settle().await;
     assert_eq!(answer.text(), result("1"));
-    // What a route does not take is refused before the server hears of it.
+    // A body beyond the limit of its route is refused before the server gets any of it.
     let mut rig = Rig::new("max_request_bytes = 1000");
     let answer = rig.post(&[], call("1", format!("\"{}\"", "t".repeat(1000))));
     settle().await;
@@ -275,7 +275,7 @@ async fn a_chunked_request_beyond_the_limit_is_413_and_no_request_of_the_server(
         format!("the body of a request may have {limit} bytes on this route\n")
     );
     assert!(rig.try_asked().await.is_none());
-    // The connection to the server, which has half a request, is used no more.
+    // The connection to the server, which has got half a request, is not reused.
     let answer = rig.post(&[S], call("2", "2"));
     rig.asked().await.json(&[], &result("2"));
     settle().await;
@@ -293,8 +293,8 @@ async fn a_client_that_pauses_in_a_large_body_is_408() {
     assert_eq!(answer.status(), 408);
 }
 
-/// A client on a connection of its own says this, and then so many pieces, one each time this time has passed;
-/// what it is told, and when.
+/// A client on a connection of its own sends this text, and then this number of pieces at this interval. Returns its
+/// answer and the time of the answer.
 async fn say_slowly(
     rig: &Rig,
     head: &[&str],
@@ -327,7 +327,7 @@ const LENGTH: &str = "Content-Length: 8000000";
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sends_its_body_too_slowly_is_408() {
     let slow = (1000, secs(1));
-    // Keys, bytes a second, the second in which the client is refused, and the words.
+    // The settings, the bytes per second, the second in which the client is refused, and the text.
     for (keys, bytes, at, words) in [
         ("", 1, 10, "must come with 1024 bytes a second"),
         ("", 1000, 10, "must come with 1024 bytes a second"),
@@ -342,7 +342,7 @@ async fn a_client_that_sends_its_body_too_slowly_is_408() {
         let differs = after.as_secs().abs_diff(at);
         assert!(differs <= 1, "{keys}: after {after:?}");
     }
-    // Whoever is quick enough is not refused.
+    // A client that is fast enough is not refused.
     let body = call("1", "1");
     let keys = "body_min_rate = 0\nbody_timeout = \"off\"";
     let length = format!("Content-Length: {}", body.len());
@@ -373,12 +373,12 @@ async fn unfinished_bodies_have_one_budget_and_others_go_on() {
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.header("retry-after").as_deref(), Some("1"));
     }
-    // A request that is whole at once waits for nothing.
+    // A request that arrives completely at once does not wait.
     let answer = rig.post(&[], call("1", "1"));
     rig.asked().await.json(&[], &result("1"));
     settle().await;
     assert_eq!(answer.text(), result("1"));
-    // Bodies that have ended make room.
+    // Bodies that have ended no longer count in the limit.
     drop(answers);
     pass(secs(11)).await;
     let answer = rig.post(&["Content-Length: 100000"], &half);

@@ -1,5 +1,4 @@
-//! A stream in place of an answer that takes long: when there is one, and how what the server says in
-//! the end becomes an event.
+//! A stream in the place of an answer that takes long: when it begins, and how the server's answer becomes an event.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
 use crate::support::messages::*;
@@ -61,7 +60,7 @@ async fn an_answer_in_json_that_takes_long_becomes_an_event() {
 async fn a_stream_of_the_server_goes_on_where_ours_began() {
     let (rig, answer, server) = upgraded("").await;
     server.events(&[]);
-    // A byte order mark would not stand at the start.
+    // A byte order mark would not be at the start of the stream.
     let events = [
         event_with("e1", &progress("7", "1")),
         ": ping\n\n".to_owned(),
@@ -135,7 +134,7 @@ async fn only_who_names_events_gets_them() {
     let two = ["Accept: application/json", "Accept: text/event-stream", S];
     assert!(is_upgraded(&mut rig, &two, &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[S], &call("1", "7")).await, "without any Accept");
-    // Events for whom never asked for them pass all the same.
+    // A client that did not ask for events still gets the server's events.
     let answer = rig.send("POST /r", &[S, "Accept: application/json"], call("1", "7").as_bytes());
     let server = rig.asked().await;
     assert_eq!(server.request.header("accept"), Some("application/json"));
@@ -180,7 +179,7 @@ async fn without_a_token_only_who_names_a_revision_gets_a_stream() {
     assert!(!is_upgraded(&mut rig, &[S, BOTH], &call("1", "")).await);
     let named = [S, BOTH, "MCP-Protocol-Version: 2025-06-18"];
     assert!(is_upgraded(&mut rig, &named, &call("1", "")).await);
-    // It is kept awake with comments and told nothing else.
+    // The stream is kept alive with comments and gets nothing else.
     let answer = rig.post(&[S, named[2]], call("1", ""));
     let server = rig.asked().await;
     pass(secs(36)).await;
@@ -195,7 +194,7 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     const BEARER: &str = "Authorization: Bearer a";
     const OTHER: &str = "Authorization: Bearer b";
     let mut rig = Rig::new("");
-    // Never seen.
+    // A caller that Milepost has never seen.
     let answer = rig.post(&[BEARER], call("1", "7"));
     let server = rig.asked().await;
     pass(secs(20)).await;
@@ -205,18 +204,18 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     settle().await;
     assert_eq!((answer.status(), answer.text()), (401, "no".to_owned()));
     assert_eq!(answer.all("www-authenticate"), ["Bearer realm=\"x\"", "Basic"]);
-    // Served once, without a session: the same caller.
+    // The caller was served once, without a session: it is recognised.
     assert!(!is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[BOTH, OTHER], &call("1", "7")).await);
     assert!(!is_upgraded(&mut rig, &[BOTH], &call("1", "7")).await);
-    // Turned away, and unknown again.
+    // The caller was refused, and is unknown again.
     let answer = rig.post(&[BEARER], call("1", "7"));
     rig.asked().await.answer("401 Unauthorized", &[], "");
     settle().await;
     assert_eq!(answer.status(), 401);
     assert!(!is_upgraded(&mut rig, &[BOTH, BEARER], &call("1", "7")).await);
-    // A session is proven by itself, whatever its tokens: they are renewed.
+    // A session proves its caller by itself, whatever its tokens: tokens are renewed.
     rig.session("s", "2025-06-18").await;
     assert!(is_upgraded(&mut rig, &[BOTH, S, "Authorization: Bearer c"], &call("1", "7")).await);
     let answer = rig.post(&[S], call("1", "7"));
@@ -225,7 +224,7 @@ async fn whoever_was_not_served_before_gets_the_servers_own_status() {
     assert_eq!(answer.status(), 401);
     assert!(!is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await, "it has succeeded since");
-    // A session that nobody has seen begin.
+    // A session whose beginning Milepost has not seen.
     let cold = "Mcp-Session-Id: cold";
     assert!(!is_upgraded(&mut rig, &[BOTH, cold], &call("1", "7")).await);
     assert!(is_upgraded(&mut rig, &[BOTH, cold], &call("1", "7")).await);
@@ -237,7 +236,7 @@ async fn browsers_get_a_stream_only_where_their_cors_headers_are_known() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
     assert!(!is_upgraded(&mut rig, &[BOTH, S, ORIGIN], &call("1", "7")).await);
-    // Now the server has said it.
+    // Now the server's CORS headers are known.
     let allowed = ["Access-Control-Allow-Origin: http://localhost:6274", "Vary: Origin"];
     let answer = rig.post(&[S, ORIGIN], request("1", "ping", "{}"));
     let mut headers = allowed.to_vec();
@@ -252,10 +251,10 @@ async fn browsers_get_a_stream_only_where_their_cors_headers_are_known() {
     assert_eq!(origin.as_deref(), Some("http://localhost:6274"));
     server.json(&[], &result("1"));
     settle().await;
-    // Another origin is another matter.
+    // The headers of another origin are still unknown.
     let other = "Origin: http://127.0.0.1:1";
     assert!(!is_upgraded(&mut rig, &[BOTH, S, other], &call("1", "7")).await);
-    // Where the proxy answers for CORS it knows.
+    // If the proxy answers for CORS, it knows the headers.
     let mut rig = Rig::new("cors.origins = [\"*\"]");
     rig.session("s", "2025-06-18").await;
     assert!(is_upgraded(&mut rig, &[BOTH, S, ORIGIN], &call("1", "7")).await);
@@ -311,7 +310,7 @@ async fn a_404_that_comes_too_late_ends_the_session_all_the_same() {
     server.answer("404 Not Found", &[], "");
     settle().await;
     assert!(answer.is_over());
-    // It is unknown now, so that the next one has its own status.
+    // The caller is unknown now, so its next call gets its own status.
     assert!(!is_upgraded(&mut rig, &[BOTH, S], &call("1", "7")).await);
 }
 
@@ -326,7 +325,7 @@ async fn a_server_that_is_lost_after_the_stream_began_is_one_error() {
     assert!(messages[1].contains(r#""data":{"proxy":"milepost"}"#));
     assert!(answer.is_over());
     check([&answer]);
-    // In the middle of JSON: what is there of it is no answer, and none is made of it.
+    // Cut in the middle of JSON: the partial answer is dropped.
     let (_rig, answer, server) = upgraded("").await;
     server.head("200 OK", &["Content-Type: application/json", "Content-Length: 100"]);
     server.raw(r#"{"jsonrpc":"2.0","id":1,"result":{"#);
@@ -341,7 +340,7 @@ async fn a_server_that_is_lost_after_the_stream_began_is_one_error() {
 
 #[tokio::test(start_paused = true)]
 async fn an_array_becomes_one_event() {
-    // Where arrays may be: they are split for all others.
+    // In this revision arrays are allowed; for all other revisions they are split.
     let mut rig = Rig::new("");
     rig.session("s", "2025-03-26").await;
     let answer = rig.post(&[S], call("1", "7"));

@@ -6,7 +6,7 @@ use crate::support::messages::*;
 const S: &str = "Mcp-Session-Id: s";
 const MODERN: &str = "MCP-Protocol-Version: 2026-07-28";
 
-/// What is told of a call after 5 s of about 10.
+/// Whether a call is shown as half done after 5 s of about 10 s.
 fn half(answer: &Answer) -> bool {
     let messages = answer.messages();
     let last = messages.last().map_or("", |last| last);
@@ -17,7 +17,7 @@ fn half(answer: &Answer) -> bool {
 async fn calls_of_a_session_and_those_without_one_learn_from_each_other() {
     let mut rig = Rig::new("estimate = true\nheartbeat.after = \"5s\"\nheartbeat.every = \"100s\"");
     rig.session("s", "2025-06-18").await;
-    // Events in a session, and JSON without one.
+    // Events within a session, and JSON without one.
     let answer = rig.post(&[S], call("1", "7"));
     let server = rig.asked().await;
     server.events(&[]);
@@ -32,15 +32,14 @@ async fn calls_of_a_session_and_those_without_one_learn_from_each_other() {
     server.json(&[], &result("2"));
     settle().await;
     assert!(answer.is_over() && !answer.text().contains("about"));
-    // A stream that is left to the session, where the server goes on about it elsewhere, does not count
-    // as an answer.
+    // A stream whose call continues in the session, with messages on another stream, does not count as an answer.
     let left = rig.post(&[S], call("3", "3"));
     let server = rig.asked().await;
     server.events(&[]);
     pass(secs(1)).await;
     left.leave();
     settle().await;
-    // The third answer is measured.
+    // The third answer is counted.
     let answer = rig.post(&[S], call("4", "7"));
     let server = rig.asked().await;
     server.events(&[]);
@@ -64,7 +63,7 @@ async fn clients_that_share_a_child_learn_from_each_other() {
     let repeated = ["Mcp-Method: tools/call", "Mcp-Name: t"];
     let post = |who: &str, id| rig.post(&[&[who, MODERN][..], &repeated].concat(), call(id));
     let mut answers = Vec::new();
-    // Those of another child, too.
+    // The durations of another child are learned too.
     let callers = ["Authorization: a", "Authorization: a", "Authorization: b"];
     let mut running = Vec::new();
     for (number, who) in callers.into_iter().enumerate() {

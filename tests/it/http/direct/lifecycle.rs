@@ -1,5 +1,5 @@
-//! A server that knows `tools/call` and no more: what is answered in its place, what it is asked, and
-//! what becomes of what it says.
+//! A server that knows only `tools/call`: the answers in its place, the requests that it gets, and the use of its
+//! answers.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, pass, secs, settle};
 use crate::support::messages::*;
@@ -58,7 +58,7 @@ async fn called(rig: &mut Rig, message: &str) -> (Answer, Asked) {
     (answer, server)
 }
 
-/// What a client is answered without the server being asked.
+/// Returns an answer that a client gets without a request to the server.
 async fn own(rig: &mut Rig, headers: &[&str], message: &str) -> (u16, String) {
     let answer = rig.post(headers, message);
     assert!(rig.try_asked().await.is_none(), "the server was asked: {message}");
@@ -161,7 +161,7 @@ async fn the_list_of_tools_is_read_where_the_route_says() {
     let why = "the server's list of tools: HTTP status 503 Service Unavailable";
     assert_eq!(answer.text(), own_error("\"l\"", why, r#","httpStatus":503"#));
 
-    // What has to be done about this stands in the headers.
+    // The headers say how to authorize.
     let answer = rig.post(&[], list());
     rig.asked().await.answer("401 Unauthorized", &["WWW-Authenticate: Bearer"], "who?");
     settle().await;
@@ -237,7 +237,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     let expected = r#"{"jsonrpc":"2.0","id":"i","error":{"code":-32603,"message":"full","data":{"error":"full"}}}"#;
     assert_eq!(answer.text(), expected);
 
-    // The URL is relative to that of the endpoint, /base/mcp.
+    // The URL is relative to the endpoint, /base/mcp.
     let _answer = rig.post(&[], request("1", "tools/list", "{}"));
     assert_eq!(rig.asked().await.what(), "GET /list?all=1");
 
@@ -247,7 +247,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
     rig.asked().await.json(&[], "null");
     settle().await;
     assert_eq!(answer.text(), began("2025-06-18", r#"{"name":"a\"b","version":"2"}"#));
-    // Nobody has said that the list is elsewhere.
+    // The settings do not say that the list is on another path.
     let _answer = rig.post(&[], request("1", "tools/list", "{}"));
     assert_eq!(rig.asked().await.what(), "POST /base/mcp");
 }
@@ -256,7 +256,7 @@ async fn a_server_is_told_of_clients_where_it_wants_to_be() {
 async fn a_call_is_over_with_its_answer() {
     let mut rig = Rig::new(LIFECYCLE);
     let (answer, server) = called(&mut rig, &call("0", "0")).await;
-    // It takes the id 0 for none.
+    // The server takes the id 0 for a missing id.
     let invented = "\"6f9619ff-8b86-d011-b42d-00c04fc964ff\"";
     for count in 1..=3 {
         server.chunk(format!("event: mcpNotification\ndata: {}\n\n", step(invented, count)));
@@ -268,7 +268,7 @@ async fn a_call_is_over_with_its_answer() {
     let steps = [1, 2, 3].map(|count| stepped("0", count));
     assert_eq!(answer.messages(), [&steps[..], &[wrapped("0", RESULT)]].concat());
     assert!(answer.blocks().iter().all(|block| block.is_message()));
-    // It never ends its stream.
+    // The server never ends its stream.
     assert!(answer.is_over() && server.left().is_some());
     check([&answer]);
 }
@@ -286,7 +286,7 @@ async fn an_answer_needs_no_progress_before_it_to_be_mended() {
         ),
     ];
     for (said, told) in cases {
-        // As JSON.
+        // The answer as JSON.
         let answer = rig.send(
             "POST /r",
             &["Accept: application/json", "Content-Type: application/json"],
@@ -295,7 +295,7 @@ async fn an_answer_needs_no_progress_before_it_to_be_mended() {
         rig.asked().await.json(&[], &said);
         settle().await;
         assert_eq!(answer.text(), told);
-        // And as an event, with ids, without spaces, in two pieces.
+        // The answer as an event, with ids, without spaces, in two pieces.
         let (answer, server) = called(&mut rig, &call("0", "")).await;
         server.chunk("retry:2000\n\n");
         let event = format!("event:mcpResponse\nid:x\ndata:{said}\n\n");
@@ -376,7 +376,7 @@ async fn a_route_may_keep_results_and_streams_as_they_are() {
     pass(secs(1)).await;
     assert_eq!(answer.messages(), [bare("1", RESULT), log("behind it")]);
     assert!(!answer.is_over());
-    // As on every route without a lifecycle: the server may have more to say.
+    // As on every route without a lifecycle: the server may send more messages.
     let mut rig = Rig::new("");
     let (answer, server) = called(&mut rig, &call("1", "")).await;
     server.say(bare("1", RESULT));

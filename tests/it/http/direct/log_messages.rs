@@ -77,7 +77,7 @@ async fn a_log_on_the_get_stream_is_progress_of_the_only_call() {
     server.say(result("1"));
     server.end();
     settle().await;
-    // After the answer it is only a log.
+    // After the answer the message is only a log message.
     listened.say(log("\"row 4 of 9\""));
     settle().await;
     assert_eq!(listens.text(), row + &event(&log("\"row 4 of 9\"")), "a log stays one");
@@ -113,7 +113,7 @@ async fn a_log_on_the_get_stream_is_progress_of_the_call_whose_tool_it_names() {
         log_of("shell", "\"row 1 of 9\""),
         log_of("plexus.grep", "\"row 2 of 9\""),
         log_of("app", r#"{"tool":"grep","msg":"row 3 of 9"}"#),
-        // It may be about either.
+        // The log message may be about either call.
         log_of("app", "\"row 4 of 9\""),
     ];
     logs.iter().for_each(|log| listened.say(log));

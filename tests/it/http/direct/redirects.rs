@@ -34,7 +34,7 @@ async fn a_redirect_within_the_origin_is_followed_and_remembered() {
         let get = rig.get(&[]);
         let asked = rig.asked().await;
         assert_eq!(asked.what(), format!("GET {path}"));
-        // The server is as it was before: the path is forgotten.
+        // The server has moved back, so the stored path is forgotten.
         asked.answer("404 Not Found", &[], "no");
         settle().await;
         assert_eq!(get.status(), 404);
@@ -50,7 +50,7 @@ async fn a_redirect_that_comes_later_is_remembered_for_the_next_request() {
     rig.asked().await.json(&[], &result("1"));
     settle().await;
     assert_eq!(first.text(), result("1"));
-    // Requests are not kept any more.
+    // Requests are no longer kept for repetition.
     let second = rig.post(&[], call("2", "8"));
     rig.asked().await.answer(MOVED, &["Location: /new"], "");
     settle().await;

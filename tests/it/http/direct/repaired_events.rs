@@ -1,5 +1,5 @@
-//! Events and bodies that clients cannot read: events that are no message, text that is no Unicode, null members,
-//! errors without an id or an envelope, several messages in one event, a last event without its blank line.
+//! Events and bodies that clients cannot read: events that are not messages, invalid Unicode, null members, errors
+//! without an id or an envelope, several messages in one event, a last event without its blank line.
 
 use std::io::Write;
 
@@ -158,7 +158,7 @@ async fn events_that_are_no_message_become_comments_on_an_http_sse_stream() {
     assert_eq!(wire.stream.text(), expected);
     assert_eq!(noise(&wire.rig), 1.0);
 
-    // A client waits for the endpoint, and for nothing else.
+    // The client expects only the endpoint event.
     let mut rig = Rig::new(QUIET);
     let stream = rig.send("GET /r/sse", &["Accept: text/event-stream"], b"");
     let server = rig.asked().await;
@@ -233,7 +233,7 @@ async fn answers_are_repaired_in_events_and_bodies() {
         assert_eq!(answer.messages(), [told]);
         assert_eq!(count(&rig, "milepost_repairs_total", ("repair", repair)), 1.0, "{told}");
 
-        // On a listening stream nothing tells the request of an error without id.
+        // On a listening stream the request of an error without id is unknown.
         let (mut rig, _answer, server) = called("", "2025-06-18").await;
         server.events(&[]);
         let (listens, listened) = listens(&mut rig).await;
@@ -296,7 +296,7 @@ async fn several_messages_in_one_event_are_separated() {
     assert_eq!(count(&rig, "milepost_repairs_total", ("repair", "split-line")), 2.0);
     check([&answer]);
 
-    // In a body there is room for one message.
+    // A JSON body has room for only one message.
     for body in [
         format!("{}{}", progress("7", "1"), result("1")),
         format!("{}\n{}\n", result("1"), log("m")),
@@ -351,7 +351,7 @@ async fn the_last_event_gets_the_blank_line_that_it_lacks() {
             assert_eq!(repaired, f64::from(u8::from(is_completed)));
         }
     }
-    // What is cut off is no message.
+    // An incomplete event is not a message.
     let (_rig, answer, server) = called("", "2025-06-18").await;
     server.events(&[]);
     server.chunk(r#"data: {"jsonrpc":"2.0","id":1,"result":{"content":["#);

@@ -1,5 +1,5 @@
-//! Requests and their answers over Streamable HTTP: what passes as it is, whose progress it is, and
-//! what becomes of a request whose client or server leaves.
+//! Requests and their answers over Streamable HTTP: which messages pass unchanged, to which call progress belongs, and
+//! what happens to a request whose client or server disconnects.
 
 use crate::http::rig::{Answer, Asked, BOTH, Rig, check, ms, pass, secs, settle};
 use crate::observe::metrics::page::Page;
@@ -54,13 +54,13 @@ async fn tokens_that_a_server_invents_belong_to_the_stream_they_come_on() {
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
-    // The names hold on every stream of the session.
+    // The invented names are valid on every stream of the session.
     listened.say(report("\"u-1\"", "3", "a"));
     listened.say(report("\"u-2\"", "3", "b"));
     settle().await;
     one.say(result("1"));
     settle().await;
-    // When its request is over, an invented name means nothing more.
+    // After its request has ended, an invented name means nothing.
     listened.say(report("\"u-1\"", "9", "late"));
     settle().await;
     two.say(result("2"));
@@ -87,7 +87,7 @@ async fn a_token_that_two_requests_have_rises_on_the_stream_of_each() {
     two.say(progress("7", "6"));
     two.say(result("2"));
     settle().await;
-    // What came on the stream of a request is its own: the other one may be another client's.
+    // A message on the stream of a request belongs to that request: the other request may be another client's.
     assert_eq!(first.messages(), [progress("7", "10"), result("1")]);
     assert_eq!(second.messages(), [report("7", "5", "x"), progress("7", "6"), result("2")]);
     check([&first]);
@@ -108,15 +108,15 @@ async fn sessions_know_nothing_of_each_other() {
     listened.say(progress("7", "1"));
     two.say(progress("7", "2"));
     pass(secs(1)).await;
-    // A token of the one is nobody's in the session of the other, on whatever stream.
+    // A token of one session means nothing in the other session, on any stream.
     assert!(ours.messages().is_empty());
     assert!(theirs.messages().is_empty());
     assert!(listens.messages().is_empty());
-    // A token that is nobody's may be the server's own name.
+    // A token that no client sent may be the server's own name for a call.
     two.say(report("\"u\"", "1", "a"));
     settle().await;
     assert_eq!(theirs.messages(), [report("9", "1", "a")]);
-    // What one cancels goes on for the other.
+    // A cancellation in one session does not affect the other session.
     let cancels = rig.post(&[OTHER], cancelled("1"));
     rig.asked().await.accept();
     settle().await;
@@ -138,13 +138,13 @@ async fn a_token_of_another_client_without_a_session_is_nobodys() {
     two.say(format!("[{},{}]", report("7", "2", "ours"), report("9", "1", "theirs")));
     settle().await;
     assert_eq!(theirs.messages(), [report("9", "1", "theirs")]);
-    // Its own id means its own request, although the other one has a token like it.
+    // The server's id of the request means this request, although the other request has an equal token.
     let (third, three) = streamed(&mut rig, &[], &call("7", "\"t\"")).await;
     three.say(report("7", "1", "by id"));
     one.say(result("1"));
     settle().await;
     assert_eq!(third.messages(), [report("\"t\"", "1", "by id")]);
-    // Once the call is over the token is free for whoever invents it.
+    // After the end of the call its token may be used by the server for another call.
     two.say(report("7", "3", "invented"));
     settle().await;
     assert_eq!(theirs.messages().last(), Some(&report("9", "3", "invented")));
@@ -156,7 +156,7 @@ async fn a_token_of_another_client_without_a_session_is_nobodys() {
 async fn clients_that_share_a_session_id_keep_the_names_of_their_own_posts() {
     let mut rig = Rig::new("heartbeat.enabled = false\nmin_interval = \"0s\"");
     rig.session("s", "2025-06-18").await;
-    // An earlier client has left its call behind.
+    // An earlier client has abandoned its call.
     let (before, left) = streamed(&mut rig, &[S], &call("1", "1")).await;
     left.say(progress("1", "50"));
     settle().await;
@@ -171,7 +171,7 @@ async fn clients_that_share_a_session_id_keep_the_names_of_their_own_posts() {
         server.say(report("\"u\"", number + 2, &number.to_string()));
     }
     settle().await;
-    // Nobody knows whose request is meant.
+    // It is uncertain whose request is meant.
     let cancels = rig.post(&[S], cancelled("1"));
     rig.asked().await.accept();
     settle().await;
@@ -201,12 +201,12 @@ async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
     settle().await;
     assert_eq!(answer.messages(), [progress("7", "1"), result("1")]);
     assert!(answer.is_over());
-    // Another spelling needs no waiting.
+    // An answer in another spelling of the id is forwarded at once.
     let (spelled, server) = streamed(&mut rig, &[S], &call("2", "7")).await;
     server.say(result("\"2\""));
     settle().await;
     assert_eq!(spelled.messages(), [result("2")]);
-    // The stream ends without the true one: the last is adopted.
+    // The stream ends without an answer with the right id, so the last answer is used.
     let (adopted, server) = streamed(&mut rig, &[S], &call("3", "7")).await;
     server.say(r#"{"jsonrpc":"2.0","id":"a","result":{"content":[],"first":1}}"#);
     server.say(result("\"b\""));
@@ -217,7 +217,7 @@ async fn an_answer_with_a_foreign_id_waits_for_the_true_one() {
     settle().await;
     assert_eq!(adopted.messages(), [progress("7", "1"), result("3")]);
     assert!(adopted.is_over());
-    // A body of JSON has no other answer.
+    // A JSON body contains the only answer.
     let json = rig.post(&[S], call("4", "7"));
     rig.asked().await.answer("200 OK", &["Content-Type: application/json"], result("99"));
     settle().await;
@@ -231,7 +231,7 @@ async fn compliant_progress_of_a_session_that_began_elsewhere_passes() {
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
-    // Another process may have seen its request, for all we know.
+    // Another process may have seen the request of this token.
     listened.say(progress("7", "5"));
     listened.say(notification("notifications/progress", r#"{"progressToken":7}"#));
     listened.say(notification("notifications/tools/progress", r#"{"token":7,"progress":6}"#));
@@ -303,7 +303,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
         };
         let mut wanted: Vec<String> = wanted.iter().map(lower).collect();
         let mut found = spoken.headers.clone();
-        // Lines of one name keep their order; between names HTTP has none.
+        // Header lines of one name keep their order; HTTP defines no order between names.
         let name = |line: &String| line.split(':').next().unwrap().to_owned();
         wanted.sort_by_key(name);
         found.sort_by_key(name);
@@ -312,7 +312,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
     listened.say(progress("7", "1"));
     listened.say(log("m"));
     settle().await;
-    // A 404 has ended the session as well.
+    // The session also ends with a 404.
     assert_eq!(listens.messages(), [log("m")]);
 }
 
@@ -320,7 +320,7 @@ async fn what_a_server_refuses_is_passed_on_as_it_is_and_forgotten() {
 async fn a_server_that_cannot_be_reached_is_an_error_of_the_request() {
     let mut rig = Rig::new("");
     rig.session("s", "2025-06-18").await;
-    // The connection that is kept for the next request is too old by then.
+    // The connection that was kept for the next request is then too old.
     pass(secs(4)).await;
     rig.refuse_connections(true);
     let answer = rig.post(&[S], call("\"a\"", "7"));
@@ -396,7 +396,7 @@ async fn a_client_of_2026_that_leaves_cancels() {
         assert_eq!(server.left(), Some(rig.now()), "{begun}");
         assert!(rig.try_asked().await.is_none(), "{begun}: closing says it all");
     }
-    // The same once the client has been given a stream in place of JSON.
+    // The same after the client was given a stream in the place of JSON.
     let mut rig = Rig::new("");
     let first = rig.post(&HEADERS, modern_call("1", "7"));
     rig.asked().await.json(&[], &result("1"));
@@ -421,7 +421,7 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     settle().await;
     let cancels = rig.post(&[S], cancelled("1"));
     settle().await;
-    // The server need not have heard of it.
+    // The server need not have seen the request.
     let told_of_it = rig.asked().await;
     assert_eq!(told_of_it.text(), cancelled("1"));
     told_of_it.accept();
@@ -431,7 +431,7 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     pass(secs(30)).await;
     assert_eq!(answer.messages(), [progress("7", "1")], "no progress and no heartbeats");
     assert!(other.messages().len() > 3, "heartbeats of the other");
-    // An answer that comes all the same. Its client has forgotten it.
+    // An answer that comes nevertheless. Its client has forgotten the request.
     server.say(result("1"));
     second.say(result("2"));
     settle().await;
@@ -440,7 +440,8 @@ async fn a_cancelled_request_says_nothing_more_on_its_stream() {
     check([&answer, &cancels, &other]);
 }
 
-/// A careless client gives the id of what it has cancelled to its next request. Each stream tells whose answer it has.
+/// A careless client reuses the id of a cancelled request for its next request. The stream shows to which of them an
+/// answer belongs.
 #[tokio::test(start_paused = true)]
 async fn the_answer_to_a_cancelled_request_is_not_that_of_the_next_one_with_its_id() {
     for begins in [true, false] {
@@ -473,7 +474,7 @@ async fn the_answer_to_a_cancelled_request_is_not_that_of_the_next_one_with_its_
         own.end();
         pass(ms(20)).await;
         assert_eq!(second.messages(), [progress("8", "1"), result("0")], "begins: {begins}");
-        // A response of JSON needs some body, and that is the first request's own.
+        // A JSON response needs a body, and this answer belongs to the first request.
         let told = if begins { vec![] } else { vec![late] };
         assert_eq!(first.messages(), told, "begins: {begins}");
         check([&first, &cancels, &second, &listens]);
@@ -487,7 +488,7 @@ async fn what_a_server_asks_passes_on_the_stream_it_came_on() {
     let (answer, server) = streamed(&mut rig, &[S], &call("0", "0")).await;
     let sampling = r#"{"jsonrpc":"2.0","id":0,"method":"sampling/createMessage","params":{"_meta":{"progressToken":0}}}"#;
     server.chunk(event(sampling));
-    // A client's progress is for the server.
+    // Progress sent by a client is for the server.
     let own = rig.post(&[S], progress("0", "1"));
     settle().await;
     let asked = rig.asked().await;
@@ -529,7 +530,7 @@ async fn a_task_is_told_of_on_any_stream_of_its_session_until_it_ends() {
     assert_eq!(messages[0], related);
     assert!(messages[1].contains(r#""io.modelcontextprotocol/related-task":{"taskId":"T"}"#));
     assert!(messages[1].contains(r#""progress":30.0"#), "{}", messages[1]);
-    // It ends when the client hears so.
+    // The task ends when the client learns that it has ended.
     let asks = r#"{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{"taskId":"T"}}"#;
     let status = |status| {
         format!(r#"{{"jsonrpc":"2.0","id":2,"result":{{"taskId":"T","status":"{status}"}}}}"#)
@@ -558,7 +559,7 @@ async fn a_task_ends_on_whatever_stream_its_end_is_told() {
     let answer = rig.post(&[S], wants);
     rig.asked().await.json(&[], created);
     settle().await;
-    // Progress of the task on the stream of another request, and its end there.
+    // Progress of the task on the stream of another request, and the task's end there.
     let (other, server) = streamed(&mut rig, &[S], &call("2", "8")).await;
     let ended = r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"T","status":"failed"}}"#;
     server.say(progress("7", "10"));
@@ -586,7 +587,7 @@ async fn a_subscription_has_nothing_but_comments_of_ours() {
     assert_eq!(answer.messages(), [known]);
     let comments: Vec<_> = answer.blocks()[1..].iter().map(|block| block.raw.clone()).collect();
     assert_eq!(comments, vec![b": keep-alive\n\n".to_vec(); 3600 / 15]);
-    // The server ends it with an answer.
+    // The server ends the request with an answer.
     server.say(result("4"));
     server.end();
     settle().await;
@@ -603,19 +604,19 @@ async fn progress_on_a_get_stream_goes_to_the_stream_of_its_request() {
     listened.events(&[]);
     let (first, one) = streamed(&mut rig, &[S], &call("1", "7")).await;
     listened.chunk(event_with("g1", &progress("7", "1")));
-    // A name that nobody knows, with one request that it can mean.
+    // An unknown token, while only one request is open that it can mean.
     listened.chunk(event_with("g2", &report("\"u\"", "2", "m")));
     settle().await;
     let moved = [event(&progress("7", "1")), event(&report("7", "2", "m"))].concat();
     assert_eq!(first.text(), moved, "without the id");
-    // With two requests it may mean either.
+    // With two open requests the token may mean either.
     let (second, two) = streamed(&mut rig, &[S], &call("2", "8")).await;
     listened.chunk(event_with("g3", &report("\"v\"", "3", "m")));
     listened.chunk(event_with("g4", &progress("8", "3")));
     settle().await;
     assert_eq!(first.text(), moved);
     assert_eq!(second.text(), event(&progress("8", "3")));
-    // After its answer it is for nobody, though another request is open.
+    // After the answer the token means no call, even if another request is open.
     one.say(result("1"));
     one.end();
     settle().await;
@@ -702,7 +703,7 @@ async fn progress_on_a_get_stream_stays_there_for_a_call_that_can_have_no_stream
         listened.say(progress("7", "3"));
         settle().await;
         server.json(&[], &result("1"));
-        // Progress on another stream is ahead of the answer.
+        // Progress on another stream is sent before the answer.
         pass(ms(10)).await;
         assert_eq!(answer.text(), result("1"), "the server's very bytes");
         listened.say(progress("7", "4"));
@@ -726,7 +727,7 @@ async fn notifications_and_answers_are_accepted_as_the_server_accepts_them() {
     assert_eq!(spoken.start, "HTTP/1.1 202 Accepted");
     spoken.headers.sort();
     assert_eq!(spoken.headers, ["content-length: 0", "via: 1.1 milepost-00000007"]);
-    // However long it takes.
+    // The server may take any time.
     let answer = rig.post(&[S], result("5"));
     let server = rig.asked().await;
     pass(secs(60)).await;
@@ -747,7 +748,7 @@ async fn a_server_without_get_or_delete_says_so_itself() {
     settle().await;
     assert_eq!((get.status(), get.text()), (405, "no".to_owned()));
     assert_eq!(get.header("allow").as_deref(), Some("POST"));
-    // A DELETE that is refused changes nothing; one that succeeds ends the session.
+    // A DELETE that is refused changes nothing; a successful DELETE ends the session.
     let (answer, server) = streamed(&mut rig, &[S], &call("1", "7")).await;
     let sessions = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
     for (status, known, figure) in [("405 Method Not Allowed", 1.0, "1"), ("200 OK", 0.0, "2")] {
@@ -764,7 +765,7 @@ async fn a_server_without_get_or_delete_says_so_itself() {
         listened.events(&[]);
         listened.say(progress("7", figure));
         settle().await;
-        // Of the session that has ended nobody knows the token: it may be one of another process.
+        // The token belongs to no known session: it may belong to a session of another process.
         let of_nobody = if known == 0.0 { vec![progress("7", figure)] } else { Vec::new() };
         assert_eq!(listens.messages(), of_nobody);
         assert_eq!(answer.messages(), [progress("7", "1")], "{status}");
@@ -797,7 +798,7 @@ async fn headers_that_contradict_the_body_are_refused_before_the_server() {
         settle().await;
         assert_eq!(answer.text(), result("1"), "{headers:?}");
     }
-    // Other revisions have no such rule.
+    // Other revisions do not have this rule.
     let answer = rig.post(&["MCP-Protocol-Version: 2025-11-25", "Mcp-Name: foo"], call("1", "7"));
     rig.asked().await.json(&[], &result("1"));
     settle().await;
@@ -879,7 +880,7 @@ async fn a_session_that_the_server_has_lost_is_forgotten() {
     settle().await;
     assert_eq!(listens.messages(), [progress("7", "1")]);
     assert!(answer.messages().is_empty());
-    // The stream that is open goes on.
+    // The open stream continues.
     server.say(result("1"));
     settle().await;
     assert_eq!(answer.messages(), [result("1")]);
@@ -917,7 +918,7 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
     let expected =
         r#"{ "resource" : "https://front.example/mcp/tools", "scopes_supported":["a"] }"#;
     assert_eq!(get.text(), expected);
-    // At the root too: it is the only route.
+    // Also at the root, because this is the only route.
     let get = rig.send("GET /.well-known/oauth-protected-resource", &[], b"");
     let asked = rig.asked().await;
     assert_eq!(asked.what(), "GET /.well-known/oauth-protected-resource");
@@ -929,7 +930,7 @@ async fn the_metadata_of_a_sign_in_names_the_public_url() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
     let mut rig = Rig::new("");
-    // Whatever it is, even if it answers nothing.
+    // Any body, even one that answers no request.
     for body in [
         result("1"),
         " {\n\t\"result\" : {\"x\": 1.50, \"x\":1e400, \"\\u00e9\":\"\u{2028}\"} ,\r\n \"id\":1 , \"jsonrpc\":\"2.0\"}\n".to_owned(),
@@ -947,7 +948,7 @@ async fn an_answer_in_json_keeps_its_bytes_and_length_unless_it_is_mended() {
         assert_eq!(answer.header("content-digest").as_deref(), Some("sha-256=:x:"), "{body}");
         assert!(answer.is_over());
     }
-    // The id of the request in the client's spelling: nothing else can be meant.
+    // The response has only one request, so an answer with another id must be its answer, and gets the client's id.
     for broken in [result("\"1\""), result("99")] {
         let answer = rig.post(&[], call("1", "7"));
         rig.asked().await.json(&["Content-Digest: sha-256=:x:"], &broken);
@@ -966,7 +967,7 @@ async fn arrays_pass_without_progress_that_means_nothing() {
         let batch = format!("[{}, {}]", call("1", "7"), call("2", "8"));
         let (answer, server) = streamed(&mut rig, &[S], &batch).await;
         let said = [progress("7", "1"), progress("9", "1"), progress("8", "1")];
-        // What comes at once may go out in another order, as far as it belongs to different calls.
+        // Messages that arrive together may be written in another order if they belong to different calls.
         for message in [
             format!("[{}]", said.join(",")),
             format!("[{},{}]", progress("9", "2"), progress("9", "3")),
@@ -1040,7 +1041,7 @@ async fn who_only_listens_keeps_no_proxy_from_ending() {
     check([&answer]);
 }
 
-/// A session is no authentication: the server says who may speak in it.
+/// A session id is not an authentication: the server decides who may use the session.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_refuses_a_stranger_changes_nothing_for_the_client() {
     const OURS: &str = "Authorization: Bearer ours";
@@ -1066,7 +1067,7 @@ async fn what_the_server_refuses_a_stranger_changes_nothing_for_the_client() {
         }
         server.say(progress("7", "2"));
         settle().await;
-        // A second call joins the same session: its progress is found on the other stream.
+        // A second call in the same session: its progress is found on the other stream.
         let (second, other) = streamed(&mut rig, &[S, OURS], &call("2", "8")).await;
         listened.say(progress("8", "1"));
         listened.say(progress("7", "3"));
@@ -1168,7 +1169,7 @@ async fn a_connection_that_is_not_used_closes_after_3_s_without_another_request(
     pass(ms(2500)).await;
     assert_eq!(answers.map(|answer| answer.text()), [result("1"), result("2")]);
     assert!(servers.iter().all(|server| server.left().is_none()));
-    // One of them is used again.
+    // One of the connections is reused.
     let answer = rig.post(&[], call("3", "3"));
     let server = rig.asked().await;
     pass(ms(600)).await;
@@ -1273,7 +1274,7 @@ async fn of_many_sessions_that_nobody_ends_those_in_use_are_remembered_and_the_o
     }
     let known = |rig: &Rig| Page::read(&rig.metrics()).sum("milepost_sessions", &[]);
     assert!((2.0..=16.0).contains(&known(&rig)), "{}", known(&rig));
-    // Progress on another stream is that of a call which only the session knows.
+    // Progress on another stream belongs to a call that only the session knows.
     let listens = rig.get(&[S]);
     let listened = rig.asked().await;
     listened.events(&[]);
@@ -1307,7 +1308,7 @@ async fn a_refused_credential_of_the_route_is_no_challenge_for_clients() {
     rig.asked().await.answer("401 Unauthorized", &[challenge], "no");
     settle().await;
     assert_eq!((get.status(), get.text()), (502, format!("{why}\n")));
-    // The credential of a client is the client's.
+    // The credential was sent by the client, and stays.
     for settings in ["", "opaque = true\nheaders.request.set.authorization = \"Bearer old\""] {
         let mut rig = Rig::new(settings);
         let answer = rig.post(&["Authorization: Bearer t"], call("1", "7"));

@@ -1,4 +1,4 @@
-//! Other settings, and other servers, while calls, sessions and streams are open.
+//! Changed settings, and replaced servers, while calls, sessions and streams are open.
 
 use crate::http::bridge::sessions::begin;
 use crate::http::rig::{Rig, check, pass, secs, settle};
@@ -59,7 +59,7 @@ async fn calls_of_one_session_go_by_the_settings_that_they_began_with() {
     settle().await;
     starts(one.messages().last(), &of_total("1", "1", 10));
     starts(two.messages().last(), &of_total("2", "1", 20));
-    // On each other's stream too: the session knows by which each goes.
+    // Also on each other's stream: the session knows which settings each call uses.
     first.say(progress("2", "2"));
     second.say(progress("1", "2"));
     settle().await;
@@ -117,7 +117,7 @@ async fn a_wire_to_another_server_ends_with_its_last_call() {
     let refused = rig.send(&post, &[], call("2", "2").as_bytes());
     settle().await;
     assert_eq!(refused.status(), 404);
-    // What the call is told by its client still reaches its server.
+    // A cancellation of the call by its client still reaches the old server.
     let _told = rig.send(&post, &[], cancelled("9").as_bytes());
     let told = rig.asked().await;
     assert_eq!(told.what(), "POST /messages?s=1");
@@ -180,7 +180,7 @@ async fn observing_begins_with_the_next_request() {
     assert_eq!(one.messages().len(), 3);
     assert_ne!(one.messages()[1], progress("1", "4"), "lifted");
     assert_eq!(two.messages(), [progress("2", "5"), progress("2", "4"), result("2")]);
-    // And ends so.
+    // The call ends with the old settings.
     assert_eq!(rig.take(&route(QUIET)), 0);
     let three = rig.post(&[S], call("3", "3"));
     let third = rig.asked().await;
@@ -242,7 +242,7 @@ async fn what_clients_share_ends_with_its_last_call_and_the_next_is_asked_of_the
     let given =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].to_string();
     let first = given(&old.line().await);
-    // Other settings: the same server.
+    // Changed settings, with the same server.
     assert_eq!(rig.take(&lines("server", &scaled(20))), 0);
     let two = rig.post(&headers, modern_call("2", "2"));
     let second = given(&old.line().await);

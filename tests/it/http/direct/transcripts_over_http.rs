@@ -10,7 +10,8 @@ use crate::core::transcripts::{duration, transcripts_of_one_client, unprintable}
 use crate::http::rig::{Answer, Asked, Rig, check, pass, settle};
 use crate::observe::metrics::page::Page;
 
-/// Transcripts that have no meaning over HTTP+SSE, and why: one of a file, or all of a file (`late/`).
+/// Transcripts that have no meaning over HTTP+SSE, and the reason: a single transcript of a file, or all of a file
+/// (`late/`).
 const NOT_ON_A_WIRE: [(&str, &str); 10] = [
     ("late/", "no call joins another where client and server speak the same transport"),
     ("tasks/", "no call is a task where client and server speak the same transport"),
@@ -101,8 +102,7 @@ fn keys(text: &str) -> String {
     keys
 }
 
-/// What each stream is told, and when, as the transcript has it. What went to standard error there
-/// stays where it came here.
+/// Returns what each stream gets, and when, according to the transcript. Lines on standard error are left out.
 fn expected(text: &str) -> BTreeMap<u64, Vec<(Duration, String)>> {
     let mut told: BTreeMap<u64, Vec<(Duration, String)>> = BTreeMap::new();
     let (mut begin, mut end, mut at) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
@@ -120,7 +120,7 @@ fn expected(text: &str) -> BTreeMap<u64, Vec<(Duration, String)>> {
                 let stream = stream.parse().unwrap_or(0);
                 told.entry(stream).or_default().push((at, text.trim_end().to_owned()));
             }
-            // In events text that is no message becomes a comment.
+            // In events, text that is not a message becomes a comment.
             "#" | "" | "x" | "^" | "~" | "e" => {}
             _ => at = end,
         }
@@ -214,7 +214,7 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
             skipped.insert(*skip);
             continue;
         }
-        // Those with several client streams are played below; a server over HTTP has no standard error.
+        // Transcripts with several client streams are played below; a server over HTTP has no standard error.
         if text.lines().any(|line| line.starts_with("! open") || line.starts_with("2 ")) {
             continue;
         }
@@ -258,7 +258,7 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
         assert_eq!(told(&wire.stream, begin), wanted, "{name}");
         assert_eq!(wire.stream.is_over(), said_gone.is_some(), "{name}");
         assert_eq!(counted(&wire.rig), withheld(&text), "{name}: reasons in the metrics");
-        // What is told with faults left in on purpose, or as it is, breaks rules on purpose.
+        // In observe mode, and with repairs turned off, clients get messages that break the rules.
         if !text.contains("mode=observe") && !text.contains("orphan-answer=off") {
             check(wire.posted.iter().chain([&wire.stream]));
         }
@@ -271,7 +271,7 @@ async fn transcripts_come_out_the_same_and_at_the_same_times_on_an_http_sse_stre
 struct Streams {
     answers: BTreeMap<u64, Answer>,
     servers: BTreeMap<u64, Asked>,
-    /// What the server said on streams on which the client listens.
+    /// The server's messages on streams on which the client listens.
     heard: BTreeMap<u64, Vec<String>>,
 }
 
@@ -318,7 +318,7 @@ async fn transcripts_of_several_streams_come_out_the_same_on_the_streams_of_one_
                     asked.events(&[]);
                     streams.servers.insert(number, asked);
                 }
-                // A server has no stream but those.
+                // The server has no other streams.
                 "<" if number.is_empty() => {}
                 "<" => {
                     let number = number.parse().unwrap();
@@ -334,7 +334,7 @@ async fn transcripts_of_several_streams_come_out_the_same_on_the_streams_of_one_
             let told = told(answer, begin);
             match wanted.get(number) {
                 Some(wanted) => assert_eq!(told, *wanted, "{name}: stream {number}"),
-                // What is told on a listening stream came there.
+                // The messages of a listening stream arrived on that stream.
                 None => {
                     let mut heard = streams.heard.remove(number).unwrap_or_default().into_iter();
                     for (_, text) in told {

@@ -1,4 +1,4 @@
-//! Two proxies in a row: what they say is what one of them says.
+//! Two proxies in a row give the same result as one.
 
 use crate::http::direct::transcripts_over_http::Wire;
 use crate::http::rig::{Answer, Asked, Rig, check, ms, pass, secs, settle};
@@ -125,7 +125,7 @@ async fn a_chain_of_wires_says_what_one_says() {
         pass(secs(1)).await;
         check(wire.posted.iter().chain([&wire.stream]));
         let mut messages = wire.stream.messages();
-        // Each of them holds progress back for a moment: seconds may be others.
+        // Each of the two proxies delays progress for a moment, so the seconds may differ.
         messages.retain(|text| !text.contains("running"));
         assert!(!messages.is_empty(), "{number}");
         all.push(messages);

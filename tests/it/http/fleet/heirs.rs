@@ -1,4 +1,4 @@
-//! Who serves a session whose owner is gone, with a store and while the store fails.
+//! Which replica serves a session whose owner has ended, with a store and while the store fails.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ async fn ask(replicas: &mut Replicas, client: &Client, to: usize, id: u32) -> (A
     (answer, asked)
 }
 
-/// Ends a call, and returns what its client was told.
+/// Ends a call, and returns the messages of its client.
 async fn finish(answer: &Answer, asked: &Asked, id: u32) -> Vec<String> {
     asked.say(progress(id, 50));
     asked.say(result(id));
@@ -77,7 +77,7 @@ async fn of_two_replicas_that_take_over_at_once_one_is_the_owner() {
         let told = finish(answer, asked, id).await;
         assert!(told.len() > 2, "the heir breaks the silence: {told:?}");
     }
-    // The heir is gone too.
+    // The heir has ended too.
     replicas.kill(1).await;
     let three = ask(&mut replicas, &client, 2, 3).await;
     pass(secs(12)).await;
@@ -118,13 +118,13 @@ async fn a_store_that_falls_silent_or_forgets_costs_no_answer() {
     }
     assert!(begun.elapsed() < ms(60), "once 50 ms: {:?}", begun.elapsed());
     assert_eq!(shelf.asked.load(Ordering::Relaxed), 1);
-    // It answers again within seconds.
+    // The store answers again within seconds.
     shelf.is_silent.store(false, Ordering::Relaxed);
     pass(secs(2)).await;
     let (answer, asked) = ask(&mut replicas, &client, 1, 21).await;
     pass(secs(12)).await;
     assert!(finish(&answer, &asked, 21).await.len() > 2, "the heir has heartbeats");
-    // It has forgotten everything, as after a flush.
+    // The store has lost its entries, as after a flush.
     for id in 22..=30 {
         shelf.owners.lock().unwrap().clear();
         pass(secs(4)).await;

@@ -1,4 +1,4 @@
-//! A replica is killed: what others serve in its place, and what its clients are told at once.
+//! A replica is killed: what other replicas serve in its place, and what its clients get at once.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ async fn a_server_over_http_goes_on_behind_another_replica() {
             "its stream ends with the replica"
         );
         let last = (before > 0).then(|| format!("e{before}"));
-        // The third request was the call, so these come to the second and third replica.
+        // The third request was the call, so these go to the second and third replica.
         client.next(3);
         let back = client.get(&replicas, last.as_deref());
         let resumed = replicas.asked().await;
@@ -108,7 +108,7 @@ async fn a_session_is_not_ended_by_a_replica_that_cannot_reach_its_owner() {
         settle().await;
         assert_eq!(refused.status(), 503);
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
-        // The owner is asked again as soon as that is possible.
+        // The owner is asked again as soon as connections are possible.
         replicas.dial_error.store(0, Ordering::Relaxed);
         let answer = replicas.send(1, "POST /r", &headers, call(2, 2).as_bytes());
         settle().await;
@@ -161,7 +161,7 @@ async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
         assert!(back.is_over());
     }
     assert!(replicas.events("lost") >= 1);
-    // What else is asked of the session has one answer: begin anew.
+    // Other requests of the session get one answer: begin a new session.
     let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
     let next = call(8, 8);
     for (start, body) in [("POST /r", next.as_bytes()), ("GET /r", b""), ("DELETE /r", b"")] {
@@ -170,7 +170,7 @@ async fn the_client_of_a_child_that_died_with_its_replica_is_told_at_once() {
         settle().await;
         assert_eq!(answer.status(), 404, "{start}");
     }
-    // And that works at once.
+    // A new session can begin at once.
     let mut anew = Client::new(Spread::NeverOwner);
     anew.next(3);
     let begun = anew.post(&replicas, initialize("2025-11-25"));
@@ -186,7 +186,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_at_once_through_every_repli
     let named = format!("Mcp-Session-Id: {}", client.session.as_deref().unwrap());
     let (body, begun) = (call(1, 1), replicas.now());
     for to in [0, 1, 2] {
-        // The first call may meet a connection that is still there.
+        // The first call may use a connection that is still open.
         let headers = [&*named, crate::http::rig::BOTH, "Connection: close"];
         let answer = replicas.send(to, "POST /r", &headers, body.as_bytes());
         if let Some(asked) = replicas.try_asked().await {
@@ -254,7 +254,7 @@ async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equ
     asked.chunk(event_with("e1", &progress(1, 1)));
     settle().await;
     replicas.kill(0).await;
-    // The heir has a session of its own, with the same id and token.
+    // The heir has a session of its own, with an equal id and token.
     let mut other = Client::new(Spread::NeverOwner);
     other.next(2);
     let begun = other.post(&replicas, initialize("2025-11-25"));
@@ -290,7 +290,7 @@ async fn a_client_that_comes_back_to_an_heir_loses_nothing_to_a_session_with_equ
     let whole = (2..=20).map(|figure| progress(1, figure)).chain([result(1)]);
     assert_eq!(told, whole.collect::<Vec<_>>());
 
-    // A stream that repeats nothing: whose the token is cannot be known, and nobody gets a stranger's progress.
+    // A stream that repeats no messages: the owner of the token cannot be known, so the progress is withheld.
     let named = format!("Mcp-Session-Id: {}", mine.session.as_deref().unwrap());
     let home = replicas.send(1, "GET /r", &["Accept: text/event-stream", &*named], b"");
     let home_of_server = replicas.asked().await;
@@ -359,7 +359,7 @@ async fn sessions_with_equal_ids_and_tokens_do_not_cross_when_a_replica_is_kille
     }
 }
 
-/// The owner of a session knows all of it: what a server says there of another session's call stays a stranger's.
+/// The owner of a session knows all its calls, so progress of another session's call on its stream is withheld.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_comes_back_to_its_owner_gets_nothing_of_another_session() {
     let mut replicas = Replicas::new(2, HTTP);

@@ -49,7 +49,7 @@ async fn a_session_is_that_of_the_user_whom_the_front_names_at_every_replica() {
             let answer = ask(&mut replicas, to, from, &session, &[user]).await;
             assert_eq!(answer.status(), 404, "{user} at {to}");
         }
-        // One of the two may be the client's.
+        // One of the two headers may come from the client.
         let both = ["X-User: bob", "X-User: ada"];
         assert_eq!(ask(&mut replicas, to, FRONT, &session, &both).await.status(), 400);
         assert!(replicas.asks_nothing().await);
@@ -88,14 +88,14 @@ async fn what_a_replica_signs_of_a_client_serves_nobody_else() {
     assert_eq!(answer.status(), 200);
     let passport = replicas.passports.lock().unwrap().pop().expect("it was passed on");
     let passport = format!("Milepost-Forwarded: {passport}");
-    // At the address for clients the header says nothing, also where a fleet would believe it.
+    // At the address for clients the header is ignored, even if the fleet would accept it.
     for to in [0, 1, 2] {
         let answer = ask(&mut replicas, to, STRANGER, &session, &[&passport]).await;
         assert_eq!(answer.status(), 404, "{to}");
         let answer = ask(&mut replicas, to, FRONT, &session, &[&passport, "X-User: bob"]).await;
         assert_eq!(answer.status(), 404, "{to}");
     }
-    // At the address for replicas it has been taken, and the other replicas are not the one that it names.
+    // The passport was used at the replica for which it was made, and the other replicas are not that replica.
     let named = format!("Mcp-Session-Id: {session}");
     for to in [0, 1, 2] {
         for user in ["X-User: ada", "X-User: bob"] {
@@ -141,7 +141,7 @@ async fn without_a_fleet_a_header_of_replicas_makes_nobody_another_user() {
     server.say(agreement(REVISION));
     settle().await;
     let session = begun.header("mcp-session-id").unwrap();
-    // One that replicas of another fleet have signed for Ada.
+    // A passport that replicas of another fleet have signed for Ada.
     let mut others = Replicas::having(2, HTTP, SERVER);
     let theirs = begin(&mut others, 0, FRONT, "X-User: ada").await;
     let answer = ask(&mut others, 1, FRONT, &theirs, &["X-User: ada"]).await;

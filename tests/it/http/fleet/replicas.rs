@@ -52,7 +52,7 @@ struct Replica {
     routed: Mutex<Option<Arc<Routed>>>,
     server: Server,
     places: RouteTable,
-    /// What other replicas have said of the clients of their requests.
+    /// The passports that other replicas sent with their requests.
     passports: Arc<Mutex<Vec<String>>>,
     /// The connections of its clients, and of other replicas.
     connections: Mutex<Vec<AbortHandle>>,
@@ -71,11 +71,11 @@ pub(crate) struct Replicas {
     server: String,
     /// The address of the clients that send requests from now on.
     pub(crate) from: IpAddr,
-    /// What replicas have said of the clients of requests that they passed on, in their order.
+    /// The passports of requests that replicas have passed on, in their order.
     pub(crate) passports: Arc<Mutex<Vec<String>>>,
     /// The store of all replicas.
     store: Option<Arc<dyn OwnerStore>>,
-    /// The fleet that is the server of this one.
+    /// The fleet that is the server of this fleet.
     _behind: Option<Box<Self>>,
     start: Instant,
     next_name: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// So many replicas of the route `/r` with these keys, in a fleet.
+    /// Returns this number of replicas of the route `/r` with these keys, in a fleet.
     pub(crate) fn new(count: usize, route: &str) -> Self {
         let mut fleet = Self::none(route);
         for number in 0..count {
@@ -102,14 +102,15 @@ impl Replicas {
         fleet
     }
 
-    /// So many replicas with a store.
+    /// Returns this number of replicas with a store.
     pub(crate) fn with_store(count: usize, route: &str, store: Arc<dyn OwnerStore>) -> Self {
         let mut fleet = Self { store: Some(store), ..Self::none(route) };
         (0..count).for_each(|number| fleet.add(Some(&table(number, &[KEY]))));
         fleet
     }
 
-    /// So many replicas whose server is another fleet, which gets each connection at the next of its replicas.
+    /// Returns this number of replicas whose server is another fleet. Each connection goes to the next replica of that
+    /// fleet.
     pub(crate) fn before(mut behind: Self, count: usize) -> Self {
         let mut fleet = Self::none("upstream.url = \"http://up.example/r\"");
         std::mem::swap(&mut fleet.asked, &mut behind.asked);
@@ -125,7 +126,7 @@ impl Replicas {
         fleet
     }
 
-    /// One proxy of the same route without a fleet: what the others are compared with.
+    /// Returns a single proxy of the same route without a fleet, for comparison.
     pub(crate) fn alone(route: &str) -> Self {
         let mut alone = Self::none(route);
         alone.add(None);
@@ -238,7 +239,7 @@ impl Replicas {
         Answer::to(async { connected }, said, body, self.start)
     }
 
-    /// Somebody sends a request to the address for other replicas.
+    /// Sends a request to the address for other replicas, without a passport.
     pub(crate) fn send_to_fleet(&self, to: usize, start: &str, headers: &[&str]) -> Answer {
         let said = request("localhost:7332", start, headers, b"");
         let connected = connect(&self.replicas[to], None);
@@ -358,7 +359,7 @@ fn connect(replica: &Arc<Replica>, client: Option<IpAddr>) -> io::Result<DuplexS
     let routed = replica.routed.lock().unwrap().clone();
     let routed = routed.ok_or(io::ErrorKind::ConnectionRefused)?;
     let (near, far) = duplex(ROOM);
-    // Weak: a replica that was killed is gone, whatever its clients do.
+    // Weak: the state of a killed replica must be dropped, whatever its clients do.
     let (server, place) = (Arc::downgrade(replica), Arc::downgrade(&routed));
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (replica, routed) = (server.upgrade(), place.upgrade());

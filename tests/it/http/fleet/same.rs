@@ -62,7 +62,7 @@ async fn equal_ids_and_tokens_on_different_replicas_do_not_cross() {
     let one = over_stdio(&mut Replicas::alone(STDIO), Spread::Sticky, "").await;
     // 1,000 sessions with FLEET_SESSIONS=200.
     for round in 0..sessions() * 5 / 2 {
-        // Two sessions with the same ids and tokens, one behind the other on other replicas.
+        // Two sessions with equal ids and tokens, one after the other on other replicas.
         let mut clients = Vec::new();
         for seed in [round, round + 1000] {
             clients.push(
@@ -101,7 +101,7 @@ async fn a_key_is_changed_without_losing_a_session() {
     let one = over_http(&mut Replicas::alone(HTTP), Spread::Sticky, "s").await;
     let mut old = super::scenarios::begin_over_http(&mut replicas, Spread::RoundRobin, "old").await;
     for keys in [&[OLD, NEW][..], &[NEW, OLD], &[NEW]] {
-        // One replica after the other, and sessions while they differ.
+        // The replicas restart one after the other, and sessions continue meanwhile.
         for number in 0..3 {
             replicas.restart(number, Some(&table(number, keys))).await;
             assert_eq!(
@@ -121,7 +121,8 @@ async fn a_key_is_changed_without_losing_a_session() {
     }
 }
 
-/// The first rollout of a fleet: replicas without the table, with the table that seals nothing, and with all of it.
+/// The first rollout of a fleet: replicas without the table, with the table but without sealing, and with the complete
+/// table.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_is_brought_in_without_losing_a_session() {
     let mut replicas = Replicas::none(HTTP);

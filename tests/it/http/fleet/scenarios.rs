@@ -1,4 +1,4 @@
-//! What clients do, in one script for each transport of the server. A script returns what its client was told.
+//! The actions of clients, in one script for each transport of the server. A script returns the messages of its client.
 
 use super::replicas::{Client, Replicas, Spread};
 use crate::http::rig::{Answer, Asked, Lines, check, settle};
@@ -15,7 +15,7 @@ pub(super) fn sampling() -> String {
     request(90, "sampling/createMessage", r#"{"messages":[],"maxTokens":1}"#)
 }
 
-/// What the client of a session was told, answer by answer.
+/// The messages that the client of a session got, for each answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct View(Vec<Vec<String>>);
 

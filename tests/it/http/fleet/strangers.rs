@@ -90,7 +90,7 @@ async fn what_a_stranger_says_of_itself_is_not_believed_and_not_sent_on_twice() 
 async fn a_request_reaches_no_other_replica_than_it_was_passed_on_to() {
     let mut replicas = Replicas::new(2, HTTP);
     let session = begin_over_http(&mut replicas, Spread::Sticky, "s").await.session.unwrap();
-    // A replica that knows itself by another address than the one that leads to it.
+    // A replica whose `advertise` is not the address at which it is reached.
     replicas.answer_for(0, &table(8, &[KEY]));
     let named = format!("Mcp-Session-Id: {session}");
     let answer = replicas.send(1, "POST /r", &[&named, BOTH], call(1, 1).as_bytes());

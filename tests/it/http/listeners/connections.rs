@@ -85,7 +85,7 @@ async fn tls_offers_both_versions() {
         assert_eq!(response.status(), 200);
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "done 0");
     }
-    // Plain HTTP is no TLS, and harms nobody.
+    // Plain HTTP on a TLS listener is refused, and harms no other client.
     let mut plain = Talk::with(site.address).await;
     plain.say("GET /a", "").await;
     assert!(!plain.rest().await.0.contains("HTTP/1.1 200"));
@@ -128,7 +128,7 @@ async fn more_connections_than_the_limit_are_turned_away() {
     second.say("POST /a", "0").await;
     second.hear("done 0").await;
     let mut third = Talk::with(site.address).await;
-    // It is told before it has asked, and is not reset for asking.
+    // The client gets the answer before it has sent a request, and the connection is not reset.
     sleep(Duration::from_millis(100)).await;
     for _ in 0..2 {
         third.say("POST /a", &"0".repeat(10_000)).await;
@@ -138,7 +138,7 @@ async fn more_connections_than_the_limit_are_turned_away() {
     assert!(answer.starts_with("HTTP/1.1 503 ") && closed, "{answer}");
     assert!(answer.contains("connection: close\r\n") && answer.contains("max_connections"));
     drop(second);
-    // There is room again as soon as it is seen that the second has left.
+    // A new connection is accepted once the proxy has noticed that the second client has disconnected.
     let deadline = Instant::now() + STUCK;
     while status(site.address, "POST /a").await != 200 {
         assert!(Instant::now() < deadline);

@@ -94,7 +94,7 @@ impl Talker {
             Method::DELETE => {
                 let fault = stream::unfold(0, |number| async move {
                     if number > 0 {
-                        // What has been said is on its way by then.
+                        // By then the bytes have been sent.
                         sleep(Duration::from_millis(100)).await;
                         panic!("a fault that the test wants");
                     }
@@ -218,7 +218,7 @@ impl Talk {
         self.0.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// What comes until `end` has come.
+    /// Reads until `end` has arrived.
     async fn hear(&mut self, end: &str) -> String {
         let mut heard = Vec::new();
         let listen = async {
@@ -232,7 +232,7 @@ impl Talk {
         String::from_utf8(heard).unwrap()
     }
 
-    /// What comes until the connection is closed, and whether it was closed and not reset.
+    /// Reads until the connection is closed. Returns the bytes, and whether the connection was closed without a reset.
     async fn rest(&mut self) -> (String, bool) {
         let mut heard = Vec::new();
         let end = timeout(STUCK, self.0.read_to_end(&mut heard)).await.unwrap();
@@ -247,7 +247,7 @@ async fn status(address: SocketAddr, head: &str) -> u16 {
     talk.hear("\r\n\r\n").await[9..12].parse().unwrap()
 }
 
-/// A folder with a certificate for `localhost`, its key, and what is neither.
+/// Returns a directory with a certificate for `localhost`, its key, and a file that is neither.
 fn certificate() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();

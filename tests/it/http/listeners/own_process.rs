@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::*;
 
-/// Set where a test is the inner one.
+/// This variable is set in the inner test process.
 const INNER: &str = "MILEPOST_TEST_INNER";
 
 fn is_inner() -> bool {
@@ -49,12 +49,12 @@ fn without_room_for_a_connection_it_waits() {
 async fn without_room() {
     let site = start(server()).await;
     let stat = File::open("/proc/self/stat").unwrap();
-    // The system completes them all; nothing is accepted meanwhile, and then there is no room.
+    // The system completes all these connections, none is accepted, and then the queue is full.
     let mut clients = Vec::new();
     while let Ok(stream) = std::net::TcpStream::connect(site.address) {
         clients.push(stream);
     }
-    // A listener that tries again and again does so in every second; a quiet one may still have work in the first.
+    // A listener that retries in a loop uses CPU time in every second; a quiet one may still work in the first.
     let mut spent = u64::MAX;
     for _ in 0..20 {
         let before = cpu(&stat);
@@ -66,7 +66,7 @@ async fn without_room() {
     }
     assert!(spent < 20, "{spent} hundredths of a second of each were spent");
     clients.clear();
-    // The process has to see that they have left before it has room for a request to itself.
+    // The process has to notice the disconnects before it accepts this request.
     let deadline = Instant::now() + STUCK;
     while !matches!(tokio::spawn(status(site.address, "POST /a")).await, Ok(200)) {
         assert!(Instant::now() < deadline);
@@ -83,7 +83,7 @@ fn cpu(mut stat: &File) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// systemd passes the socket, hears that it is ready and that it stops; SIGTERM stops it.
+/// systemd passes the socket, and is told when the service is ready and when it stops; SIGTERM stops it.
 #[test]
 fn it_is_a_service_of_systemd() {
     if is_inner() {

@@ -1,4 +1,4 @@
-//! The way to the end: who may finish, who is ended, who is cut.
+//! Shutdown: which requests may finish, which get an end, and which are cut.
 
 use super::*;
 
@@ -46,7 +46,7 @@ async fn an_open_call_may_finish_and_probes_are_told_meanwhile() {
     site.release();
     let (answer, closed) = call.rest().await;
     assert!(answer.contains("done held") && closed, "{answer}");
-    // Nobody waits for a stream on which no call is open: it is ended as its protocol has it.
+    // A stream without an open call is not waited for: it is ended as its protocol requires.
     let (answer, closed) = listening.rest().await;
     assert!(answer.contains("data: bye") && answer.ends_with("0\r\n\r\n") && closed, "{answer}");
     let admin = site.admin;
@@ -144,7 +144,7 @@ async fn a_listener_that_lingers_is_not_ready_but_serves_everything() {
     site.tells("GET /readyz", 503).await;
     assert_eq!(status(site.admin, "GET /readyz?404").await, 404);
     assert_eq!(status(site.admin, "GET /livez").await, 200);
-    // The connection of before and a new one are served, and their clients are asked to connect elsewhere.
+    // The earlier connection and a new one are served, and their clients are asked to connect to another replica.
     idle.say("POST /a", "1").await;
     let heard = idle.rest().await.0;
     assert!(heard.contains("done 1") && heard.contains("\r\nconnection: close\r\n"), "{heard}");
@@ -180,7 +180,7 @@ async fn a_listener_lingers_for_as_long_as_it_is_told_to() {
     assert_eq!(site.code().await, 0);
 }
 
-/// A load balancer may have connected just before the listener closes; what it sends then is served.
+/// A load balancer may have connected just before the listener closes; its requests on that connection are served.
 #[tokio::test]
 async fn whoever_has_connected_while_a_listener_lingered_is_served() {
     let site = lingering().await;

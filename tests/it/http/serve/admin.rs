@@ -5,7 +5,7 @@ use super::*;
 use crate::observe::metrics::page::Page;
 use crate::support::until;
 
-/// A request to the page for operators: its status and what it says.
+/// Sends a request to the admin address. Returns its status and text.
 #[track_caller]
 fn ask(
     proxy: &Proxy,
@@ -37,7 +37,7 @@ fn the_log_level_changes_while_it_runs_and_back() {
     assert!(status == 400 && said.contains("did you mean \"debug\"?"), "{said}");
     assert_eq!(level("PUT", &CHANGE, &"x".repeat(5000)).0, 400);
     assert_eq!(level("GET", &[], ""), began);
-    // Connections are told of at `debug`, and the one before was not.
+    // Connections are logged at `debug`, and the connection before the change was not logged.
     assert!(!proxy.log().contains("connection over ended="), "{}", proxy.log());
     let (status, said) = level("PUT", &CHANGE, "debug\n");
     assert_eq!((status, &*said), (200, "milepost=debug,server=debug\n"));
@@ -70,7 +70,7 @@ fn numbers_are_served_and_count_the_bytes_of_both_sides() {
     server.json(&result("1"));
     assert_eq!(client.status(), 200);
     client.rest();
-    // The client may have read what the thread that wrote it is about to count.
+    // The client may have read the answer before the thread that wrote it has counted it.
     let now = || Page::read(&ask(&proxy, "GET", "/metrics", &[OPEN_METRICS], "").1);
     until("the answer is counted", || now().sum("milepost_client_sent_bytes_total", &[]) > 0.0);
     let after = now();

@@ -33,8 +33,8 @@ fn token(folder: &Path) -> String {
     fs::read_to_string(token_file(folder)).unwrap().trim().to_owned()
 }
 
-/// Why `milepost tap` with these arguments does not begin. Its filter is none, so the proxy says so to
-/// whoever has the token.
+/// Returns the reason why `milepost tap` with these arguments does not begin. Its filter is invalid, so the proxy
+/// reports that to each caller with the token.
 fn tapped(args: &[&str]) -> String {
     let output = milepost().arg("tap").args(args).args(["--verdict", "lost"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -63,11 +63,11 @@ fn calls_need_the_token_that_was_made_and_numbers_do_not() {
     for method in ["PUT", "DELETE"] {
         let mut changed = Exchange::send(proxy.admin(), method, "/log-level", &change, "debug");
         assert_eq!(changed.status(), 401, "{method}");
-        // Who may read the file is told where the file is.
+        // A user who may read the file is told where the file is.
         assert!(changed.rest().contains(&shown));
     }
     assert!(!proxy.log().contains(&token), "{}", proxy.log());
-    // Another proxy of this user, and this one after a restart, take the same.
+    // Another proxy of this user, and this proxy after a restart, use the same token.
     let other = of_state(&state);
     assert_eq!(status(&other, "/calls", Some(&token)), 200);
     assert_eq!(status(&proxy, "/calls", Some(&token)), 200);
@@ -81,12 +81,12 @@ fn tap_finds_the_token_that_was_made() {
     assert!(tapped(&[&admin]).contains("\"lost\" is not a verdict"));
     let file = token_file(folder.path());
     assert!(tapped(&[&admin, "--bearer-file", file.to_str().unwrap()]).contains("not a verdict"));
-    // A token that is given is the one that is sent.
+    // A token given by an option is the token that is sent.
     let wrong = folder.path().join("wrong");
     fs::write(&wrong, "another\n").unwrap();
     let said = tapped(&[&admin, "--bearer-file", wrong.to_str().unwrap()]);
     assert!(said.contains("requires the token"), "{said}");
-    // A file that others may read is no longer to be trusted, nor one that has gone.
+    // A file that other users may read is no longer trusted, nor is a missing file.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let said = tapped(&[&admin]);
     assert!(said.contains(file.to_str().unwrap()) && said.contains("other users"), "{said}");
@@ -172,7 +172,7 @@ fn silent_connections_keep_no_operator_out() {
             assert_eq!(proxy.probe("/livez").0, 200, "after {number}");
         }
     }
-    // Who looks on is not silent, and is not in the way of the others.
+    // A connection with an observer does not count as idle, and does not keep others from being served.
     assert!(stream.event().is_some());
     let numbers = Page::read(&proxy.probe("/metrics").1);
     let closed = numbers.sum("milepost_requests_refused_total", &[("reason", "busy")]);

@@ -8,7 +8,7 @@ use crate::support::messages::initialize;
 
 const LARGE: usize = 10 << 20;
 
-/// What the memory may grow by, in KiB.
+/// Maximum growth of the memory, in KiB.
 const GROWTH_KIB: u64 = 64 << 10;
 
 /// Text in which a piece that is lost, doubled or moved is noticed.
@@ -16,7 +16,7 @@ fn text(bytes: usize) -> String {
     (0..).map(|number| format!("{number:08} ")).take(bytes / 9).collect()
 }
 
-/// An answer that passes on a route, and what its client gets.
+/// An answer that is forwarded on a route without being kept in memory, and what its client gets.
 #[track_caller]
 fn passes_in_little_memory(kind: &str, body: &str) {
     let upstream = Upstream::start();
@@ -45,7 +45,7 @@ fn ten_megabytes_of_json_pass_in_little_memory() {
 
 #[test]
 fn an_event_of_ten_megabytes_passes_in_little_memory() {
-    // What stands ahead of the message in its event makes no difference.
+    // The fields before the message in its event make no difference.
     for ahead in ["", "event: message\n", ": comment\r\nid: 9\r\n", "\u{feff}id:\ndata:\n"] {
         let body = format!(
             "{ahead}data: {{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"text\":\"{}\"}}}}\n\n",
@@ -158,7 +158,7 @@ fn a_client_that_writes_too_much_before_it_reads_gets_413() {
     for route in [route, "upstream.command = [\"cat\"]".to_owned()] {
         let proxy = Proxy::with(&Start::default(), &route);
         let (mut stream, write) = post_large(&proxy, "/a", "");
-        // Whoever writes all of it first must not be cut off.
+        // A client that first writes the whole request must not be disconnected.
         write.join().unwrap();
         let mut heard = String::new();
         stream.read_to_string(&mut heard).unwrap();
@@ -213,7 +213,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
     }
     server.events();
     assert_eq!(asked.status(), 200);
-    // Longer than any silence that would be broken elsewhere.
+    // Longer than any silence after which another route would write a heartbeat or comment.
     assert!(asked.is_quiet(std::time::Duration::from_millis(1200)));
     for piece in &said {
         server.say(piece);
@@ -221,7 +221,7 @@ fn an_opaque_route_changes_nothing_not_even_wrong_progress() {
     server.end();
     assert_eq!(asked.rest(), said.concat());
 
-    // Answers that would be mended elsewhere.
+    // Answers that another route would repair.
     let wrong = r#"{"jsonrpc":"2.0","id":"7","result":{}}"#;
     let mut asked = post(&proxy, &call("7", "1"));
     upstream.asked().json(wrong);

@@ -1,10 +1,10 @@
-//! `cached_start`: nobody gets the answers of a server that is another one, or was another client's.
+//! `cached_start`: a client never gets answers of another server, or answers that were meant for another client.
 
 use super::proxy::Start;
 use super::*;
 use crate::support::until;
 
-/// A server whose name is its variable `WHO`. It has a resource of each user that has logged in.
+/// A server whose name is in its variable `WHO`. It has a resource for each user that has logged in.
 const SERVER: &str = r#"
 import json, os, sys
 users = []

@@ -42,7 +42,7 @@ pub(super) fn asking(pki: &Pki) -> String {
     )
 }
 
-/// What a client hears of a request, if anything.
+/// Returns what a client gets for a request, if anything.
 async fn heard(proxy: &Proxy, config: ClientConfig) -> Vec<u8> {
     let stream = tokio::net::TcpStream::connect(proxy.address()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();

@@ -25,7 +25,7 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
     let mut first = ask(&proxy, "POST", "203.0.113.7", &[], &call("1", ""));
     let mut one = upstream.asked();
-    // Neither what the client itself says nor an invented token makes it another one.
+    // Neither a header of the client nor an invented token makes it count as another client.
     let invented = [("authorization", "Bearer invented")];
     let listen = [("accept", "text/event-stream"), invented[0]];
     let why = "this client has as many streams as it may: see max_client_streams of [server]";
@@ -41,7 +41,7 @@ fn a_client_has_so_many_streams_and_others_have_theirs() {
     proxy.logged(&["WARN refused", "max_client_streams", "client=203.0.113.7"]);
     assert_eq!(refusals(&proxy, "streams"), 2.0);
     assert!(upstream.is_idle());
-    // Another client, and the front for nobody.
+    // Another client, and a request of the front that names no client.
     let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &call("3", ""));
     let mut two = upstream.asked();
     let mut unnamed = post(&proxy, &call("4", ""));
@@ -74,7 +74,7 @@ fn a_client_has_a_quarter_of_the_bytes_that_wait_in_memory() {
     let why = "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)";
     assert_eq!(second.rest(), own_error("2", why, ""));
     proxy.logged(&["refused", "max_kept_bytes"]);
-    // Another client has its own quarter.
+    // Another client has its own share, a quarter.
     let mut other = ask(&proxy, "POST", "203.0.113.8", &[], &large("3", 250_000));
     upstream.asked().json(&result("3"));
     assert_eq!(other.rest(), result("3"));
@@ -149,7 +149,7 @@ fn a_request_for_which_no_bytes_are_left_is_refused_alike_on_every_transport() {
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");
         assert_eq!(refused.header("content-type").as_deref(), Some("application/json"), "{path}");
         assert_eq!(refused.rest(), own_error("7", why, ""), "{path}");
-        // What asks nothing has no id to answer.
+        // A notification has no id to answer.
         let note = large("7", 100_000).replace(r#""id":7,"#, "");
         let mut refused = send("POST", path, newcomer, &of_session, &note);
         assert_eq!(refused.header("retry-after").as_deref(), Some("1"), "{path}");
@@ -217,14 +217,14 @@ fn the_body_of_a_call_counts_as_long_as_it_is_held() {
     let session = [("mcp-session-id", &*id)];
     for number in 1..20 {
         let mut text = String::new();
-        // The body of the call before is let go a moment after the answer.
+        // The bytes of the previous call's body are released a moment after the answer.
         until("there is room", || {
             text = ask(&proxy, "POST", "203.0.113.7", &session, &large(number, 250_000)).rest();
             !text.contains("max_kept_bytes")
         });
         assert!(text.contains(r#""content": []"#), "{number}: {text}");
     }
-    // More than its part at once.
+    // More bytes than the client's share at once.
     let mut refused = ask(&proxy, "POST", "203.0.113.7", &session, &large(20, 300_000));
     assert_eq!(refused.status(), 429, "{}", refused.rest());
 }
@@ -270,7 +270,7 @@ fn a_client_has_its_share_of_the_calls_of_a_shared_child() {
     assert_eq!(refusals(&proxy, "shared_calls"), 1.0);
     assert_eq!(proxy.servers(), 1);
     drop(waiting);
-    // A call that its client has left counts until its server hears of it.
+    // A call whose client has disconnected counts until its server is informed.
     until("another call", || call("203.0.113.7", "fast").status() == 200);
 }
 

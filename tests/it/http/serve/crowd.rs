@@ -1,5 +1,5 @@
-//! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: what is
-//! left of them is nothing, and the others notice nothing.
+//! Two hundred clients at once before stdio servers, half of which vanish in the middle of a call: nothing of them is
+//! left, and the others are not affected.
 
 use std::process::Command;
 use std::sync::Barrier;
@@ -30,9 +30,9 @@ const THREADS_MAX: u64 = 4;
 /// Crowds that come one after the other.
 const CROWDS: usize = 2;
 
-/// A stdio server that costs little to start. It has started two other processes, one of them in a session
-/// of its own, and says the numbers of all three. The call of `hang` begins and never ends, `mute` does not
-/// even begin, `work` is done once somebody calls `go`.
+/// A stdio server that is cheap to start. It has started two other processes, one of them in a session of its own, and
+/// prints the pids of all three. The call of `hang` begins and never ends, `mute` never begins, and `work` ends once a
+/// client calls `go`.
 const SERVER: &str = r#"
 sleep 600 & near=$!
 setsid sleep 600 & far=$!
@@ -63,7 +63,7 @@ while read -r line; do
 done
 "#;
 
-/// As what a client speaks.
+/// The protocol that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// 2025-11-25: a session.
@@ -113,7 +113,7 @@ impl<'a> Client<'a> {
         client
     }
 
-    /// It leaves in the middle of its call.
+    /// Whether the client disconnects in the middle of its call.
     fn vanishes(&self) -> bool {
         (self.number / 5).is_multiple_of(2)
     }
@@ -152,7 +152,7 @@ impl<'a> Client<'a> {
         self.post(tool, &call)
     }
 
-    /// Begins its call, and hears that it has begun.
+    /// Begins its call, and waits until the call has begun.
     fn begin(&mut self) {
         let is_mute = self.vanishes() && self.number.is_multiple_of(4);
         let tool = match self.vanishes() {
@@ -176,7 +176,7 @@ impl<'a> Client<'a> {
         let stream = self.stream.as_mut().unwrap();
         loop {
             let event = stream.event().unwrap();
-            // The first event of a stream only says how to come back.
+            // The first event of a stream only contains an id to resume.
             if event.contains("data: {") {
                 return json(&event);
             }
@@ -195,7 +195,7 @@ impl<'a> Client<'a> {
     fn finish(mut self) {
         let mut go = self.call("go", 2);
         if self.kind == Kind::Wire {
-            // There progress is left out where the answer is close behind: on a busy machine it may not be.
+            // Progress shortly before the answer may be dropped on a busy machine.
             let mut message = self.message();
             if message["method"] == "notifications/progress" {
                 let token = format!("work-{}", self.number);
@@ -210,7 +210,7 @@ impl<'a> Client<'a> {
             assert_eq!(self.message()["id"], 1);
             assert_eq!(json(&go.rest())["id"], 2);
         }
-        // Some say good-bye.
+        // Some clients end their sessions properly.
         if self.kind == Kind::Session && self.number.is_multiple_of(3) {
             let headers = [("mcp-session-id", &self.session[..])];
             let mut end = Exchange::send(self.address, "DELETE", "/a", &headers, "");
@@ -244,7 +244,7 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
             (0..THREADS).map(|thread| scope.spawn(move || run(thread * per_thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    // 120 sessions and 40 wires with a server each, and four callers that share one each.
+    // 120 sessions and 40 stdio clients with a server each, and four callers that share one each.
     let servers = servers_before + 164;
     until("every server has said its numbers", || proxy.pids().len() >= servers);
     let pids = proxy.pids();
@@ -260,8 +260,8 @@ fn crowd(proxy: &Proxy, servers_before: usize) -> usize {
     pids.len()
 }
 
-/// The memory that the proxy has in use, as its allocator counts it. The system's figure does not fall when
-/// all have gone: the allocator keeps what the largest crowd has needed for the next one.
+/// The memory that the proxy has in use, according to its allocator. The system's figure does not fall after all
+/// clients have disconnected: the allocator keeps memory for the next crowd.
 pub(crate) struct Heap(TempDir);
 
 impl Heap {
@@ -300,23 +300,23 @@ impl Heap {
 
 #[test]
 fn a_crowd_half_of_which_vanishes_leaves_nothing_behind() {
-    // A route file has variables of its own.
+    // In a route file `${` begins a variable, so it is escaped.
     let script = SERVER.replace("${", "$${");
     let command = serde_json::to_string(&["sh", "-c", &script]).unwrap();
-    // One that is left would be one too many in the second crowd.
+    // A server that is left would exceed the limit in the second crowd.
     let limits = format!("upstream.max_children = 164\nmax_streams = {}", CLIENTS * 2);
-    // Each client counts what it is told: no busy machine may add to it.
+    // Each client counts its messages, so a busy machine must not add heartbeats.
     let limits = limits + "\nheartbeat.enabled = false";
     let keys = format!(
         "upstream.command = {command}\nupstream.idle_timeout = \"10s\"\nkeep_alive = \"500ms\"\n{limits}"
     );
     let heap = Heap::build();
     let variables = heap.variables();
-    // At the end nobody is waited for: that would take longer than the test waits.
+    // At the end no client is waited for: waiting would take longer than the test allows.
     let start = Start { variables: &variables, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &keys);
     let (in_use, threads) = (heap.in_use(), proxy.status("Threads"));
-    // The pipe to the watchdog, which begins with the first server.
+    // One more descriptor for the pipe to the watchdog, which starts with the first server.
     let descriptors = proxy.descriptors() + 1;
     let mut servers = 0;
     for number in 1..=CROWDS {

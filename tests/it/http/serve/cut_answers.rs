@@ -80,7 +80,7 @@ fn tool(name: &str, id: u32) -> String {
     call(id.to_string(), "\"t\"").replace("work", name)
 }
 
-/// What comes up to the end of a body, and whether the body has its end.
+/// Reads up to the end of a body. Returns the text, and whether the body is complete.
 async fn heard(response: &mut Response<Incoming>) -> (String, bool) {
     let (mut heard, mut is_whole) = (Vec::new(), true);
     while let Some(frame) = timeout(STUCK, response.body_mut().frame()).await.unwrap() {

@@ -77,7 +77,7 @@ fn operators_are_answered_where_calls_hold_all_descriptors() {
     assert_eq!(warned(), 1, "{}", proxy.log());
     drop(calls);
     crate::support::until("the descriptors are free again", || proxy.descriptors() < 60);
-    // It is said some seconds later, of a connection that is accepted then.
+    // The log reports it some seconds later, for a connection that is accepted then.
     crate::support::until("the log says it", || {
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert_eq!(Exchange::send(proxy.address(), "GET", "/nowhere", &[], "").status(), 404);

@@ -1,4 +1,4 @@
-//! Several replicas as processes: what each logs, and what operators see of all of them.
+//! Several replicas as processes: their logs, and what operators see of all of them.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use super::*;
 use crate::support::messages::{agreement, call_of, initialize};
 use crate::support::{until, wait};
 
-/// Answers each request, whatever it is.
+/// Answers every request.
 const ECHO: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -95,7 +95,7 @@ fn the_line_of_a_call_names_the_owner_and_says_whether_the_call_was_forwarded() 
     }
     two.logged(&["passed on", &format!("owner={owner}")]);
     assert!(!two.log().contains("call tool="), "{}", two.log());
-    // A call of no session, and a proxy of no fleet, has no owner.
+    // A call without a session, and a proxy without a fleet, has no owner.
     let mut answer = Exchange::send(one.address(), "POST", "/a", &POST, &call_of("none", "1", "1"));
     upstream.asked().json(&result("1"));
     assert_eq!(answer.rest(), result("1"));
@@ -108,7 +108,7 @@ fn top_shows_the_calls_of_all_replicas_in_one_table() {
     let upstream = Upstream::start();
     let proxies = [(); 2].map(|()| Proxy::before(&upstream.url()));
     let [one, two] = proxies.each_ref().map(|proxy| proxy.admin().to_owned());
-    // A third replica has not begun yet; and a name stands for its address.
+    // A third replica has not started, and a host name is used in the place of an address.
     let (_socket, dead) = scripted_server::dead();
     let fleet = format!("{one},{},{dead}", two.replace("127.0.0.1", "localhost"));
     let milepost = crate::support::milepost();

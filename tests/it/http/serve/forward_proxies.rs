@@ -53,7 +53,7 @@ async fn an_http_server_is_asked_for_by_its_whole_url() {
             &named,
             &shown,
         ]);
-        // The second call may find the connection of the first.
+        // The second call may reuse the connection of the first.
         for _ in 0..2 {
             let (_, body) = call_once(&proxy).await;
             check(&body);
@@ -81,7 +81,7 @@ async fn an_https_server_is_reached_through_a_tunnel_in_the_version_that_is_agre
             "upstream.url = \"https://mcp.test{port}/mcp\"\nupstream.ca_file = [{:?}]\nupstream.http2 = {http2}",
             pki.path("ca.pem")
         );
-        // The proxy of the other scheme is not asked.
+        // The proxy for the other scheme is not used.
         let unused = [("HTTP_PROXY", "http://127.0.0.1:1"), ("HTTPS_PROXY", &forward.url(""))];
         let proxy = serving(&unused, &route);
         let (_, body) = call_once(&proxy).await;
@@ -163,7 +163,7 @@ async fn a_proxy_that_refuses_is_told_of_with_its_status() {
         assert_eq!(error["id"], 1);
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.starts_with("the proxy on the way to the server answers "), "{message}");
-        // Clients are not told where the proxy is.
+        // Clients do not learn the address of the proxy.
         assert!(!message.contains(&forward.address()), "{message}");
         proxy.logged(&["WARN", "the request to the server failed", &forward.url(""), words]);
         assert!(!proxy.log().contains("wr0ng"));
@@ -195,7 +195,7 @@ async fn a_server_on_this_machine_is_reached_directly_and_without_a_word() {
         check(&body);
         assert!(forward.heads().is_empty());
         assert!(!is_told_of(&proxy), "{}", proxy.log());
-        // A route that names a proxy is obeyed.
+        // The proxy that a route names is used.
         let route = format!("upstream.url = \"{url}\"\nupstream.proxy = \"{}\"", forward.url(""));
         let proxy = Proxy::with(&Start::default(), &route);
         let (_, body) = call_once(&proxy).await;

@@ -151,7 +151,7 @@ async fn more_long_calls_than_a_connection_has_streams_are_all_answered() {
     let proxy = Proxy::with(&Start::default(), &server.route());
     let calls: Vec<_> =
         (1..=20).map(|id| tokio::spawn(outcome(proxy.address().to_owned(), id))).collect();
-    // All at once: none waits for another.
+    // All requests run at once: none waits for another.
     server.has_open(20).await;
     assert_eq!(server.accepted(), 7);
     server.answer_up_to(20);
@@ -202,7 +202,7 @@ async fn a_call_beyond_all_streams_is_refused_in_time_and_may_come_again() {
     let mut clients = Vec::new();
     let mut open = Vec::new();
     for number in 0..256 {
-        // A client of HTTP/2 has 100 streams here.
+        // Milepost allows an HTTP/2 client 100 streams per connection.
         if number % 100 == 0 {
             clients.push(Client::plain(proxy.address(), true).await);
         }

@@ -75,7 +75,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: String,
     ) -> Response<Incoming> {
-        // A host that every listener on loopback answers to, whatever its certificate says.
+        // Every listener on loopback accepts this host, whatever its certificate says.
         let port = address.rsplit(':').next().unwrap();
         let uri = match self {
             Self::One(_) => path.to_owned(),
@@ -105,7 +105,7 @@ pub(crate) async fn rest(response: Response<Incoming>) -> String {
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }
 
-/// What comes of an answer until this has come.
+/// Reads an answer until this text has arrived.
 pub(crate) async fn until(response: &mut Response<Incoming>, text: &str) -> String {
     let mut heard = Vec::new();
     while !String::from_utf8_lossy(&heard).contains(text) {

@@ -13,7 +13,7 @@ use super::scripted_server::read;
 use super::*;
 use crate::support::messages::{agreement_to, answer, request};
 
-/// When the server closes a connection. It never says `Connection: close`.
+/// When the server closes a connection. It never sends `Connection: close`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Closes {
     /// 0.5 to 2 ms after each response.
@@ -24,8 +24,8 @@ pub(crate) enum Closes {
     OnceUsed,
 }
 
-/// A connection that is still open when it has been idle for half of the time after which Milepost takes its
-/// server for one that keeps connections.
+/// A connection that is still open after half of the idle time from which on Milepost believes that its server keeps
+/// connections open.
 const HELD_UP: Duration = Duration::from_millis(25);
 
 /// How often a test of [`Closes::EachTime`] is tried where the machine is too busy.
@@ -57,8 +57,8 @@ impl ClosingServer {
         Self { address, ids, connections, was_held_up }
     }
 
-    /// Whether a connection that was to be closed at once was open for longer: the machine was busy, and the
-    /// server was not what it is meant to be.
+    /// Whether a connection that should have been closed at once stayed open longer: the machine was busy, so the run
+    /// proves nothing.
     pub(crate) fn was_held_up(&self) -> bool {
         self.was_held_up.load(Ordering::SeqCst)
     }
@@ -125,7 +125,7 @@ fn serve(
     None
 }
 
-/// Posts the request of this id; whether it is answered, and what was said.
+/// Posts the request with this id. Returns whether it is answered, and the text.
 fn try_ask(proxy: &Proxy, path: &str, id: u64) -> (bool, String) {
     let body = request(id, "tools/list", "{}");
     let mut told = Exchange::send(proxy.address(), "POST", path, &POST, &body);
@@ -169,7 +169,7 @@ pub(crate) fn asked_of_a_closing_server(requests: u64, pause: Duration) -> (Prox
 fn each_request_to_a_server_that_closes_after_each_response_is_answered() {
     let (proxy, server) = asked_of_a_closing_server(200, Duration::ZERO);
     server.assert_each_once(200);
-    // Told once, with the cure.
+    // The warning is logged once, with advice.
     let warning = "the server closes idle connections early";
     proxy.logged(&[warning]);
     assert_eq!(proxy.log().matches(warning).count(), 1, "{}", proxy.log());
@@ -204,11 +204,11 @@ fn each_request_to_a_server_that_closes_after_its_promised_number_is_answered() 
     let server = ClosingServer::start(Closes::OnceUsed);
     let proxy = Proxy::before(&server.url());
     ask(&proxy, "/a", 0);
-    // From now on the server is known to keep connections.
+    // From now on the server is known to keep connections open.
     thread::sleep(Duration::from_millis(100));
     (1..100).for_each(|id| ask(&proxy, "/a", id));
     server.assert_each_once(100);
     let connections = *server.connections.lock().unwrap();
-    // A request may come before the last connection is free again: then it gets one of its own.
+    // A request may come before the last connection is free again: then it gets a new connection.
     assert!((33..80).contains(&connections), "{connections}");
 }

@@ -44,7 +44,7 @@ fn kept_bytes(waits: bool) -> f64 {
             if waits {
                 assert!(asked.rest().contains("xxx"), "the answer reaches a client that is there");
             } else {
-                // The request has arrived whole: its client leaves.
+                // The request has arrived completely: now its client disconnects.
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
         }

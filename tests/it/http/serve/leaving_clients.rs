@@ -3,11 +3,11 @@
 use super::proxy::Start;
 use super::*;
 
-/// Nothing is written by the clock that would notice that nobody is there.
+/// Turns off everything that is written by a timer and would notice that the client has disconnected.
 const SILENT: &str =
     "heartbeat = { enabled = false }\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
 
-/// Nothing waits for a client that has left, and each of its calls has its line.
+/// Milepost waits for no client that has disconnected, and each of its calls has its log line.
 #[track_caller]
 fn check(open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked)) {
     let log = check_listener(open);
@@ -26,7 +26,7 @@ fn check_listener(
     open: impl Fn(&Proxy, &Upstream) -> (Exchange, scripted_server::Asked),
 ) -> String {
     let upstream = Upstream::start();
-    // Whoever waited for a client that has left would wait for longer than this test does.
+    // If the proxy waited for a client that has disconnected, it would wait longer than this test.
     let start = Start { defaults: SILENT, server: r#"drain = "10m""#, ..Start::default() };
     let mut proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));
     for _ in 0..3 {
@@ -34,7 +34,7 @@ fn check_listener(
         drop(client);
         server.closing();
     }
-    // Nothing is left to wait for.
+    // No call is left to wait for.
     let line = proxy.stop();
     assert!(line.contains("open=0 "), "{line}");
     assert_eq!(proxy.code(), Some(0));

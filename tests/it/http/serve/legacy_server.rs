@@ -1,5 +1,5 @@
-//! A legacy server that speaks HTTP/1.1 and HTTP/2, with and without TLS, to many at once. It reports
-//! under a method of its own with the id of the request, and names its client in everything.
+//! A legacy server that speaks HTTP/1.1 and HTTP/2, with and without TLS, to many clients at once. It reports under its
+//! own method with the id of the request, and names the client in each text.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// It serves until it is dropped, in a thread of its own.
+/// A server in a thread of its own, until the value is dropped.
 pub(crate) struct Legacy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ pub(crate) struct Legacy {
 struct Shared {
     /// Calls are answered once so many are open.
     together: Barrier,
-    /// What was asked for, and in which version.
+    /// The requests, each with its version of HTTP.
     seen: Mutex<Vec<(Version, String)>>,
     /// Where sessions listen.
     listening: Mutex<HashMap<String, UnboundedSender<String>>>,
@@ -79,7 +79,7 @@ impl Legacy {
         format!("{scheme}://{}/mcp", self.address)
     }
 
-    /// What has been asked for since the last time, and in which version of HTTP.
+    /// Returns the requests since the last call of this function, each with its version of HTTP.
     pub(crate) fn seen(&self) -> Vec<(Version, String)> {
         std::mem::take(&mut self.shared.seen.lock().unwrap())
     }
@@ -185,7 +185,7 @@ async fn work(
         // Every other report comes on the stream on which the session listens.
         let way = elsewhere.as_ref().filter(|_| step % 2 == 1).unwrap_or(&own);
         let _ = way.unbounded_send(progress(&id, &words));
-        // Others speak meanwhile.
+        // Other clients send meanwhile.
         sleep(Duration::from_millis(120)).await;
     }
     let result = json!({"jsonrpc": "2.0", "id": id, "result": {

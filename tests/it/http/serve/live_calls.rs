@@ -49,7 +49,7 @@ for line in sys.stdin:
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
 
-/// A call, with what stands in its `_meta` besides.
+/// Returns a call, with these further members of `_meta`.
 fn tool(name: &str, meta: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}","arguments":{{}},"_meta":{{{meta}"progressToken":"t"}}}}}}"#
@@ -72,7 +72,7 @@ fn debug() -> Start<'static> {
     Start { options: &["--log-level", "debug"], ..Start::default() }
 }
 
-/// The log has one line for each message of the call `work`, and names its route.
+/// The log has one line for each message of the call `work`, with the name of its route.
 #[track_caller]
 fn is_logged(proxy: &Proxy) {
     let from_server = "message sender=\"server\" receiver=\"client\"";
@@ -101,7 +101,7 @@ fn look(proxy: &Proxy, path: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The call of a tool, if there is one.
+/// Returns the call of a tool, if it is shown.
 fn call_of(proxy: &Proxy, name: &str) -> Option<Value> {
     let calls = look(proxy, "/calls")["calls"].as_array().unwrap().clone();
     calls.into_iter().find(|call| call["tool"] == name)
@@ -118,7 +118,7 @@ fn seen(proxy: &Proxy, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     found.unwrap()
 }
 
-/// The messages of a call, once this one is among them.
+/// Returns the messages of a call, once this message is among them.
 #[track_caller]
 fn told(proxy: &Proxy, call: &Value, what: &str) -> Value {
     let path = format!("/calls/{}", call["n"]);
@@ -134,7 +134,7 @@ fn told(proxy: &Proxy, call: &Value, what: &str) -> Value {
 /// when it is told to, after a heartbeat.
 #[track_caller]
 fn is_seen(proxy: &Proxy, answer: impl FnOnce()) {
-    // A heartbeat may have raised the figure by a part of one.
+    // A heartbeat may have raised the value by a lift.
     let open =
         seen(proxy, "work", |call| call["progress"].as_str().is_some_and(|it| it.starts_with('3')));
     assert_eq!(open["route"], "/a");
@@ -201,7 +201,7 @@ fn calls_to_a_child_that_clients_share_are_seen() {
     assert!(answer.rest().contains("\"result\""));
 }
 
-/// What [`SERVER`] says before it answers, as events.
+/// Returns the messages that [`SERVER`] sends before its answer, as events.
 fn said() -> String {
     let progress = |token: &str, figure: u32| {
         format!(
@@ -219,7 +219,7 @@ fn calls_to_a_server_over_http_are_seen() {
     let answer = post(&proxy, &tool("work", ""));
     let mut server = upstream.asked();
     server.events().say(said());
-    // A client reads: what is said to it is made as it takes it.
+    // The client reads: the page is produced while it is read.
     let reader = thread::spawn(move || {
         let mut answer = answer;
         answer.rest()
@@ -260,7 +260,7 @@ fn calls_over_http_and_sse_are_seen() {
     assert!(reader.join().unwrap());
 }
 
-/// An event of `/calls`: its name and what it says.
+/// Reads an event of `/calls`: its name and its data.
 #[track_caller]
 fn news(stream: &mut Exchange) -> Option<(String, Value)> {
     let event = stream.event()?;
@@ -295,7 +295,7 @@ fn who_looks_on_is_told_of_changes_until_the_proxy_stops() {
     assert_eq!(client.rest(), result("1"));
     until_call(&|call| call["outcome"] == "result");
     proxy.terminate();
-    // To its proper end.
+    // The stream ends properly.
     while news(&mut stream).is_some() {}
     assert_eq!(proxy.code(), Some(0));
 }
@@ -316,7 +316,7 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     let mut more = Exchange::send(proxy.admin(), "GET", "/tap", &[], "");
     assert_eq!(more.status(), 503);
     assert!(more.rest().contains("16 look on already"));
-    // Those who only ask are answered.
+    // Short requests are still answered.
     assert_eq!(proxy.probe("/livez").0, 200);
     assert_eq!(proxy.probe("/calls").0, 200);
     let answer = post(&proxy, &call("1", "7"));
@@ -339,10 +339,10 @@ fn who_looks_on_and_does_not_read_harms_nobody() {
     let grown = proxy.status("VmRSS").saturating_sub(before);
     // 40 MB have passed.
     assert!(grown < 30 << 10, "{grown} KiB");
-    // What was left out is told to who reads on.
+    // An observer that reads again is told how many messages were left out.
     let mut tap = idle.swap_remove(0);
     drop(idle);
-    // It reads before the end: a stream has only a moment for its last words.
+    // The observer reads before the end: a stream has only a short time for its last messages.
     let reader = thread::spawn(move || tap.rest());
     proxy.terminate();
     assert!(reader.join().unwrap().contains("notifications/progress"));
@@ -370,7 +370,7 @@ fn calls_are_shown_to_operators_alone() {
     assert_eq!(ask("/tap?colour=red", &[token]), 400);
     let mut posted = Exchange::send(proxy.admin(), "POST", "/calls", &[token], "");
     assert_eq!(posted.status(), 405);
-    // With the file at hand the token is known.
+    // With the route file, the token is known.
     let known = proxy.file().replace("proxy.toml", "known.toml");
     let file = file.replacen("127.0.0.1:0", "127.0.0.1:7332", 1);
     fs::write(&known, file.replace("127.0.0.1:0", proxy.admin())).unwrap();
@@ -489,7 +489,7 @@ impl Tapping {
         Self { child, lines }
     }
 
-    /// Waits until the proxy shows it what passes: it sees what a client says.
+    /// Waits until the proxy shows messages to the observer: the observer sees a message of a client.
     #[track_caller]
     fn is_on(&self, proxy: &Proxy) {
         until("it is shown what passes", || {
@@ -498,7 +498,7 @@ impl Tapping {
         });
     }
 
-    /// The lines up to one that has this in it.
+    /// Returns the lines up to a line that contains this text.
     #[track_caller]
     fn up_to(&self, part: &str) -> Vec<String> {
         let mut seen = Vec::new();
@@ -525,7 +525,7 @@ impl Drop for Tapping {
     }
 }
 
-/// What `milepost tap` says when it shows nothing.
+/// Returns the exit code and the message of a `milepost tap` that shows nothing.
 fn refused(args: &[&str]) -> (Option<i32>, String) {
     let output = milepost().arg("tap").args(args).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -554,7 +554,7 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
         round("1");
         comes(&some) && comes(&all)
     });
-    // Lines of earlier rounds may still be on their way.
+    // Lines of earlier rounds may still arrive.
     round("2");
     let mut shown = all.up_to("\"id\":2,\"result\"");
     let first = shown.iter().position(|line| line.starts_with("> {") && line.contains("\"id\":2,"));
@@ -575,7 +575,7 @@ fn messages_are_shown_in_a_terminal_with_what_became_of_them() {
     assert!(shown[at("> {")].contains("tools/call"));
     assert!(!shown.concat().contains("c4n4ry") && !shown.concat().contains('\u{1b}'));
     assert_eq!(some.interrupt(), Some(0));
-    // The proxy ends before it does.
+    // The proxy ends before the observer.
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
     assert_eq!(wait(&mut all.child, STUCK).unwrap().code(), Some(1));
@@ -607,7 +607,7 @@ fn the_messages_of_all_replicas_are_shown_together() {
         Proxy::with(&Start::default(), &format!("upstream.url = \"{}\"\n{KEYS}", upstream.url()))
     });
     let [one, two] = proxies.each_ref().map(|proxy| proxy.admin().to_owned());
-    // A third replica has not begun yet; and a name stands for its address.
+    // A third replica has not started, and a host name is used in the place of an address.
     let (_socket, dead) = scripted_server::dead();
     let two = two.replace("127.0.0.1", "localhost");
     let mut command = milepost();

@@ -1,4 +1,4 @@
-//! `milepost serve` as a process: real sockets, real signals, and what its log says.
+//! `milepost serve` as a process: real sockets, real signals, and its log.
 
 mod admin;
 mod admin_token;
@@ -49,7 +49,7 @@ use crate::support::STUCK;
 use crate::support::exchange::Exchange;
 use crate::support::messages::{call, own_error, result};
 
-/// What clients of Streamable HTTP send with every POST.
+/// The headers that clients of Streamable HTTP send with every POST.
 const POST: [(&str, &str); 2] =
     [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
 
@@ -70,8 +70,8 @@ fn legacy_progress(id: &str, words: &str) -> String {
     )
 }
 
-/// Asks until there is room: what a request has held is given back a moment after its client has the
-/// answer. The request as its client and as the server sees it.
+/// Repeats the request until the limit allows it: the bytes of a request are released a moment after its client has the
+/// answer. Returns the request as its client and as the server sees it.
 fn once_there_is_room(
     upstream: &Upstream,
     ask: impl Fn() -> Exchange,
@@ -79,7 +79,7 @@ fn once_there_is_room(
     let (mut client, mut server) = (ask(), None);
     crate::support::until("there is room", || {
         server = upstream.try_asked();
-        // The server has not answered: this is a refusal.
+        // Without a connection to the server, this is a refusal.
         if server.is_none() && !client.is_quiet(std::time::Duration::from_millis(5)) {
             client = ask();
         }
@@ -100,13 +100,13 @@ fn post(proxy: &Proxy, body: &str) -> Exchange {
     Exchange::send(proxy.address(), "POST", "/a", &POST, body)
 }
 
-/// Says something on a connection of its own and hears it out.
+/// Sends a text on a connection of its own and reads the whole response.
 fn say(address: &str, text: impl AsRef<[u8]>) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.write_all(text.as_ref()).unwrap();
     let mut heard = Vec::new();
-    // A reset behind the last byte is an end too.
+    // A reset after the last byte also counts as an end.
     match stream.read_to_end(&mut heard) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             panic!("it does not end: {}", String::from_utf8_lossy(&heard))

@@ -1,4 +1,4 @@
-//! What operators are told of servers and limits: one line a minute with the cure, and a counter.
+//! Notices to operators about servers and limits: one line a minute with advice, and a counter.
 
 use super::idle_connections::asked_of_a_closing_server;
 use super::proxy::Start;
@@ -56,7 +56,7 @@ fn a_redirect_that_is_followed_is_told_of_and_counted() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());
     for _ in 0..2 {
-        // The server forgets its new path again.
+        // The server moves back, so its new path is forgotten.
         let mut asked = post(&proxy);
         upstream.asked().answer("307 Temporary Redirect", "location: /other\r\n", "");
         upstream.asked().json(&result("1"));
@@ -93,7 +93,7 @@ fn a_route_with_as_many_streams_as_it_may_have_is_told_of_once_a_minute() {
 
 #[test]
 fn a_route_with_as_many_children_or_sessions_as_it_may_have_is_told_of_once_a_minute() {
-    // Neither server answers, so that a session begins and stays.
+    // Neither server answers, so that sessions begin and stay.
     let upstream = Upstream::start();
     let sse = format!("upstream.sse = \"{}\"", upstream.url());
     for (server, setting, key, limit) in [
@@ -161,7 +161,7 @@ fn a_client_with_as_much_as_it_may_have_is_told_of_once_a_minute_for_each_limit(
     assert_eq!(lines(&proxy, &parts), 1, "{}", proxy.log());
     let count = |limit| counted(&proxy, "milepost_client_limit_total", &[("limit", limit)]);
     assert_eq!((count("streams"), count("children")), (3.0, 0.0));
-    // Another limit has a line of its own in the same minute.
+    // Another limit has its own line in the same minute.
     let _begun = ask("203.0.113.8", "/b", &initialize("2025-06-18"));
     until("a child runs", || counted(&proxy, "milepost_children", &[("route", "/b")]) == 1.0);
     for _ in 0..2 {
@@ -251,7 +251,7 @@ fn messages_that_are_dropped_are_told_of_once_a_minute() {
     let mut told = Exchange::send(proxy.address(), "POST", "/a", &of_session, &body);
     upstream.asked().answer("202 Accepted", "", "");
     assert_eq!(told.status(), 202);
-    // The client opens no GET stream, so that Milepost does.
+    // The client opens no GET stream, so Milepost opens one.
     let mut listened = upstream.asked();
     assert!(listened.head.starts_with("GET "), "{}", listened.head);
     listened.events();
@@ -268,7 +268,7 @@ fn messages_that_are_dropped_are_told_of_once_a_minute() {
 
 #[test]
 fn connections_that_a_server_closes_early_are_counted() {
-    // The server has closed the connection of a request when the next one comes.
+    // The server has already closed the connection of a request when the next request comes.
     let pause = std::time::Duration::from_millis(5);
     let (proxy, _server) = asked_of_a_closing_server(20, pause);
     let parts = ["the server closes idle connections early", "WARN"];

@@ -90,7 +90,7 @@ fn send_and_leave(
     match how {
         Leave::InTwoPieces => {
             stream.write_all(head.as_bytes()).unwrap();
-            // Milepost reads the head alone.
+            // Milepost reads only the head.
             thread::sleep(Duration::from_millis(2));
             stream.write_all(body.as_bytes()).unwrap();
         }
@@ -178,11 +178,11 @@ fn a_notification_of_a_client_of_http_sse_arrives_although_it_closes() {
     }
 }
 
-/// Before 2026-07-28 a disconnect is no cancellation: the server gets the call, and then sees its client leave.
+/// Before 2026-07-28 a disconnect is not a cancellation: the server gets the call, and then sees its client disconnect.
 #[test]
 fn a_call_reaches_the_server_although_its_client_closes() {
     let upstream = Upstream::start();
-    // Nothing is written by the clock that would notice that the client has left.
+    // Turns off everything that a timer would write and that would notice the disconnect.
     let defaults = "heartbeat.enabled = false\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
     let start = Start { defaults, ..Start::default() };
     let proxy = Proxy::with(&start, &format!("upstream.url = \"{}\"", upstream.url()));

@@ -1,4 +1,5 @@
-//! Who gets what is another user's, through which door: the table in `docs/operating.md`. Each column is a test.
+//! Which callers reach another user's data, by which kind of request: the table in `docs/operating.md`. Each column is
+//! a test.
 
 use http::Response;
 use hyper::body::Incoming;
@@ -58,17 +59,17 @@ const KEYS: &str = "cached_start = true\nlate = {}\ntasks = { offer = \"always\"
 
 const FRONT: &str = "trusted_proxies = [\"127.0.0.1\"]\nprincipal = \"header:X-User\"";
 
-/// Who tries the doors of Ada.
+/// The caller that tries to reach Ada's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stranger {
     /// The front names another user.
     OtherUser,
-    /// The front names nobody.
+    /// The front names no user.
     Nameless,
     OtherCertificate,
     /// The front names another user, and asks another replica.
     AtAnotherReplica,
-    /// Nobody names users; the stranger presents another `Authorization`.
+    /// No front names users; the stranger presents another `Authorization`.
     OtherToken,
 }
 
@@ -171,7 +172,7 @@ impl House {
         self.ask(user, "POST", &[("mcp-session-id", session)], &body).await
     }
 
-    /// Sends a request of 2026-07-28. `params` are members, each with a comma behind it.
+    /// Sends a request of 2026-07-28. `params` are members, each followed by a comma.
     async fn send_modern(&self, user: &str, method: &str, params: &str) -> Response<Incoming> {
         let stated =
             r#"clientCapabilities":{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
@@ -187,7 +188,7 @@ impl House {
         (answer.status().as_u16(), rest(answer).await)
     }
 
-    /// How often all servers have heard this.
+    /// Returns how often all servers have received this message.
     fn heard(&self, what: &str) -> usize {
         self.proxies
             .iter()
@@ -196,7 +197,7 @@ impl House {
     }
 }
 
-/// What comes of a request, in a word of the table.
+/// Returns the outcome of a request as a word of the table.
 fn outcome((status, text): &(u16, String)) -> String {
     let code = || json(text)["error"]["code"].as_i64();
     match status {
@@ -206,10 +207,10 @@ fn outcome((status, text): &(u16, String)) -> String {
     }
 }
 
-/// The rows of a column: the door, what comes of it for its owner, and for the stranger.
+/// The rows of a column: the kind of request, and its outcome for the owner and for the stranger.
 type Rows = Vec<(&'static str, String, String)>;
 
-/// A session that Ada has begun, with what a request needs to enter it.
+/// A session that Ada has begun, with the headers that a request to it needs.
 struct Session {
     id: String,
     /// An event of a call's stream that she has received.
@@ -267,7 +268,7 @@ async fn question(stream: &mut Response<Incoming>) -> Value {
     json(told.lines().find(|line| line.contains("roots/list")).unwrap())["id"].clone()
 }
 
-/// An answer to the server, and a task by its id in a session of one's own.
+/// An answer to the server, and a task by its id, in the stranger's own session.
 async fn names_in_a_session(house: &House, rows: &mut Rows) {
     let session = house.begin("ada").await;
     let named = [("mcp-session-id", &*session)];
@@ -385,7 +386,7 @@ async fn work_without_a_session(house: &House, rows: &mut Rows) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    // Its client leaves while the server works.
+    // The client disconnects while the server works.
     tokio::select! {
         _ = first => {}
         () = works => {}
@@ -449,7 +450,7 @@ fn documented(column: usize) -> Vec<(String, String, String)> {
     cells.map(|row| (row[0].clone(), row[1].clone(), row[column].clone())).collect()
 }
 
-/// Tries every door, and holds what comes of it against the table.
+/// Tries every kind of request, and compares the outcomes with the table.
 async fn doors_are_as_documented(stranger: Stranger, column: usize) {
     let house = House::of(stranger);
     let mut rows = Vec::new();

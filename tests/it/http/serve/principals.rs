@@ -56,7 +56,7 @@ fn a_front_names_the_user_and_limits_sessions_and_children_go_by_the_name() {
     let mut begun = ask(&proxy, "POST", &[("x-user", "ada")], INITIALIZE);
     assert_eq!(begun.status(), 200);
     let id = begun.header("mcp-session-id").unwrap();
-    // The address that the front names besides says nothing any more.
+    // The address that the front also names is then ignored.
     let elsewhere = [("x-user", "ada"), ("x-forwarded-for", "203.0.113.9")];
     assert_eq!(ask(&proxy, "POST", &elsewhere, INITIALIZE).status(), 429);
     proxy.logged(&["refused", "max_client_sessions", "client=header:ada"]);
@@ -71,7 +71,7 @@ fn a_front_names_the_user_and_limits_sessions_and_children_go_by_the_name() {
     let ada = of("ada", "Bearer one");
     assert_eq!(of("ada", "Bearer two"), ada, "the name goes before the token");
     assert_ne!(of("bob", "Bearer one"), ada);
-    // One of two values may be the client's.
+    // One of the two values may come from the client.
     let mut twice = call_of(&proxy, "work", &[("x-user", "bob"), ("x-user", "ada")]);
     assert_eq!(twice.status(), 400);
     assert!(twice.rest().contains("let the front replace it"));
@@ -181,7 +181,7 @@ fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
         let first = call_of(&proxy, "slow", &[]);
         let asked = || proxy.log().matches("asked for tools/call").count();
         until("the server works", || asked() == 1);
-        // The client gives up, and comes back with another connection.
+        // The client disconnects, and returns with another connection.
         drop(first);
         until("nobody waits", || {
             Page::read(&proxy.probe("/metrics").1).sum("milepost_streams", &[]) == 0.0
@@ -191,7 +191,7 @@ fn callers_of_a_loopback_listener_without_credentials_are_one_client() {
     }
 }
 
-/// Knows 2025-06-18. Asks whoever calls `ask`; a call of `slow` gets no answer.
+/// A server of 2025-06-18. It asks the caller of `ask` a question, and does not answer `slow`.
 const OLD: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -214,7 +214,7 @@ fn ask_as(proxy: &Proxy, user: &str, method: &str, params: &str) -> (u16, serde_
     let lines = headers_of(&body);
     let mut headers: Vec<(&str, &str)> =
         lines.iter().filter_map(|line| line.split_once(": ")).collect();
-    // The token of the front is the same for all.
+    // The token of the front is the same for all users.
     headers.extend([("x-user", user), ("authorization", "Bearer front")]);
     let mut answer = ask(proxy, "POST", &headers, &body);
     (answer.status(), json(&answer.rest()))
@@ -239,7 +239,7 @@ fn a_task_and_a_question_belong_to_the_user_that_a_front_names() {
         r#""name":"ask","requestState":"{state}","inputResponses":{{"{name}":{{"roots":[7]}}}},"#
     );
     let task = format!(r#""taskId":"{id}","#);
-    // A stranger learns no more than of a task and a state that there never were.
+    // A stranger gets the same answer as for a task and a state that never existed.
     let unknown = task.replace(&id[id.len() - 4..], "0000");
     let forged = given.replace(state, &"A".repeat(state.len()));
     for (method, foreign, invented) in [

@@ -51,7 +51,7 @@ fn a_server_inherits_neither_secrets_of_milepost_nor_those_of_another_server() {
     let proxy = Proxy::serving(&start, &routes());
     for (path, has) in [
         ("/a", "EXTRA HOME MINE OWN PLAIN"),
-        // What its own `env` names a server gets, whatever else uses the name.
+        // A server gets the variables of its own `env`, even if other settings use the same names.
         ("/b", "EXTRA HOME OTHER PLAIN TOKEN"),
         ("/safe", "HOME"),
         ("/named", "PLAIN TOKEN"),
@@ -111,7 +111,7 @@ fn a_file_that_names_commands_and_that_others_may_write_is_told_of_or_refused() 
         assert_eq!(code, Some(2), "{args:?}: {error}");
         assert!(error.contains(&told), "{args:?}: {error}");
     }
-    // A file without commands runs nothing, and a file of this user's is its own.
+    // A file without commands starts nothing, and a file of this user is trusted.
     std::fs::write(&path, "[[route]]\npath = \"/a\"\nupstream.demo = true\n").unwrap();
     assert_eq!(run(&["check", "--strict-files", name]).0, Some(0));
     std::fs::write(&path, route("/a", "")).unwrap();
@@ -159,7 +159,7 @@ fn a_state_directory_that_others_may_write_is_told_of_once() {
         let said = String::from_utf8(wrap.output().unwrap().stderr).unwrap();
         assert_eq!(said.contains(&cure), who.is_some(), "{mode:o}: {said}");
     }
-    // A directory that is not there is made for this user alone.
+    // A directory that does not exist is created for this user only.
     std::fs::remove_dir_all(&state).unwrap();
     assert!(!check(&["check"]).contains("chmod"));
 }
@@ -185,7 +185,7 @@ fn serve_warns_of_a_file_that_others_may_write() {
     assert!(!proxy.log().contains("may write"), "{}", proxy.log());
     set_permissions(proxy.file(), Permissions::from_mode(0o622)).unwrap();
     proxy.hang_up();
-    // What holds already is not read again; a new process says so at its start.
+    // Unchanged settings are not read again; a new process reports them at its start.
     proxy.logged(&["nothing to reload"]);
     let mut child = milepost();
     child.arg("serve").arg(proxy.file()).stderr(std::process::Stdio::piped());

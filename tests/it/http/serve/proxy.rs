@@ -13,7 +13,7 @@ use crate::support::exchange::Exchange;
 use crate::support::session::{servers_of, signal};
 use crate::support::{STUCK, milepost, until, wait};
 
-/// What Prometheus says: the page of numbers is OpenMetrics then.
+/// The `Accept` header of Prometheus: the metrics are then in the OpenMetrics format.
 pub(crate) const OPEN_METRICS: (&str, &str) =
     ("accept", "application/openmetrics-text;version=1.0.0");
 
@@ -36,7 +36,7 @@ pub(crate) struct Start<'a> {
     pub(crate) log: Option<&'a str>,
     /// `MILEPOST_STATE_DIR`; `off` otherwise.
     pub(crate) state: Option<&'a str>,
-    /// Other variables of its environment.
+    /// Further variables of its environment.
     pub(crate) variables: &'a [(&'static str, String)],
     /// A line of shell before it, such as `ulimit -Sn 256`.
     pub(crate) shell: &'a str,
@@ -80,7 +80,7 @@ impl Proxy {
         proxy
     }
 
-    /// With this route file, which it may not like.
+    /// Starts a proxy with this route file, which it may refuse.
     pub(crate) fn launch(start: &Start<'_>, file: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("proxy.toml");
@@ -162,7 +162,7 @@ impl Proxy {
         found.unwrap()
     }
 
-    /// What stands in quotes, or up to a space, behind these words of the log.
+    /// Returns the text in quotes, or up to a space, after these words of the log.
     #[track_caller]
     fn word(&self, before: &str) -> String {
         let line = self.logged(&[before]);
@@ -170,7 +170,7 @@ impl Proxy {
         rest.trim_start_matches('"').split(['"', ' ']).next().unwrap().to_owned()
     }
 
-    /// What the page for operators says.
+    /// Returns a page of the admin address.
     #[track_caller]
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
         let mut page = Exchange::send(&self.admin, "GET", path, &[OPEN_METRICS], "");
@@ -226,7 +226,7 @@ impl Proxy {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// How many processes are its servers, dead ones that nobody has waited for too.
+    /// Returns the number of its server processes, including zombies.
     pub(crate) fn servers(&self) -> usize {
         servers_of(self.child.id()).len()
     }
@@ -236,7 +236,8 @@ impl Proxy {
         self.child.id()
     }
 
-    /// What servers have said behind the word `pids` on their standard error, one list a server.
+    /// Returns the pids that servers have printed after the word `pids` on their standard error, one list for each
+    /// server.
     pub(crate) fn pids(&self) -> Vec<Vec<u32>> {
         let log = self.log();
         let lines = log.lines().filter_map(|line| line.split_once("pids "));

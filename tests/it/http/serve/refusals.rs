@@ -28,7 +28,7 @@ fn what_is_no_http_is_refused_and_the_next_client_is_served() {
         let heard = say(proxy.address(), text);
         assert!(heard.starts_with("HTTP/1.1 400 "), "{text:?}: {heard:?}");
     }
-    // What could be two requests to somebody else is none.
+    // A request that another reader could take for two requests is refused.
     let both = "POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\
                 content-length: 6\r\n\r\nhello";
     assert!(say(proxy.address(), both).starts_with("HTTP/1.1 400 "));
@@ -151,7 +151,7 @@ fn a_request_that_is_too_large_is_413() {
     assert_eq!(asked.rest(), "the body of a request may have 1000 bytes on this route\n");
     let line = proxy.logged(&["WARN refused", "route=\"/a\"", "limit=\"max_request_bytes\""]);
     assert!(line.contains("the body of a request may have 1000 bytes"), "{line}");
-    // The same without having been announced.
+    // The same without an announced length.
     let chunked = format!(
         "POST /a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n3e9\r\n{large}\r\n0\r\n\r\n"
     );

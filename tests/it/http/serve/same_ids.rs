@@ -13,7 +13,7 @@ fn own_call(name: &str) -> String {
     call("1", "1").replace("{}", &format!(r#"{{"client":"{name}"}}"#))
 }
 
-/// What a client may hear: progress of its own and its answer.
+/// Checks that a client gets only its own progress and its own answer.
 #[track_caller]
 fn check(name: &str, heard: &str) {
     let events: Vec<_> = heard.split_terminator("\n\n").map(json).collect();
@@ -83,13 +83,13 @@ async fn two_hundred_sessions_with_the_same_id_and_token_hear_only_their_own() {
             let answer = client.send("POST", &address, &session, own_call(&name)).await;
             let heard = rest(answer).await;
             check(&name, &heard);
-            // What the server says on the wrong stream comes on the right one.
+            // A message that the server sent on the wrong stream arrives on the right stream.
             assert!(heard.contains("step 1 ") || heard.contains("step 3 "), "{heard}");
             (client, listening)
         }
     });
     let listening = join_all(clients).await;
-    // Nobody has heard of any call where it listens.
+    // No call is mentioned on the stream where the client listens.
     drop(server);
     for (number, (_client, listening)) in listening.into_iter().enumerate() {
         let body = tokio::time::timeout(STUCK, async {

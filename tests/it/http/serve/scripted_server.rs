@@ -1,4 +1,4 @@
-//! A server that does and says what a test wants, byte for byte.
+//! A server whose actions a test determines, byte for byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl Upstream {
         Self { address, listener, requests }
     }
 
-    /// What makes it refuse connections from then on.
+    /// Returns the listener, so that the server refuses connections from then on.
     pub(crate) fn listener(&self) -> TcpListener {
         self.listener.try_clone().unwrap()
     }
@@ -64,7 +64,7 @@ impl Upstream {
         self.requests.try_recv().ok()
     }
 
-    /// Whether nobody has asked.
+    /// Whether no request has arrived.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.try_recv().is_err()
     }
@@ -116,7 +116,7 @@ fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Option<()> {
 }
 
 impl Asked {
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     #[track_caller]
     pub(crate) fn raw(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         self.stream.write_all(text.as_ref()).unwrap();
@@ -135,7 +135,7 @@ impl Asked {
         self.raw(chunk(text.as_ref()))
     }
 
-    /// The same to somebody who may have left.
+    /// As [`Asked::events`], for a client that may have disconnected.
     pub(crate) fn try_events(&mut self) {
         let _ = self.stream.write_all(EVENTS.as_bytes());
     }
@@ -171,7 +171,7 @@ impl Asked {
         self.answer("200 OK", "content-type: application/json\r\n", body);
     }
 
-    /// Dies so that the other side hears of it at once.
+    /// Dies so that the other side notices at once.
     pub(crate) fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
     }

@@ -4,7 +4,7 @@ use super::proxy::Start;
 use super::*;
 use crate::http::serve::scripted_server::dead;
 
-/// Part of everything that is nobody's business.
+/// A part of everything that must stay secret.
 const CANARY: &str = "c4n4ry";
 
 fn with_canaries(proxy: &Proxy, method: &str, path: &str, body: &str) -> Exchange {
@@ -38,7 +38,7 @@ fn no_secret_is_logged_at_any_level() {
         let own = "content-type: application/json\r\nmcp-session-id: c4n4ry\r\n\
                    set-cookie: session=c4n4ry\r\n";
         let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
-        // Answers of every kind, and none.
+        // Answers of every kind, and no answer.
         let mut asked = with_canaries(&proxy, "POST", "/a?token=c4n4ry", initialize);
         let mut server = upstream.asked();
         assert!(server.head.matches(CANARY).count() >= 7, "{}", server.head);
@@ -76,7 +76,7 @@ fn no_secret_is_logged_at_any_level() {
         upstream.asked().answer("202 Accepted", "", CANARY);
         assert_eq!(asked.rest(), CANARY);
         drop(old);
-        // Refusals.
+        // Requests that are refused.
         for path in ["/nowhere/c4n4ry?token=c4n4ry", "/old/messages?sessionId=another-c4n4ry"] {
             assert_eq!(with_canaries(&proxy, "POST", path, &body).status(), 404);
         }

@@ -21,12 +21,12 @@ fn a_server_that_refuses_connections_is_502_with_an_error_for_the_request() {
     assert_eq!(asked.status(), 502);
     assert_eq!(asked.header("content-type").as_deref(), Some("application/json"));
     let why = check_error(&asked.rest(), 7);
-    // Where the server is, the log tells the operator, and the answer nobody.
+    // The log tells the operator where the server is; the answer does not.
     assert!(why.contains("cannot connect to the server: Connection refused"), "{why}");
     assert!(!why.contains(&address.to_string()), "{why}");
     let expected = format!("cannot connect to {address}: Connection refused");
     proxy.logged(&["WARN", "the request to the server failed", "route=\"/a\"", &expected]);
-    // What asks for nothing gets no JSON-RPC error.
+    // A notification gets no JSON-RPC error.
     let told = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     let mut asked = post(&proxy, told);
     assert_eq!(asked.status(), 502);
@@ -39,7 +39,7 @@ fn a_server_that_refuses_connections_is_502_with_an_error_for_the_request() {
 
 #[test]
 fn a_server_that_takes_too_long_to_connect_is_504() {
-    // It accepts, and never begins with TLS.
+    // This server accepts connections, but never begins TLS.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let route = format!("upstream.url = \"https://{address}/mcp\"\nconnect_timeout = \"200ms\"");
@@ -75,7 +75,7 @@ fn an_answer_that_is_no_http_is_502() {
 #[test]
 fn answers_that_are_no_messages_pass_as_they_are_and_such_events_as_comments() {
     let upstream = Upstream::start();
-    // Only what the server says is told, however long that takes.
+    // Only the server's own messages are forwarded, however long they take.
     let route = format!("upstream.url = \"{}\"\nheartbeat.enabled = false", upstream.url());
     let proxy = Proxy::with(&Start::default(), &route);
     for (kind, body) in [
@@ -131,7 +131,7 @@ fn a_server_that_dies_before_its_answer_is_502_with_an_error_for_the_request() {
             "the request to the server failed",
             "the connection to the server failed",
         ]);
-        // It is not asked again: it may have done what it was asked for.
+        // The request is not repeated: the server may have processed it.
         assert!(upstream.is_idle());
     }
 }
@@ -211,7 +211,7 @@ fn a_stream_that_can_be_resumed_just_ends_when_its_server_dies() {
         server.say(legacy_progress("7", "half way"));
         assert_eq!(json(&asked.event().unwrap())["params"]["message"], "half way");
         die(server);
-        // The client comes back for the rest with the id.
+        // The client resumes with the id.
         assert_eq!(asked.events(), Vec::<String>::new(), "{how}");
         proxy.logged(&["WARN the stream of a server broke off", "route=\"/a\""]);
         let back = [("accept", "text/event-stream"), ("last-event-id", "1")];

@@ -1,4 +1,4 @@
-//! SIGTERM: who may finish, who is told, and the exit code.
+//! SIGTERM: which requests may finish, which clients are told, and the exit code.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::support::until;
 /// Waits for calls for longer than any test: what ends sooner ends for another reason.
 const PATIENT: &str = r#"drain = "10m""#;
 
-/// Nothing is added by the clock.
+/// Turns off everything that a timer would add.
 const SILENT: &str = "heartbeat.enabled = false\nkeep_alive = \"off\"\nupgrade_after = \"off\"";
 
 /// Heartbeats often enough not to wait for them.
@@ -37,7 +37,7 @@ fn open_calls_go_on_with_their_heartbeats_and_finish() {
     assert!(line.contains("open=2 drain_s=30"), "{line}");
     assert_eq!(proxy.probe("/readyz"), (503, "stopping\n".to_owned()));
     assert_eq!(proxy.probe("/livez"), (200, "alive\n".to_owned()));
-    // As many as would never have been on their way already.
+    // More heartbeats than could already have been on their way.
     for _ in 0..5 {
         let beat = json(&asked.event().unwrap());
         assert_eq!(beat["params"]["progressToken"], "t");
@@ -75,7 +75,7 @@ fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
     let error = json(&not_begun.rest());
     assert_eq!(error["id"], 8);
     assert_eq!(error["error"]["message"], "the proxy is shutting down");
-    // Nothing had to be cut.
+    // No connection had to be cut.
     assert_eq!(proxy.code(), Some(0));
     server.closing();
     other.closing();
@@ -127,7 +127,7 @@ fn without_calls_it_ends_at_once() {
     let mut asked = post(&proxy, &call("7", ""));
     upstream.asked().json(&result("7"));
     assert_eq!(asked.rest(), result("7"));
-    // The connection of this client stays open, and is closed.
+    // The connection of this client is open, and the proxy closes it.
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
 }
@@ -150,8 +150,8 @@ fn the_last_line_of_the_log_says_that_it_has_stopped() {
 
 #[test]
 fn what_is_only_piped_may_finish_too() {
-    // An answer that is not looked at, a large one, and one of a route that is opaque. Each takes
-    // longer than streams are given for their end.
+    // An answer that is not parsed, a large one, and one of an opaque route. Each takes longer than the time that
+    // streams are given for their end.
     let large = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"x":"{}"}}}}"#, "x".repeat(1 << 20));
     let finishes = |(opaque, kind, body): (bool, &str, &str)| {
         let upstream = Upstream::start();
@@ -194,7 +194,7 @@ fn nothing_is_refused_or_lost_under_load() {
     let clients = 4;
     thread::scope(|scope| {
         let (stopping, proxy) = (&stopping, &proxy);
-        // A front: its probes learn that the process is not ready, and then it sends nothing more.
+        // A front: its probes learn that the process is not ready, and then it sends no more requests.
         let client = move || {
             let mut done = 0;
             while done < BEFORE || !stopping.load(Relaxed) {
@@ -203,7 +203,7 @@ fn nothing_is_refused_or_lost_under_load() {
                 assert_eq!(asked.events().last(), Some(&result_event("7")));
                 done += 1;
             }
-            // What was on its way when the probe was answered.
+            // The request that was on its way when the probe was answered.
             let mut late = post(proxy, &call("7", "1"));
             assert_eq!(late.events().last(), Some(&result_event("7")));
             done + 1
@@ -219,7 +219,7 @@ fn nothing_is_refused_or_lost_under_load() {
                 }
                 served += 1;
                 server.events().say(legacy_progress("7", "nearly"));
-                // Longer than the listener takes to close, for the calls that are open then.
+                // Longer than the listener takes to close, for calls that are open then.
                 thread::sleep(Duration::from_millis(20));
                 server.say(result_event("7")).end();
             }
@@ -236,7 +236,7 @@ fn nothing_is_refused_or_lost_under_load() {
         over.rest();
         assert_eq!(server.join().unwrap(), asked);
     });
-    // Nobody has to wait for the rest of the time.
+    // The rest of the drain time is not waited for.
     proxy.terminate();
     assert_eq!(proxy.code(), Some(0));
     assert!(!proxy.log().contains("cut what"), "{}", proxy.log());
@@ -276,7 +276,7 @@ fn a_replica_that_lingers_lets_others_begin_sessions() {
     let mut newcomer = Exchange::send(proxy.address(), "GET", "/b/sse", &accept, "");
     assert_eq!(newcomer.status(), 503);
     assert_eq!(newcomer.header("retry-after").as_deref(), Some("1"));
-    // Whoever has a session is served.
+    // Clients with a session are still served.
     let headers = [POST[0], POST[1], ("mcp-session-id", &*id)];
     let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, &call("7", ""));
     let mut server = upstream.asked();

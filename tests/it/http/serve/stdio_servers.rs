@@ -1,4 +1,4 @@
-//! Stdio servers behind `milepost serve`: real children, their standard error, and what is left of them.
+//! Stdio servers behind `milepost serve`: real children, their standard error, and the processes that they leave.
 
 use super::proxy::Start;
 use super::*;
@@ -123,12 +123,12 @@ fn what_a_route_has_learned_outlives_the_proxy() {
     let proxy = Proxy::with(&start, &keys);
     let session = begin(&proxy);
     let mut told = String::new();
-    // It is read in the background.
+    // The durations are read in the background.
     until("what was learned is known", || {
         told = call(&proxy, &session, 3);
         told.contains("s of about ")
     });
-    // How many seconds it was depends on the machine, which may be busy.
+    // The number of seconds depends on the machine, which may be busy.
     let (_, about) = told.split_once("s of about ").unwrap();
     let seconds: String = about.chars().take_while(char::is_ascii_digit).collect();
     assert!(told.contains("sleep: ") && told.contains(&format!("\"total\":{seconds},")), "{told}");
@@ -212,7 +212,7 @@ fn clients_that_vanish_leave_nothing_behind() {
         let session = begin(&proxy);
         let mut stream = ask(&proxy, &session, &tool("slow", 1));
         assert!(stream.event().is_some());
-        // A call that is open keeps its session; the client of every second gives up and goes.
+        // An open call keeps its session; every second client cancels its call and disconnects.
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         assert_eq!(ask(&proxy, &session, cancel).status(), 202);

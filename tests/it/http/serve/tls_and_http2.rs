@@ -159,7 +159,7 @@ async fn a_listener_with_a_certificate_speaks_the_version_that_is_agreed_on() {
         let answer = client.send("POST", proxy.address(), &[], own_call()).await;
         check(&rest(answer).await);
     }
-    // Plain HTTP gets nowhere.
+    // Plain HTTP is refused.
     let address = proxy.address().to_owned();
     let heard = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -215,7 +215,7 @@ async fn a_server_with_a_certificate_is_spoken_to_in_the_version_that_is_agreed_
             check(&rest(answer).await);
             let (version, uri) = server.seen().pop().unwrap();
             assert_eq!(version, spoken, "{offers:?} {http2}");
-            // Servers of HTTP/1.1 expect a path and nothing else.
+            // HTTP/1.1 servers expect only a path.
             assert!(version == Version::HTTP_2 || uri == "/mcp", "{uri}");
         }
     }
@@ -397,7 +397,7 @@ async fn an_http_2_connection_without_a_stream_is_closed_and_one_with_a_stream_i
         (rest(answer).await, client)
     });
     let mut server = tokio::task::spawn_blocking(move || upstream.asked()).await.unwrap();
-    // Longer than a connection without a stream stays.
+    // Longer than an unused connection stays open.
     sleep(Duration::from_secs(7)).await;
     server.json(&result("1"));
     let (answer, client) = asked.await.unwrap();
@@ -424,11 +424,11 @@ fn an_idle_http_2_connection_is_closed_although_its_client_says_nothing() {
     let proxy = Proxy::with(&start, "upstream.demo = true");
     let mut silent = TcpStream::connect(proxy.address()).unwrap();
     silent.set_read_timeout(Some(STUCK)).unwrap();
-    // An empty frame of settings; neither those of the proxy nor its pings are answered.
+    // An empty SETTINGS frame; the server answers neither the proxy's SETTINGS nor its pings.
     silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     let mut heard = Vec::new();
     let _ = silent.read_to_end(&mut heard);
     assert!(!heard.is_empty());
-    // And not because it answers no ping.
+    // The reason is not a missing answer to a ping.
     proxy.logged(&["connection over", "ended=\"idle\""]);
 }

@@ -65,7 +65,7 @@ fn doctor_and_the_suite_read_the_token_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     for command in ["doctor", "check-progress"] {
-        // One that the other command has not asked.
+        // A connection that the other command has not used.
         let upstream = Upstream::start();
         std::fs::write(&file, "c4n4ry-1\n").unwrap();
         let mut doctor = milepost();

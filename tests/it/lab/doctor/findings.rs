@@ -1,4 +1,4 @@
-//! Each rule of `milepost doctor`: what breaks it, and what does not.
+//! Each rule of `milepost doctor`: a conversation that breaks it, and one that does not.
 
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ fn methods() {
     let behind = Behind::Command(vec!["x".into()]);
     let wanted = cure(&found, &CureTerms::new(&behind));
     assert_eq!(wanted.flags.as_deref(), Some("milepost wrap --preset codex -- x"));
-    // Beside progress such messages are only messages.
+    // Beside progress, such messages are only messages.
     let told = progress(r#""progressToken":7001,"progress":1"#);
     during(&[&own("codex/event", "{}"), &told], &[]);
     let found = during(
@@ -184,7 +184,7 @@ fn methods() {
     let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     assert!(wanted.contains(r#"dialects = ["defaults", "tasks-progress"]"#), "{wanted}");
     assert!(wanted.contains(r#"upstream.command = ["a b", "$${X}"]"#), "{wanted}");
-    // Not everything that nobody knows is progress.
+    // Not every unknown notification is progress.
     during(&[&own("acme/hello", r#"{"text":"hi"}"#)], &[(Rule::MethodOther, 1)]);
     during(&[&own("notifications/tools/list_changed", "{}")], &[]);
     let said = own("acme/state", r#"{"callId":2,"pct":40,"text":"m"}"#);
@@ -236,10 +236,10 @@ fn answers() {
         &[(Rule::NoAnswer, 1), (Rule::AnswerOrphan, 1)],
     );
     during(&[r#"< {"jsonrpc":"2.0","result":{}}"#], &[(Rule::AnswerNoId, 1)]);
-    // The server could not read who asked.
+    // The server could not read the id of the request.
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#;
     during(&[&format!("< {error}")], &[]);
-    // Nobody has asked, or the method is that of a notification.
+    // No request was open, or the method is that of a notification.
     check(&[format!("5 < {error}")], &[(Rule::AnswersNotification, 1)]);
     let unknown = error.replace("-32700", "-32601");
     during(&[&format!("< {unknown}")], &[(Rule::AnswersNotification, 1)]);
@@ -286,7 +286,7 @@ fn noise_and_other_text() {
     assert_eq!(Grade::of(&found), Grade::Fine);
     let lines = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines.unwrap();
     assert!(lines.contains(r#"dialects = ["defaults", "log"]"#), "{lines}");
-    // Nobody waits for anything then.
+    // Here no call is open.
     check(&["5 e 45% done".to_owned()], &[]);
 }
 
@@ -303,7 +303,7 @@ fn text_that_plain_clients_cannot_read() {
     ] {
         let found = during(&[&line], &[(rule, 1)]);
         assert_eq!(found.calls[0].usable, 0, "{line}");
-        // Behind Milepost.
+        // The same conversation behind Milepost.
         let after = during(&[&report(1, "page \u{fffd}")], &[]);
         assert_eq!(after.receives(&found.findings[0]), Some(true), "{line}");
     }
@@ -403,7 +403,7 @@ fn silence() {
     let answer = |at: u32| format!("{at} {RESULT}");
     check(&[format!("0 {CALL}"), answer(10_900)], &[]);
     check(&[format!("0 {CALL}"), answer(11_100)], &[(Rule::Silence, 1)]);
-    // Who asks for nothing is told nothing.
+    // A call without a token gets no progress.
     check(&[format!("0 {BARE_CALL}"), answer(11_100)], &[]);
     let with = |at: u32| format!("{at} {}", progress(r#""progressToken":7001,"progress":1"#));
     check(&[format!("0 {CALL}"), with(2000), answer(12_900)], &[]);
@@ -515,7 +515,7 @@ fn progress_on_the_get_stream_asks_for_one_of_ours() {
     let behind = Behind::Http("http://127.0.0.1:9/mcp".parse().unwrap(), false);
     let wanted = cure(&found, &CureTerms::new(&behind)).lines.unwrap();
     assert!(wanted.ends_with("\nown_get = true\n"), "{wanted}");
-    // A server that is known has its preset.
+    // For a known server its preset is proposed.
     let wanted =
         cure(&found, &CureTerms { server: Some("scout 1.26.0"), ..CureTerms::new(&behind) });
     assert!(wanted.lines.unwrap().ends_with("\npreset = \"scout\"\n"));

@@ -1,4 +1,4 @@
-//! `milepost doctor`: what it says of each example server, and that what it suggests cures it.
+//! `milepost doctor`: its report on each example server, and the suggested cure.
 
 mod findings;
 mod odd_servers;
@@ -12,8 +12,8 @@ use crate::support::sections::{rewrite, section};
 use crate::support::server::Server;
 use crate::support::{example, milepost};
 
-/// What a busy machine may pull apart, or put together, that a server has written at once: so often it is
-/// looked at again.
+/// A busy machine may separate or join messages that a server has written together, so the test is repeated up to this
+/// number of times.
 const TRIES: usize = 6;
 
 fn doctor(args: &[&str]) -> Output {
@@ -24,8 +24,8 @@ fn doctor(args: &[&str]) -> Output {
 /// the machine.
 const WITHHELD: &str = "  withheld so that the answer is not mistaken";
 
-/// The report without what differs from run to run: times, ports, what was made up, and how much of
-/// what comes fast gets through.
+/// Returns the report without the parts that differ between runs: times, ports, generated ids, and how much of fast
+/// progress is shown.
 fn normal(report: &str, places: &[(&str, &str)]) -> String {
     let mut text = report.to_owned();
     for (place, name) in places {
@@ -63,15 +63,15 @@ fn timeless(line: &str) -> String {
         }
     }
     let line = out.join(" ");
-    // How long a line is cut off behind this depends on the process and the machine.
+    // Where a line is cut after this depends on the process and the machine.
     let line =
         line.split_once(r#""pid":"#).map_or_else(|| line.clone(), |(head, _)| format!("{head}…"));
-    // Of two calls at once either may have those that name neither.
+    // If two calls are open, reports that name neither may belong to either.
     let line = match line.split_once("; 0 of ") {
         Some((head, _)) => format!("{head}; 0 of N reports can be used"),
         None => line,
     };
-    // The table of times is set in columns.
+    // The widths of the columns of times depend on the times.
     match line.strip_prefix("  longest silence ") {
         Some(_) => "  longest silence".to_owned(),
         None => numbers(&uuids(&line)),
@@ -94,7 +94,7 @@ fn numbers(line: &str) -> String {
     out.trim_end_matches('\0').to_owned()
 }
 
-/// Without what was made up: UUIDs and ULIDs.
+/// Returns a line without generated ids: UUIDs and ULIDs.
 fn uuids(line: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut out = String::new();

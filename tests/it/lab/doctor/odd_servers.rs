@@ -1,5 +1,5 @@
-//! Servers with one odd habit each: what `milepost doctor` says of each of them, and what it drafts for messages that
-//! nobody knows.
+//! Servers with one odd habit each: the report of `milepost doctor` on each of them, and its drafts for unknown
+//! messages.
 //!
 //! A server is a few lines of shell that [`script`] puts between the same head and end. `$i` is the id of the request
 //! as it came, `$t` the token (empty without one).
@@ -14,7 +14,7 @@ use super::servers_without_example::{HANDSHAKE, shell};
 use super::{WITHHELD, doctor, golden, seen};
 use crate::support::milepost;
 
-/// What a server does to the messages of a client.
+/// How a server reacts to the messages of a client.
 struct OddServer {
     /// The report is the section `NAME` of `tests/data/doctor/odd.txt`.
     name: &'static str,
@@ -22,7 +22,7 @@ struct OddServer {
     options: &'static [&'static str],
     /// Cases of the shell that go before those of every server.
     cases: &'static str,
-    /// What is done for the call, between its request and the answer, which every server gives.
+    /// The commands for the call, between its request and the answer, which every server gives.
     call: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Servers that no example stands for: HTTP+SSE, 2026-07-28, methods that nobody knows.
+//! Kinds of servers without an example: HTTP+SSE, 2026-07-28, unknown methods.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -159,7 +159,7 @@ fn request(connection: &TcpStream) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// Answers one request of a client to a server that puts events into its stream that are no messages.
+/// Answers one request of a client, with events in the stream that are not messages.
 fn pinged(mut connection: TcpStream) {
     let (head, body) = request(&connection);
     let message = |result: &str| {
@@ -277,7 +277,7 @@ fn a_route_is_examined_as_it_is_configured() {
         assert_eq!(cured["cure"]["lines"], Value::Null, "{cured}");
         assert_eq!(cured["through"]["calls"][0]["usable"], 3, "{cured}");
         assert_eq!(cured["through"]["missed"], Value::Array(Vec::new()), "{cured}");
-        // An error of Milepost's is no answer.
+        // An error of Milepost itself does not count as an answer.
         let (_, replaced) = examine(&format!("call_timeout = \"300ms\"\n{dialect}"));
         assert_eq!(rules(&replaced["through"]), [("answer-replaced", 1)], "{replaced}");
         assert_eq!(replaced["through"]["grade"], "may break", "{replaced}");

@@ -9,7 +9,7 @@ use super::doctor;
 use crate::support::session::signal;
 use crate::support::{STUCK, example, milepost, runs, until, wait};
 
-/// Standard error of a run that has nothing to say.
+/// Returns the standard error of a run that ends with an error.
 #[track_caller]
 fn refused(args: &[&str]) -> String {
     let output = doctor(args);
@@ -28,7 +28,7 @@ fn page(answer: &'static str) -> String {
             let mut head = [0; 4096];
             let _ = connection.read(&mut head);
             let _ = connection.write_all(answer.as_bytes());
-            // What has not been read would reset the connection before the answer is read.
+            // Unread data would reset the connection before the answer is read.
             let _ = connection.shutdown(Shutdown::Write);
             thread::spawn(move || connection.read_to_end(&mut Vec::new()));
         }
@@ -102,7 +102,7 @@ fn a_server_that_dies_in_a_call_has_no_answer() {
     let example = report["findings"][0]["example"].as_str().unwrap();
     assert!(example.contains("the server ended (exit code 4)"), "{example}");
     assert_eq!(report["form"], 2);
-    // What it has started has gone with it.
+    // The processes that the server had started have ended with it.
     let left: u32 = fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     until("nothing of it runs", || !runs(left));
 }

@@ -79,7 +79,7 @@ fn the_page_loads_and_runs_nothing_of_a_recording() {
     assert_eq!(page.matches("<script").count(), 1, "{page}");
     assert!(page.matches("&lt;script&gt;alert(1)").count() > 3, "{page}");
     assert!(!page.contains("<img") && !page.contains(['\u{202e}', '\u{1b}']), "{page}");
-    // No resource, and a policy that allows none.
+    // The page has no resource, and its policy allows none.
     for link in ["src=", "href=", "url(", "@import"] {
         assert!(!page.replace("&lt;img src=x", "").contains(link), "{link}");
     }
@@ -90,9 +90,9 @@ fn the_page_loads_and_runs_nothing_of_a_recording() {
 #[test]
 fn the_page_has_a_row_for_each_call_with_both_sides() {
     let page = page(&[&recording(BUILDS)]);
-    // Three calls of tools, the beginning, and the messages of no call.
+    // Three calls of tools, the handshake, and the messages that belong to no call.
     assert_eq!(page.matches("<details").count(), 5, "{page}");
-    // The first call of a tool is open, and lines above the calls sum them up.
+    // The first call of a tool is expanded, and lines above the calls summarise them.
     let (_, open) = page.split_once("<details open>\n").unwrap();
     assert!(open.starts_with("<summary><span>2</span>"), "{page}");
     let summary = page.split_once("<p>outcomes: ").unwrap().1.split_once("</p>").unwrap().0;
@@ -152,7 +152,7 @@ fn a_recording_of_wrap_is_exported_and_served_again() {
     let call = &archive["log"]["entries"][1];
     assert!(call["_messages"].as_array().unwrap().len() > 25, "{call}");
     assert_eq!(call["response"]["content"]["text"].as_str(), Some(answer.trim_end()));
-    // The same server, without the server: the legacy dialect is served, and repaired again.
+    // The recording is served in the place of the server: the legacy dialect is repaired again.
     let mut mock = milepost();
     mock.args(["wrap", "--", crate::support::MILEPOST, "mock", file]);
     let mut session = Session::start(&mut mock);

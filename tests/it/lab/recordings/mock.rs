@@ -9,7 +9,7 @@ use super::{BUILDS, recording, run, written};
 use crate::support::exchange::Exchange;
 use crate::support::{messages, milepost};
 
-/// Sends lines to a mock, closes its input, and takes what it writes.
+/// Sends lines to a mock, closes its input, and returns its output.
 fn served(options: &[&str], file: &str, lines: &[&str]) -> (Option<i32>, Vec<Value>, String) {
     let mut child = milepost()
         .arg("mock")
@@ -187,7 +187,7 @@ fn clients_of_streamable_http_are_served_in_sessions() {
     let (progress, answer) =
         (said.find("\"progressToken\":\"mine\"").unwrap(), said.find("\"id\":\"b\"").unwrap());
     assert!(progress < answer, "{said}");
-    // Another session begins anew; an unknown one is refused.
+    // Another session starts from the beginning; an unknown session is refused.
     let mut other = mock.post("/mcp", None, &messages::initialize("2025-06-18"));
     let other = other.header("mcp-session-id").unwrap();
     assert_ne!(session, other);

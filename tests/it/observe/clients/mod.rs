@@ -127,7 +127,7 @@ mod table {
         for row in CLIENTS {
             assert!(row.set.ends_with('.') && !row.set.contains('\n'), "{}", row.client);
             assert!(row.as_of.split(' ').nth(1).is_some_and(|year| year.starts_with("20")));
-            // Without a token there is nothing that could reset a timer.
+            // Without a progress token, no notification can reset a timer.
             assert!(row.token != Support::No || row.resets == Support::No, "{}", row.client);
         }
     }
@@ -190,7 +190,7 @@ mod names {
                 let shown = client.to_string();
                 prop_assert!(!shown.chars().any(char::is_control), "{shown:?}");
                 prop_assert!(shown.chars().count() <= 2 * NAME_MAX + 1, "{shown:?}");
-                // It is itself when read again.
+                // A client that is read from its own name and version is equal to itself.
                 prop_assert_eq!(Client::new(client.name(), client.version()), Some(client));
             }
             find(&name, &version);
@@ -242,7 +242,7 @@ mod in_the_filter {
             ("", true),
             (r#","_meta":{"progressToken":0}"#, false),
             (r#","_meta":{"progressToken":""}"#, false),
-            // It has asked, in a way that nobody can answer.
+            // The request has a token, but in a form that progress cannot use.
             (r#","_meta":{"progressToken":1.5}"#, false),
         ] {
             let mut talk = Talk::new(Policy::default());
@@ -376,7 +376,7 @@ mod in_the_log {
         for session in ["one", "two", "two", "one"] {
             exchange(&proxy, &upstream, session, CALL, RESULT);
         }
-        // Nobody has said who these are; the last says it itself.
+        // The sessions of these clients were not seen to begin; the last request names its client itself.
         exchange(&proxy, &upstream, "three", CALL, RESULT);
         exchange(&proxy, &upstream, "", CALL, RESULT);
         exchange(&proxy, &upstream, "", &modern_call("ai-sdk-mcp-client"), RESULT);

@@ -1,4 +1,4 @@
-//! Conversations over HTTP in virtual time, and what is counted of them.
+//! Conversations over HTTP in virtual time, and their metrics.
 
 use super::page::Page;
 use crate::http::rig::{Rig, ms, pass, secs, settle};
@@ -21,11 +21,11 @@ async fn a_call_is_counted_with_all_that_was_said_of_it() {
     pass(secs(1)).await;
     server.say(progress(7, 1));
     server.say(progress(7, 2));
-    // It does not rise: lifted.
+    // The value does not rise, so it is lifted.
     pass(ms(1500)).await;
     server.say(progress(7, 2));
     pass(ms(500)).await;
-    // Nobody has this token: it means the only call, and is lifted too.
+    // No request has this token: it means the only call, and the value is lifted too.
     server.say(progress(9, 1));
     // Silence: a heartbeat after 10 s and two more.
     pass(secs(25)).await;
@@ -41,7 +41,7 @@ async fn a_call_is_counted_with_all_that_was_said_of_it() {
     assert_eq!(sum("milepost_calls_in_flight", &[]), 0.0);
     assert_eq!(sum("milepost_streams", &[]), 0.0);
     assert_eq!(sum("milepost_progress_received_total", &[]), 4.0);
-    // All that the client got but the answer.
+    // All messages that the client got, except the answer.
     assert_eq!(sum("milepost_progress_sent_total", &[]), (told - 1) as f64);
     let beats = sum("milepost_progress_sent_total", &[("origin", "heartbeat")]);
     let server = sum("milepost_progress_sent_total", &[("origin", "server")]);
@@ -50,7 +50,7 @@ async fn a_call_is_counted_with_all_that_was_said_of_it() {
     assert_eq!(sum("milepost_server_messages_total", &[]), 5.0);
     assert_eq!(sum("milepost_repairs_total", &[("repair", "lift")]), 2.0);
     assert_eq!(sum("milepost_repairs_total", &[("repair", "token")]), 1.0);
-    // 28 s in all; the client was told of it after one, and heartbeats break the rest.
+    // 28 s in all; the client got progress after one second, and heartbeats divide the rest.
     assert_eq!(sum("milepost_call_duration_seconds_count", &[]), 1.0);
     assert_eq!(sum("milepost_call_duration_seconds_sum", &[]), 28.0);
     assert_eq!(sum("milepost_first_progress_seconds_sum", &[]), 1.0);
@@ -78,7 +78,7 @@ async fn a_late_answer_and_a_server_that_is_away_are_counted() {
     let ended = [R, ("outcome", "result"), ("method", "tools/call")];
     assert_eq!(now.sum("milepost_calls_total", &ended), 1.0);
     rig.refuse_connections(true);
-    // What has been used before is not used again after a while.
+    // A connection that was used is not reused after some idle time.
     pass(secs(10)).await;
     let answer = rig.post(&[], call_of("t", 2, ""));
     settle().await;
@@ -98,10 +98,10 @@ async fn sessions_are_counted_while_they_are_known() {
     let now = page(&rig);
     assert_eq!(now.sum("milepost_sessions", &[R, ("kind", "server")]), 1.0);
     assert_eq!(now.sum("milepost_sessions", &[R]), 1.0);
-    // `initialize`, which is no tool call and takes no part in the times.
+    // `initialize` is not a tool call, so its duration is not counted.
     assert_eq!(now.sum("milepost_calls_total", &[R, ("method", "other")]), 1.0);
     assert_eq!(now.sum("milepost_call_duration_seconds_count", &[R]), 0.0);
-    // A client that leaves its request is waited for no longer.
+    // A client that has disconnected is no longer waited for.
     let answer = rig.post(&["Mcp-Session-Id: s"], call_of("t", 1, 1));
     let server = rig.asked().await;
     server.events(&[]);
@@ -122,7 +122,7 @@ async fn sessions_of_ours_keep_what_their_clients_have_not_taken() {
     server.say(r#"{"jsonrpc":"2.0","id":"i","result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#);
     settle().await;
     assert_eq!(begun.status(), 200);
-    // Nobody listens.
+    // No client listens.
     server.say(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
     settle().await;
     let now = page(&rig);
@@ -139,7 +139,7 @@ async fn what_is_scraped_does_not_grow_with_what_is_called() {
     for round in 0..4 {
         for number in 0..25 {
             let id = round * 100 + number;
-            // Other tools, other ids, other tokens, other sessions, progress that nobody knows.
+            // Other tools, ids, tokens and sessions, and unknown progress.
             let session = format!("Mcp-Session-Id: s{id}");
             let answer = rig.post(&[&session], call_of(&format!("tool-{id}"), id, id));
             let server = rig.asked().await;
@@ -155,7 +155,7 @@ async fn what_is_scraped_does_not_grow_with_what_is_called() {
             assert!(answer.is_over());
         }
         let page = page(&rig);
-        // Other tests of this process make calls without tokens meanwhile.
+        // Other tests of this process make calls without tokens at the same time.
         let clients = page.count("milepost_calls_without_token_total");
         assert!(clients <= milepost::observe::untokened_clients::CLIENTS_MAX + 1);
         sizes.push(page.len() - clients);

@@ -1,4 +1,4 @@
-//! `/metrics`: its numbers are those of the conversations, whatever there are of them.
+//! `/metrics`: its numbers agree with the conversations.
 
 mod conversations;
 pub(crate) mod page;
@@ -10,7 +10,7 @@ use page::Page;
 
 use crate::core::transcripts::{replay_counting, transcripts};
 
-/// What the summaries and verdicts of a played transcript come to.
+/// The sums of the call summaries and verdicts of a played transcript.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     ended: BTreeMap<String, u32>,
@@ -23,7 +23,7 @@ struct Sums {
     tasks: BTreeMap<String, u32>,
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 fn behind(line: &str, word: &str) -> u32 {
     let rest = line.split_once(word).map(|(_, rest)| rest);
     rest.map_or(0, |rest| rest.split([' ', ',']).next().unwrap().parse().unwrap())

@@ -137,7 +137,7 @@ impl Page {
     }
 }
 
-/// Labels, and what stands behind them.
+/// Returns the labels, and the text after them.
 fn labels(text: &str) -> (Labels, &str) {
     let mut labels = Labels::new();
     let mut rest = text;

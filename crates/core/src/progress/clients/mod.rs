@@ -1,7 +1,7 @@
-//! Known clients by their own name (`clientInfo`), and advice for calls that can get no progress.
+//! Known clients by their `clientInfo`, and advice for calls that can get no progress.
 //!
-//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from
-//! the table. An unknown fact stays unknown: wrong advice costs more than no advice.
+//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from the table. An
+//! unknown fact stays unknown: wrong advice costs more than no advice.
 
 mod table;
 
@@ -14,8 +14,8 @@ pub use table::CLIENTS;
 /// log.
 pub const NAME_MAX: usize = 64;
 
-/// A client as it calls itself, fit for a log: one line of at most [`NAME_MAX`] signs for each part,
-/// without control characters.
+/// The name and version that a client states, made safe for a log: one line of at most [`NAME_MAX`] characters for each
+/// part, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     name: Box<str>,
@@ -75,9 +75,9 @@ pub enum Support {
     Yes,
     /// The client does not do so.
     No,
-    /// The client does so under a condition, in words that complete "it does".
+    /// The client does so under a condition, written as the end of a sentence that begins "it does".
     If(&'static str),
-    /// Nobody has examined the client.
+    /// The client has not been examined.
     Unknown,
 }
 
@@ -97,10 +97,9 @@ impl fmt::Display for Support {
 pub struct Row {
     /// The usual name of the client.
     pub client: &'static str,
-    /// The client's own names: `clientInfo.name`. None for libraries whose application chooses the
-    /// name.
+    /// The values of `clientInfo.name`. Empty for libraries whose application chooses the name.
     pub names: &'static [&'static str],
-    /// `clientInfo.version`, where the name alone says too little.
+    /// `clientInfo.version`, if the name alone does not identify the client.
     pub version: Option<&'static str>,
     /// Whether the client's `tools/call` has a progress token.
     pub token: Support,
@@ -110,8 +109,8 @@ pub struct Row {
     pub resets: Support,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
-    /// Whether the client reads a notification and the answer behind it in the order in which they came, and
-    /// so needs no pacing. Measured by writing both at once, a few hundred times.
+    /// Whether the client handles a notification and a response that follows at once in the order in which they arrive,
+    /// so that Milepost needs no pause between them. Measured by writing both at once, a few hundred times.
     pub orderly: bool,
     /// Whether the client fails on a `message` in progress of 2024-11-05, where `message` is an unknown member.
     /// Most clients ignore members that they do not know.
@@ -122,17 +121,16 @@ pub struct Row {
     pub as_of: &'static str,
 }
 
-/// Whether a client of exactly this name and version may be written to at once. The name must be
-/// exact: a relay that appends its own name reads in its own way.
+/// Whether messages to a client of exactly this name and version need no pauses. The name must be exact: a relay that
+/// appends its own name handles messages in another way.
 pub fn is_orderly(name: &str, version: &str) -> bool {
     let is =
         |row: &Row| row.names.contains(&name) && row.version.is_none_or(|only| only == version);
     CLIENTS.iter().any(|row| row.orderly && is(row))
 }
 
-/// The row of a client: the row with its name, or with the longest name whose words its name
-/// contains, in any spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote
-/// 0.1.37)` are found.
+/// Returns the row of a client: the row with its name, or with the longest name whose words its name contains, in any
+/// spelling. `Visual Studio Code - Insiders` and `claude-code (via mcp-remote 0.1.37)` are found.
 pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     let own = plain_text(name);
     let mut best: Option<(usize, &Row)> = None;
@@ -142,7 +140,7 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
                 Some(only) => known == own && only == version,
                 None => own.contains(&*known),
             };
-            // The longer of two names that fit is the more exact one.
+            // If two known names are prefixes of the name, the longer name is more exact.
             if fits && best.is_none_or(|(length, _)| known.len() > length) {
                 best = Some((known.len(), row));
             }
@@ -151,8 +149,8 @@ pub fn find(name: &str, version: &str) -> Option<&'static Row> {
     best.map(|(_, row)| row)
 }
 
-/// The row of the client that people call so: the row of this title, in any spelling, or the only one
-/// whose title has all words of the name.
+/// Returns the row of the client that people call by this name: the row with this title, in any spelling, or the only
+/// row whose title has all words of the name.
 pub fn titled(name: &str) -> Option<&'static Row> {
     let name = plain_text(name);
     if name.trim().is_empty() {
@@ -167,22 +165,22 @@ pub fn titled(name: &str) -> Option<&'static Row> {
     fitting.next().is_none().then_some(first)
 }
 
-/// Whether a client gets no answer of a task that has failed, because the client does not ask for the answer
-/// then: VS Code (October 2026).
+/// Whether the client never gets the error of a failed task, because it does not request `tasks/result` for failed
+/// tasks: VS Code (October 2026).
 pub(crate) fn drops_failed_tasks(client: &Client) -> bool {
     find(client.name(), client.version()).is_some_and(|row| row.client == "VS Code")
 }
 
-/// Whether a client gets no `message` in progress of 2024-11-05 that Milepost writes
-/// ([`Row::fails_on_words`]). A relay that appends its own name passes the `message` on to the client.
+/// Whether the client loses progress of 2024-11-05 that has a `message` ([`Row::fails_on_words`]). A relay that appends
+/// its own name passes the `message` on to such a client.
 pub(crate) fn fails_on_words(client: &Client) -> bool {
-    // The names are compared only if there is such a client: each report that needs a repair asks.
+    // Names are compared only if such a client exists, because each report that needs a repair calls this.
     CLIENTS.iter().any(|row| row.fails_on_words)
         && find(client.name(), client.version()).is_some_and(|row| row.fails_on_words)
 }
 
-/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and is
-/// not a minute: a little less than that limit ([`CLIENTS`]).
+/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and
+/// differs from a minute: a little less than that limit ([`CLIENTS`]).
 const TOLD_AT: [(&str, u64); 5] = [
     ("Gemini CLI", 590),
     ("GitHub Copilot CLI", 27),
@@ -191,14 +189,14 @@ const TOLD_AT: [(&str, u64); 5] = [
     ("Spring AI", 18),
 ];
 
-/// The age of a call at which `late.tell` answers a client, if its own limit is known.
+/// Returns the age of a call at which `late.tell` answers a client, if the client's limit is known.
 pub(crate) fn told_at(client: &Client) -> Option<Duration> {
     let row = find(client.name(), client.version())?;
     let known = TOLD_AT.iter().find(|(name, _)| *name == row.client);
     known.map(|(_, seconds)| Duration::from_secs(*seconds))
 }
 
-/// The words of a name in lower case, each between spaces: ` visual studio code `.
+/// Returns the words of a name in lower case, each between spaces: ` visual studio code `.
 fn plain_text(name: &str) -> String {
     let name = name.to_lowercase();
     let parts = name.split(|sign: char| !sign.is_alphanumeric()).filter(|part| !part.is_empty());
@@ -214,7 +212,7 @@ pub enum Situation {
     GivenUp,
 }
 
-/// Advice on a client: its behaviour, and the settings that help. Displayed as sentences on one
+/// Advice for the user of a client: the client's behaviour, and the settings that help. Displayed as sentences on one
 /// line.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice {

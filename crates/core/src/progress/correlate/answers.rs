@@ -30,27 +30,25 @@ impl Correlator {
             !settings.answers.orphan_answer || settings.observes()
         };
         let is_let = self.open.ledger.passes_answers(key).unwrap_or_else(of_the_rest);
-        // After an overflow the answer may belong to a request that has no entry. Withholding the
-        // answer would leave that request without one.
+        // After an overflow the answer may belong to a request that has no entry here. If it were withheld, that
+        // request would never be answered.
         let passes = is_let || self.open.is_incomplete();
         // Where clients share the server, the answer could be for another client.
         if passes && !self.streams.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        // Only the exact id: in another spelling, the client may have given the id to a new
-        // request.
+        // Compare the exact id only: the client may have used another spelling of it for a new request.
         if self.open.ledger.was_id(key) == Some(Tombstone::Ended)
             && !self.streams.topology.has_strangers()
         {
-            // The first late answer is forwarded. From now on a further one counts as a second
-            // answer.
+            // The first late answer is forwarded. A further late answer counts as a second answer.
             self.open.ledger.note_late_answer(key);
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
         RepairedAnswer::withheld(self.open.ledger.why_orphan(key))
     }
 
-    /// The settings for an answer that fits no open request: those of the only request that it may be meant
+    /// Returns the settings for an answer that matches no open request: those of the only request that it may be meant
     /// for, else those of the route.
     pub(crate) fn settings_of_orphan(&self, origin: Origin) -> &CallPolicy {
         let sole = || only(self.open.active(|call| call.task.is_none())).ok();
@@ -59,7 +57,7 @@ impl Correlator {
         call.map_or(&self.policy.call, |call| call.settings())
     }
 
-    /// The repairs that the request of an answer allows; those of the route for other messages.
+    /// Returns the repairs that are enabled for the request of an answer; for other messages, those of the route.
     pub(crate) fn repairs_of_answer(&self, origin: Origin, message: &Message) -> AnswerRepairs {
         let key = message.id_key().filter(|_| message.kind() == Kind::Response);
         let call = key.and_then(|key| self.open.call_of_answer_on(origin, &key, &self.streams));
@@ -76,13 +74,13 @@ impl Correlator {
         settings.answers.event_name && !settings.observes()
     }
 
-    /// Whether an event whose data is no message is withheld.
+    /// Whether an event whose data is not a message is withheld.
     pub fn withholds_noise(&self, origin: Origin) -> bool {
         let settings = self.settings_of_orphan(origin);
         settings.answers.noise && !settings.observes()
     }
 
-    /// The message in characters that every client reads, if the message has others; adds the repair to `done`.
+    /// Returns the message in characters that every client can parse, if it has others; adds the repair to `done`.
     pub(crate) fn readable(
         &self,
         origin: Origin,
@@ -104,8 +102,8 @@ impl Correlator {
         Some(with_text(message, text))
     }
 
-    /// The message with the envelope that strict clients expect, if it has another: with `"jsonrpc":"2.0"`, without
-    /// members that are null, and an error in an answer that is empty. Adds the repairs to `done`.
+    /// Returns the message with the envelope that strict clients expect, if its envelope differs: with
+    /// `"jsonrpc":"2.0"`, without null members, and with an error in an empty answer. Adds the repairs to `done`.
     pub(crate) fn well_formed(
         &self,
         origin: Origin,
@@ -114,7 +112,7 @@ impl Correlator {
     ) -> Option<Message> {
         let version = message.missing_version();
         let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
-        // The gate writes faulty progress anew, with an envelope of its own.
+        // The gate rewrites faulty progress with its own envelope.
         if is_fine || self.policy.claims_progress(message) {
             return None;
         }
@@ -123,7 +121,7 @@ impl Correlator {
         let mut splices = Vec::new();
         if let Some(version) = version.filter(|_| switches.envelope) {
             done.add(Repair::Envelope);
-            // The error that takes the answer's place has a `jsonrpc` member of its own.
+            // The error that replaces the answer has its own `jsonrpc` member.
             splices.extend(Some(version).filter(|_| error.is_none()));
         }
         let has_nulls = error.is_none() && switches.error_shape;
@@ -141,7 +139,8 @@ impl Correlator {
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }
 
-    /// Makes a large message readable that comes in pieces, unless the route leaves it as it is.
+    /// Returns the repair of the characters of a large message that arrives in pieces, unless the route turns that
+    /// repair off.
     pub(crate) fn readable_pieces(&self, origin: Origin) -> Option<ReadablePieces> {
         let settings = self.settings_of_orphan(origin);
         (settings.answers.unicode && !settings.observes()).then(ReadablePieces::default)
@@ -165,11 +164,11 @@ impl Correlator {
         is_changed.then(|| Transmit { payload: payload(splices), ..Transmit::of(message) })
     }
 
-    /// A message with the characters and the envelope that every client reads, if the message has others. It need not
-    /// be the answer to an open request.
+    /// Returns the message in a form that every client can parse, if its characters or envelope need a repair. The
+    /// message need not be the answer to an open request.
     pub fn legible(&self, message: &Message) -> Option<Message> {
-        // An HTTP response needs a body. So the answer to a cancelled request goes out as well, and
-        // has to be readable for the client.
+        // An HTTP response needs a body, so the answer to a cancelled request is sent too, and the client must be able
+        // to parse it.
         let mut done = Repairs::default();
         let readable = self.readable(Origin::Shared, message, &mut done);
         let text = readable.as_ref().unwrap_or(message);

@@ -35,8 +35,7 @@ pub(crate) struct Task {
     pub(crate) notes: Option<Box<TaskNotes>>,
 }
 
-/// The last words and the last value that a server has reported for a call that runs as a task of
-/// Milepost's own.
+/// The last text and the last value that a server has reported for a call that runs as one of Milepost's own tasks.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskNotes {
     message: Option<String>,
@@ -64,7 +63,7 @@ impl TaskNotes {
         }
     }
 
-    /// The server's words, with its figure unless the words have it; empty if there is neither.
+    /// Returns the server's text, with its value unless the text contains it; empty if the server sent neither.
     pub(crate) fn words(&self) -> String {
         let value = self.figure.map(|(value, _)| value.to_string()).unwrap_or_default();
         let figure = self.figure.map(|(value, total)| match total {
@@ -72,7 +71,7 @@ impl TaskNotes {
             None => value.to_string(),
         });
         match (&self.message, figure) {
-            // Many servers write the number into their words already.
+            // Many servers already include the value in their text.
             (Some(message), Some(figure)) if !message.contains(&value) => {
                 format!("{message}, {figure}")
             }
@@ -82,8 +81,7 @@ impl TaskNotes {
     }
 }
 
-/// The shortest time between notifications for a client that reads too slowly, whatever the setting
-/// of the route.
+/// The shortest time between notifications for a client that reads too slowly, even if the route sets a shorter time.
 const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The progress that was sent last, to recognise an exact duplicate.
@@ -91,7 +89,7 @@ const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct LastSent {
     pub(crate) value: Option<f64>,
     pub(crate) total: Option<f64>,
-    /// The words, as a JSON string.
+    /// The text, as a JSON string.
     pub(crate) message: Option<Vec<u8>>,
 }
 
@@ -118,7 +116,7 @@ pub(crate) struct Counter {
     pub(crate) seen_at: Instant,
 }
 
-/// The notifications of one call that its client has been sent.
+/// The notifications of one call that were sent to its client.
 #[derive(Debug, Clone)]
 pub(crate) struct SendHistory {
     /// The time of the last sent notification.
@@ -128,11 +126,11 @@ pub(crate) struct SendHistory {
     /// The longest time between two notifications, or before the first, and when it began.
     pub(crate) silence: (Duration, Instant),
     pub(crate) last: Option<(LastSent, Instant)>,
-    /// The last heartbeat, to recognise the same one from another proxy.
+    /// The last heartbeat, to recognise an equal one from another proxy.
     pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
     /// The server's last message for this call, if it differs from the last sent message.
     pub(crate) last_message: Option<Bytes>,
-    /// The joined messages so far, where they are pieces of one text.
+    /// The joined text so far, if messages are pieces of one text.
     pub(crate) joined: Option<Bytes>,
 }
 
@@ -150,8 +148,8 @@ impl SendHistory {
         }
     }
 
-    /// Keeps the last sent progress: its value and total, and its words. The older words stay if the new
-    /// progress has none.
+    /// Keeps the last progress that was sent: its value, total and text. The older text stays if the new progress has
+    /// none.
     pub(crate) fn remember(
         &mut self,
         (value, total): (Option<f64>, Option<f64>),
@@ -162,13 +160,13 @@ impl SendHistory {
         (last.value, last.total, *at) = (value, total, now);
         if let Some(words) = words {
             self.last_message = None;
-            // A copy, in the buffer of the last words: a call may be open for hours, and a slice
-            // would keep a whole read buffer alive.
+            // A copy, in the buffer of the last text: a call may be open for hours, and a slice would keep a whole read
+            // buffer alive.
             let kept = last.message.get_or_insert_default();
             kept.clear();
             kept.extend_from_slice(words);
         } else if let Some(words) = last.message.take() {
-            // Words that were left out for the new progress are newer.
+            // The text that was left out for the new progress is newer.
             self.last_message.get_or_insert_with(|| words.into());
         }
     }
@@ -186,9 +184,9 @@ pub(crate) enum ProtocolValues {
     /// No notification had a value.
     #[default]
     Missing,
-    /// The words of a message, the first of which had this total.
+    /// The text of a message. The first value in a text had this total.
     Words { total: Option<f64> },
-    /// Members of a notification. From then on, numbers in words are ignored.
+    /// Members of a notification. From then on, numbers in texts are ignored.
     Members,
 }
 
@@ -222,11 +220,11 @@ pub(crate) struct ServerReports {
     pub(crate) text_counter: Option<Counter>,
     /// The dialect in which the server has marked its last notification.
     pub(crate) last_of: Option<Dialect>,
-    /// The server has used a dialect whose tools return bare results.
+    /// Whether the server has used a dialect whose tools return bare results.
     pub(crate) bare_results: bool,
 }
 
-/// Whether the client of a call has come back for it on the call's stream.
+/// Whether the client of a call has reconnected for it on the call's stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Resumption {
     /// The client has not come back, or the filter of the stream that the client left has handed
@@ -235,9 +233,8 @@ pub(crate) enum Resumption {
     None,
     /// The client has left this stream of another filter.
     Left(StreamId),
-    /// The answer has been written to a stream that the client has left. The client may have read
-    /// it, or may wait for the server to repeat it: what the server repeats is still forwarded, and
-    /// Milepost sends no heartbeat.
+    /// The answer has been written to a stream that the client has left. The client may have read the answer, or may
+    /// wait for the server to repeat it. Milepost still forwards what the server repeats, but sends no heartbeat.
     AnsweredThere,
 }
 
@@ -263,7 +260,7 @@ pub(crate) struct Call {
     pub(crate) revision: Option<Revision>,
     /// A `tools/call` for which the client gave no token.
     pub(crate) lacks_token: bool,
-    /// The client, where the request itself names one.
+    /// The client, if the request itself names one.
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) origin: RequestOrigin,
     pub(crate) opened: Instant,
@@ -278,16 +275,16 @@ pub(crate) struct Call {
     pub(crate) reports: ServerReports,
     /// The time of the next check of this call, and its place among other calls of the same moment.
     pub(crate) wake: Option<(Instant, u64)>,
-    /// The time when the call ends by itself: `call_timeout`, or a task's time to live.
+    /// The time when the call ends without an answer: `call_timeout`, or a task's time to live.
     pub(crate) expires: Option<Instant>,
-    /// The time for which the clocks of the call stand still, if its server has asked the client something.
+    /// The pauses of the call's time limits, if its server has asked the client a question.
     pub(crate) clock: Option<Box<StoppedClock>>,
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
     pub(crate) error_code: Option<i64>,
     /// The operator's cancellation that ends the call now.
     pub(crate) cancellation: Option<Arc<OperatorCancel>>,
-    /// The work that the call asks for, where the work may go on without its client (`late`).
+    /// The signature of the call's work, if the work may continue without its client (`late`).
     pub(crate) signature: Option<Box<Signature>>,
     /// The time at which the client sent the call, if the call has joined the work of an earlier call: the server
     /// knows that call's id.
@@ -302,7 +299,7 @@ impl Call {
         self.policy.of(self.tool.as_deref())
     }
 
-    /// Whether the messages of this call pass as they came, beside others that are changed.
+    /// Whether the messages of this call are forwarded unchanged, beside other calls whose messages are repaired.
     pub(crate) fn is_observed(&self) -> bool {
         self.settings().observes() && !self.policy.observes()
     }
@@ -329,7 +326,7 @@ impl Call {
         self.task.as_ref().is_some_and(|task| task.notes.is_some())
     }
 
-    /// The repairs of a report: one of a task of Milepost's own names the task.
+    /// Returns the repairs of a report: for one of Milepost's own tasks, the report names the task.
     pub(crate) fn repairs_of(&self, report: &ReportView<'_>) -> Repairs {
         let mut repairs = report.repairs;
         if self.is_own_task() {
@@ -366,7 +363,7 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
-        // Before `at` changes: the silence that ends now began with the notification before.
+        // Before `at` changes: the silence that ends now began with the previous notification.
         self.sent.silence = self.silence_until(now);
         self.sent.first.get_or_insert(now);
         self.sent.at = Some(now);
@@ -402,7 +399,7 @@ impl Call {
         self.settings().min_interval.max(slow)
     }
 
-    /// The server's last figure with its total, in words; `None` if the server gave none.
+    /// Returns the server's last value with its total, as text; `None` if the server sent none.
     pub(crate) fn figure_words(&self) -> Option<String> {
         let (last, _) = self.sent.last.as_ref().filter(|_| self.reports.has_figure)?;
         let (value, total) = (last.value?, last.total?);

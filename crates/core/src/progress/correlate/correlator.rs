@@ -26,12 +26,12 @@ use crate::progress::streams::ClientStreams;
 use crate::progress::topology::Topology;
 use crate::protocol::mcp;
 
-/// Policies of open calls that are remembered besides the policy of new calls. Beyond the limit new
-/// calls use the newest remembered policy until an older one is no longer needed.
+/// Maximum number of policies that are kept for open calls, besides the policy for new calls. Beyond it new calls use
+/// the newest policy that is kept, until the calls of an older policy have ended.
 const OLDER_MAX: usize = 64;
 
-/// The part of a filter that knows which requests are open and which of them a message is about. Its parts know one
-/// thing each; the methods here need several of them.
+/// The part of a filter that knows which requests are open, and which of them a message is about. Each of its fields
+/// knows one kind of fact; the methods here combine them.
 #[derive(Debug)]
 pub struct Correlator {
     pub(crate) policy: Policies,
@@ -72,7 +72,7 @@ impl Correlator {
         &self.open
     }
 
-    /// What is known of the client and the server.
+    /// Returns what is known about the client and the server.
     pub fn handshake(&self) -> &Handshake {
         &self.handshake
     }
@@ -82,17 +82,17 @@ impl Correlator {
         &self.streams
     }
 
-    /// The streams of the clients, to tell them what the shell knows of them.
+    /// Returns the client streams, so that the caller can report their state (full, read, closed).
     pub fn streams_mut(&mut self) -> &mut ClientStreams {
         &mut self.streams
     }
 
-    /// The events that nobody has taken yet.
+    /// Returns the events that the caller has not taken yet.
     pub fn events(&self) -> &EventQueue {
         &self.events
     }
 
-    /// The events that nobody has taken yet, to take several at once.
+    /// Returns the events that the caller has not taken yet, so that it can take several at once.
     pub fn events_mut(&mut self) -> &mut EventQueue {
         &mut self.events
     }
@@ -154,8 +154,8 @@ impl Correlator {
             sent: SendHistory::new(now),
             reports: ServerReports::default(),
             wake: None,
-            // The filter that serves a shadow ends it. `tasks/result` waits as long as its task
-            // lives.
+            // A shadow has no time limit here: the filter that serves the call ends it. `tasks/result` waits as long as
+            // its task lives.
             expires: expires.filter(|_| !shadow && !draft.waits_for_task),
             clock: None,
             account: CallStats::default(),
@@ -166,7 +166,7 @@ impl Correlator {
             attempts: 1,
         })?;
         if let Some(copy) = copy {
-            // The server may report under the copy, which has another type than the token.
+            // The server may report with the copy, which has another type than the token.
             self.open.ledger.learn(&copy, id);
         }
         if !shadow {
@@ -185,7 +185,7 @@ impl Correlator {
         self.open.get(call).map_or(&self.policy, |call| &call.policy)
     }
 
-    /// The words that a notification of Milepost may have for this call.
+    /// Returns which texts a notification of Milepost for this call may contain.
     pub(crate) fn wording_of(&self, id: CallId) -> Wording {
         Wording::of(self.open.get(id), &self.handshake, self.policy_of(id))
     }
@@ -202,7 +202,8 @@ impl Correlator {
         }
     }
 
-    /// Sets the policy of calls that open from now on. `is_reading`: a message of the server has come only in part.
+    /// Sets the policy of calls that open from now on. `is_reading`: whether a message of the server has arrived only
+    /// in part.
     pub(crate) fn set_policy(&mut self, policy: &Arc<Policy>, is_reading: bool) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
@@ -211,8 +212,8 @@ impl Correlator {
         }
         policies.forget(needed_in(&self.open));
         let is_full = policies.older.len() >= OLDER_MAX;
-        // Observe mode keeps its messages in another queue than repair mode. The mode changes only
-        // while nothing is open and nothing waits, or the order of messages would change.
+        // Observe mode and repair mode keep their messages in different queues. If the mode changed while a request is
+        // open or a message waits, the order of messages would change.
         let observes = policies.now.observes();
         let keeps_mode = observes != policy.observes() && (is_reading || !self.is_idle());
         if is_full || is_wanted && keeps_mode {
@@ -220,8 +221,8 @@ impl Correlator {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
-            // The mapping of ids holds for the whole connection: the server knows open and ended
-            // requests by names of one kind.
+            // The mapping of ids cannot change during a connection: the server knows open and ended requests by one
+            // kind of names.
             let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);

@@ -1,4 +1,4 @@
-//! The draft of a call: what a request says of the call, before the call opens.
+//! The draft of a call: the facts from a request, before the call opens.
 
 use std::sync::Arc;
 

@@ -2,14 +2,14 @@
 
 use crate::progress::policy::TokenIs;
 
-/// The kind of value that an upstream has put in the place of the token so far.
+/// The kind of value that an upstream has sent as the token so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Only values that fit both or none.
+    /// Only values that are consistent with both meanings, or with neither.
     None,
     /// Values that only fitted request ids, and none that only fitted a token.
     OnlyIds,
-    /// The server sends tokens: a value has only fitted a token, or the route says so.
+    /// The server sends tokens: a value matched only a token, or the route says so.
     Tokens,
 }
 

@@ -11,10 +11,12 @@ use crate::protocol::jsonrpc::Key;
 /// The largest name: servers in Java and C# may read 32 bits with a sign.
 const NAME_MAX: u64 = (1 << 31) - 1;
 
-/// The rounds of the permutation; four are enough for one that cannot be told from a random one.
+/// Number of rounds of the Feistel permutation. Four make it indistinguishable from a random permutation; eight leave a
+/// margin.
 const ROUNDS: u32 = 8;
 
-/// The secret of the names that one server is given: 128 random bits. The core has no randomness.
+/// The key from which the names for one server are derived: 128 random bits. The caller supplies them, because the core
+/// has no randomness.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameKey {
     number: u128,
@@ -26,7 +28,7 @@ impl NameKey {
         Self { number: u128::from_be_bytes(random) }
     }
 
-    /// The name with this number, from 1 on. No two of the first [`NAME_MAX`] numbers have one name.
+    /// Returns the name with this number, counted from 1. The first [`NAME_MAX`] numbers have different names.
     pub(crate) fn name(self, number: u64) -> u64 {
         let start = number.saturating_sub(1) % NAME_MAX + 1;
         self.walk(start, Self::encrypt)
@@ -37,20 +39,20 @@ impl NameKey {
         (1..=NAME_MAX).contains(&name).then(|| self.walk(name, Self::decrypt))
     }
 
-    /// 128 bits for this number that only the key tells, as 32 hexadecimal digits.
+    /// Returns 128 bits for this number that cannot be guessed without the key, as 32 hexadecimal digits.
     pub(crate) fn unguessable(self, number: u64) -> String {
         let half = |part: u8| {
             let mut hasher = self.hasher();
             hasher.write(&number.to_le_bytes());
-            // The names above hash eight bytes.
+            // The names above hash eight bytes; other lengths must not give the same value.
             hasher.write(&[part]);
             hasher.finish()
         };
         format!("{:016x}{:016x}", half(1), half(2))
     }
 
-    /// Repeats a permutation of 32 bits until its result is in the range of names, which makes the
-    /// permutation one of this range.
+    /// Repeats a permutation of 32 bits until the result is in the range of names. The result is a permutation of this
+    /// range.
     fn walk(self, from: u64, step: fn(Self, u64) -> u64) -> u64 {
         let mut at = from;
         // The loop ends: `from` is in the range, and a permutation returns to its start. The range
@@ -79,7 +81,7 @@ impl NameKey {
         left << 16 | right
     }
 
-    /// Sixteen bits that follow from a half in a way that only the key tells.
+    /// Returns sixteen bits that depend on the key and on a half of the value.
     fn half(self, round: u32, half: u64) -> u64 {
         let mut hasher = self.hasher();
         hasher.write(&(u64::from(round) << 16 | half).to_le_bytes());
@@ -95,7 +97,7 @@ impl NameKey {
     }
 }
 
-/// Nothing but a recording shows the key.
+/// Hides the key. Only a recording contains it.
 impl fmt::Debug for NameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NameKey")
@@ -119,7 +121,7 @@ impl FromStr for NameKey {
 /// The names that Milepost gives to requests and tokens of one connection.
 #[derive(Debug)]
 pub(crate) struct GivenNames {
-    /// The secret of the names. Recordings of earlier versions have none: their names follow each other.
+    /// The key of the names. Recordings of earlier versions have none: their names are consecutive.
     pub(crate) key: Option<NameKey>,
     /// The server may have been given tokens that are strings.
     pub(crate) are_strings: bool,
@@ -133,7 +135,7 @@ impl GivenNames {
             let name = match self.key {
                 Some(key) => key.name(number),
                 None if streams.topology.has_strangers() => number,
-                // Far from the ids of clients, which count from small numbers.
+                // Counted from the other end of the range, because clients count their ids from small numbers.
                 None => NAME_MAX - number % NAME_MAX,
             };
             let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! What is known of the client and the server of one connection: from `initialize`, or from another filter.
+//! The facts about the client and the server of one connection: from `initialize`, or from another filter.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::protocol::{json, mcp};
 /// The id of Milepost's only request. No client has this id by chance.
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
-/// What is known of the client and the server of one connection, and Milepost's own request for the log messages of
-/// a server whose client requests none.
+/// The facts about the client and the server of one connection, and Milepost's own request for the log messages of a
+/// server whose client requests none.
 #[derive(Debug, Default)]
 pub struct Handshake {
     /// The revision that was agreed on, as far as is known.
@@ -84,7 +84,7 @@ impl Handshake {
     pub(crate) fn learn_server(&mut self, result: &Bytes) {
         let capabilities = json::member(result, "capabilities").unwrap_or_default();
         let logs = json::member(&capabilities, "logging").is_some_and(|one| one.starts_with(b"{"));
-        // Only the first answer decides: a later `initialize` must not start the request again.
+        // Only the first answer counts: a second `initialize` must not start the request for log messages again.
         if logs && self.log_request == LogRequest::Unknown {
             self.log_request = LogRequest::Possible;
         }

@@ -1,10 +1,9 @@
-//! The mapping of ids: towards the server a request has an id and a token of the proxy's, and every message
-//! about the request gets the client's own back. Where different clients share one server, this holds for
-//! each request. Otherwise it holds for a request whose id or token the server already knows from another
-//! open request.
+//! The mapping of ids: the server gets a request with an id and a token of the proxy, and every message about the
+//! request gets the client's own id and token back. Where different clients share one server, this holds for each
+//! request. Otherwise it holds for a request whose id or token the server already knows from another open request.
 //!
-//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that
-//! cannot be mapped never reaches the server, where its id could mean another client's request.
+//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that cannot be
+//! mapped never reaches the server, where its id could mean another client's request.
 
 use std::ops::Range;
 
@@ -75,7 +74,7 @@ fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))
     };
-    // Only names of this call are replaced. Any other text in these places is the server's own.
+    // Only names of this call are replaced. Any other text in these members is the server's own.
     let token = call.token.as_ref().filter(is_meant);
     let token = about.token_text.as_ref().zip(token);
     let id = Some(&call.id).filter(|id| about.request.as_ref() == Some(&id.server));

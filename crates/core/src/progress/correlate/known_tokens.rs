@@ -6,17 +6,18 @@ use crate::progress::correlate::evidence::Evidence;
 use crate::progress::correlate::open_calls::Attributed;
 use crate::protocol::jsonrpc::Key;
 
-/// The longest token, in bytes, whose meaning is kept for the next message.
+/// The longest token, in bytes, whose meaning is cached for the next message.
 const KNOWN_TOKEN_MAX: usize = 256;
 
-/// The tokens whose meaning is kept: the call's own, and one that the server has invented.
+/// Maximum number of tokens per call whose meaning is cached: the token of the call, and a token that the server
+/// invented.
 const KNOWN_TOKENS_MAX: usize = 2;
 
 /// The state in which a token has its meaning: the number of changes of names, and the kind of value that the server
 /// puts in the place of tokens.
 pub(crate) type NamesState = (u64, Evidence);
 
-/// A token in progress on the stream of a single call, and what it meant.
+/// A token in progress on the stream of a single call, and the call that it named when it was looked up.
 #[derive(Debug)]
 pub(crate) struct KnownToken {
     /// As the server wrote it.
@@ -25,7 +26,7 @@ pub(crate) struct KnownToken {
     pub(crate) means: Attributed,
     /// A call has exactly this token.
     pub(crate) is_given: bool,
-    /// The state in which it meant that.
+    /// The state of all names at that lookup.
     state: NamesState,
 }
 
@@ -33,15 +34,15 @@ pub(crate) struct KnownToken {
 #[derive(Debug, Default)]
 pub(crate) struct KnownTokens {
     tokens: SmallVec<[Box<KnownToken>; 1]>,
-    /// The one of them that gives way to the next.
+    /// The index of the entry that is replaced next.
     oldest: usize,
 }
 
 impl KnownTokens {
     /// The token that progress has named before, if `text` is the same and means the same in `state` as then.
     pub(crate) fn get(&self, text: &[u8], state: NamesState) -> Option<&KnownToken> {
-        // A kept meaning is valid only as long as no call and no name has changed since, and the
-        // server is still believed to use the same kind of value.
+        // The cached meaning is valid only while no call or name has changed since, and while the server is still
+        // believed to use the same kind of value as token.
         let mut tokens = self.tokens.iter().map(|known| &**known);
         tokens.find(|known| known.state == state && known.text == text)
     }

@@ -26,20 +26,21 @@ use crate::protocol::mcp::Revision;
 // and 8 allocations of a small request (docs/performance.md). But then floods of several requests
 // would share the session's lock, and a panic would end the progress of the whole session.
 impl Correlator {
-    /// Finds the one call that a report can be about. Each rung holds only if exactly one call
-    /// results; a wrong guess would move the progress bar of another call.
+    /// Finds the only call that a report can be about. Each rung holds only if exactly one call results, because a
+    /// wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
         &mut self,
         about: &About,
         origin: Origin,
     ) -> Result<Attributed, Reason> {
-        // The stream of one POST goes first: two clients, or a careless one, may use the same token
-        // at the same time, but on this stream only one request can be meant.
+        // The stream of a single POST is decisive: two clients, or a careless client, may use the same token at the
+        // same time, but on this stream only one request can be meant.
         if let Some(token) = &about.token {
             if let Some(found) = self.names.own_on(origin, token, &self.open, &self.streams) {
                 return Ok(found);
             }
-            // A name of another session's call means none here, whatever it looks like.
+            // The token belongs to a call of another session, so it cannot name a call here, even if a call here has an
+            // equal token.
             if self.names.elsewhere.contains(token) {
                 return Err(Reason::Unknown);
             }
@@ -47,21 +48,21 @@ impl Correlator {
         if let Some(token) = &about.token
             && let Some(found) = self.names.by_token(token, &self.open)
         {
-            // From 2026-07-28 on a stream speaks of its own request only.
+            // From 2026-07-28 on, a stream carries messages of its own request only.
             let is_foreign = self.open.get(found.0).is_some_and(|call| {
                 call.revision >= Some(Revision::V2026_07_28)
                     && self.open.is_elsewhere(origin, call, &self.streams)
             });
             return if is_foreign { Err(Reason::Unknown) } else { Ok(found) };
         }
-        // Tombstones are bounded. A name that Milepost has given is known as one even after its
-        // tombstone was dropped.
+        // The number of tombstones is bounded. A name that Milepost has given is still recognised after its tombstone
+        // was dropped.
         let dead = about.token.as_ref().and_then(|token| {
             let given = || self.given.was_given(token, &self.streams).then_some(Tombstone::Token);
             self.open.ledger.was_token(token).or_else(given)
         });
-        // Whatever token stands on the stream of a single request, the report is about that
-        // request, unless the token belongs to a call that is over.
+        // On the stream of a single request, a report is about that request whatever its token is, unless the token
+        // belongs to an ended call.
         if dead != Some(Tombstone::Token)
             && let Some(call) = self.open.sole_call_on(origin, &self.streams)
         {
@@ -70,7 +71,7 @@ impl Correlator {
         if let Some(call) = self.open.own_task_of(about).filter(|_| dead.is_none()) {
             return Ok((call, Some(Repair::Token)));
         }
-        // A name that a client has given goes before a name that was learned from the server.
+        // A name that a client has given takes precedence over a name that was learned from the server.
         if let Some(id) = &about.request {
             if let Some(call) = self.open.ledger.call_of_answer(id) {
                 return Ok((call, Some(Repair::Token)));
@@ -83,7 +84,7 @@ impl Correlator {
         }
         if let Some(token) = &about.token {
             if let Some(call) = self.open.ledger.by_alias(token) {
-                // Where different clients share the server it may have used it for both.
+                // If different clients share the server, the server may have used the name for both.
                 if self.streams.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
@@ -92,8 +93,8 @@ impl Correlator {
             if dead.is_none() {
                 self.names.note_late_id(token, &self.open);
             }
-            // The token of a call that has ended is never taken for the next one's, nor for the id
-            // of another call.
+            // The token of an ended call must never be taken for the token of the next call, nor for the id of another
+            // call.
             if dead.is_some() || self.names.was_id_for_token(token, &self.open) {
                 return Err(Reason::Late);
             }
@@ -101,16 +102,16 @@ impl Correlator {
                 return Ok((call, Some(Repair::Token)));
             }
         }
-        // From here on, a call is chosen only because no other call is open. A name that belongs to
-        // an ended call is proof against that choice.
+        // From here on, a call is chosen only because no other call is open. A name of an ended call rules that choice
+        // out.
         let now = self.received_at;
         let mut names = about.token.iter().chain(&about.request);
         if names.any(|name| self.names.is_of_no_call(name, now, &self.open)) {
-            // The name belongs to no later call either, also when the answer that has it is forgotten.
+            // The name does not belong to a later call either, even after the answer that contains it is forgotten.
             self.names.note_stray(about, &self.open);
             return Err(Reason::Late);
         }
-        // The loosest rung: no name has helped, but only one open call may be left.
+        // The loosest rung: the names did not help, but perhaps only one call is open.
         let guessed = self.guess(about, origin);
         // No call is open. A call that opens later must not get the reports under this name.
         if guessed == Err(Reason::Unknown) {
@@ -120,8 +121,7 @@ impl Correlator {
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
-        // The report is about one of the ended requests of its stream, not about a request
-        // elsewhere.
+        // The report is about an ended request of its stream, and not about a request on another stream.
         if self.open.is_stale(origin, &self.streams) {
             return Err(Reason::Unknown);
         }
@@ -132,7 +132,8 @@ impl Correlator {
         self.unless_over(call)
     }
 
-    /// The call that a message without its name can only be about, unless it may be about one that is over.
+    /// Returns the call that a message without a name must be about, or an error if the message may be about an ended
+    /// call.
     pub(crate) fn unless_over(&self, id: CallId) -> Result<CallId, Reason> {
         let call = self.open.get(id).ok_or(Reason::Unknown)?;
         if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }
@@ -208,8 +209,7 @@ impl Correlator {
     /// Whether an array that came on the stream `on` has a message about a request of another stream, by the
     /// request's own token or id.
     pub fn is_for_others(&mut self, on: StreamId, message: &Message) -> bool {
-        // Judged as one message, an array gave all its progress to the call on whose stream it
-        // came.
+        // If an array were judged as one message, all its progress would go to the call on whose stream it came.
         let origin = Origin::Stream(on);
         message.kind() == Kind::Batch
             && message
@@ -226,8 +226,8 @@ impl Correlator {
             })
     }
 
-    /// Whether a message is compliant progress under a token that means nothing here, in a session of which some
-    /// requests may be unknown: the token may be one of theirs.
+    /// Whether a message is compliant progress with a token that is unknown here, in a session of which some requests
+    /// may be unknown: the token may belong to one of them.
     pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {
         let is_unseen = |token: &Key| {
             !self.names.knows_token(token, &self.open)

@@ -16,8 +16,7 @@ pub(crate) struct LastEnds {
 impl LastEnds {
     /// Notes the end of a call of `principal`.
     pub(crate) fn note(&mut self, principal: Principal, now: Instant) {
-        // Two values answer the question for every principal: the last end, and the last end of
-        // anybody else.
+        // Two values suffice for every principal: the last end, and the last end of another principal.
         if let Some((before, at)) = self.last.replace((principal, now))
             && before != principal
         {

@@ -1,4 +1,4 @@
-//! The names of the active requests, and of those that are over.
+//! The names of the active requests, and of ended requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,14 +11,15 @@ use crate::progress::policy::Policy;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::Key;
 
-/// Foreign tokens remembered for one call. Some servers invent a token for each notification.
+/// Maximum number of foreign tokens that are remembered for one call. Some servers invent a token for each
+/// notification.
 const ALIASES_MAX: usize = 64;
 
 /// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
 /// most.
 pub(super) const KEY_MAX: usize = 1 << 10;
 
-/// The key in the place of a stream where one client has all streams.
+/// The key in the place of a stream if all streams belong to one client.
 const ANY_STREAM: StreamId = StreamId(0);
 
 /// The names of the open calls, towards the server and towards the clients, and the names of calls that are over.
@@ -65,7 +66,8 @@ impl Ledger {
     /// Keeps the names of a call that closes as tombstones.
     pub(super) fn bury(&mut self, id: CallId, call: &Call, tombstone: Tombstone) {
         self.changes += 1;
-        // A task of Milepost's own keeps its id at the server; the id of a server's task may be a later request's.
+        // The server keeps the id of one of Milepost's own tasks. The id of a server's task may be used by a later
+        // request.
         if self.by_id.get(&call.id.server).contains(&id) || call.is_own_task() {
             self.by_id.remove(&call.id.server, id);
             self.tombstones.add_request(call, tombstone);
@@ -127,8 +129,8 @@ impl Ledger {
         own.or_else(|| call.id.translated.then(renamed).flatten())
     }
 
-    /// The client's text of a token. Where servers get tokens of another type, the tokens of one
-    /// client may still differ in type.
+    /// Returns the client's text of a token. If servers get tokens of another type, the tokens of one client may still
+    /// differ in type.
     fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
@@ -145,7 +147,8 @@ impl Ledger {
         if self.mapped {
             return self.by_client_id.get(&(stream, key.clone())).cloned().unwrap_or_default();
         }
-        // A name of Milepost's own is no client's, although the server knows a request by it.
+        // A name that Milepost gave to the server never equals a client's name, so it is not looked up among the names
+        // of clients.
         let mut calls: CallIds = self.by_id.get(key).iter().copied().filter(is_own).collect();
         if !self.by_client_id.is_empty() {
             let renamed = self.by_client_id.get(&(ANY_STREAM, key.clone()));
@@ -197,8 +200,8 @@ impl Ledger {
         self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }
 
-    /// The only unanswered request whose id is `key` in another spelling. `None` if exactly `key`
-    /// was the id of an ended request: an exact name goes before another spelling.
+    /// Returns the only unanswered request whose id is `key` in another spelling. `None` if exactly `key` was the id of
+    /// an ended request, because an exact name takes precedence over another spelling.
     pub(crate) fn by_id_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let (found, _) = self.by_id.in_other_spelling(key)?;
         self.was_id(key).is_none().then_some(found)
@@ -218,8 +221,8 @@ impl Ledger {
         }
     }
 
-    /// The only active request whose token is `key` in another spelling. `None` if exactly `key` was a name of an
-    /// ended call, or if the token of an ended call fits as well.
+    /// Returns the only active request whose token is `key` in another spelling. `None` if exactly `key` was a name of
+    /// an ended call, or if the token of an ended call matches as well.
     pub(crate) fn by_token_in_other_spelling(&self, key: &Key) -> Option<CallId> {
         let (found, name) = self.by_token.in_other_spelling(key)?;
         let was_id_only = || self.was_id(key).is_some() && self.by_id(key).is_none();
@@ -228,8 +231,8 @@ impl Ledger {
         (!was_exact && !is_equal()).then_some(found)
     }
 
-    /// The only unanswered request whose id is `key` in another spelling, for a name in the place of a token. `None`
-    /// if a name of an ended call fits as well. `are_ids`: the server puts only ids in the place of tokens.
+    /// Returns the only unanswered request whose id is `key` in another spelling, for an id that is sent as a token.
+    /// `None` if a name of an ended call matches as well. `are_ids`: whether the server sends only ids as tokens.
     pub(crate) fn by_id_for_token(&self, key: &Key, are_ids: bool) -> Option<CallId> {
         let (found, name) = self.by_id.in_other_spelling(key)?;
         let ended = &self.tombstones;
@@ -273,7 +276,7 @@ impl Ledger {
         self.tombstones.add(key.clone(), Tombstone::Answered);
     }
 
-    /// The tombstone of the request whose id is exactly `key`, or `key` in another spelling.
+    /// Returns the tombstone of the request whose id is exactly `key`, or `key` in another spelling.
     pub(crate) fn was_id_in_any_spelling(&self, key: &Key) -> Option<Tombstone> {
         self.was_id(key).or_else(|| {
             self.tombstones.in_other_spelling(NameKind::Id, key).map(|ended| ended.tombstone)
@@ -289,8 +292,7 @@ impl Ledger {
         }
     }
 
-    /// The number of changes of calls and names so far. As long as it stays, names keep their
-    /// meaning.
+    /// Returns the number of changes of calls and names so far. While it stays the same, names keep their meaning.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -11,7 +11,7 @@ use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, METHOD_NOT_FOUND, Message, R
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// Requests whose results have nothing in them. PHP writes `[]` for an empty object, and others write null or "pong".
+/// Requests whose results are empty. PHP writes `[]` for an empty object, and other servers write null or "pong".
 const WITHOUT_RESULT: [&str; 4] =
     [mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
 
@@ -23,8 +23,8 @@ pub(crate) fn mended_body(
     repairs: &mut Repairs,
 ) -> Option<(Range<usize>, Bytes)> {
     if let (Some(error), Some(range)) = (message.error(), message.error_range()) {
-        // The server is there: clients that take the error for a dead server end it, some in a loop.
-        // MCP 2026-07-28 has no `ping`.
+        // The server has answered, so it is alive. Clients that take the error for a dead server disconnect, some of
+        // them in a loop. MCP 2026-07-28 has no `ping`.
         if switches.ping
             && &*call.method == mcp::PING
             && call.revision != Some(Revision::V2026_07_28)
@@ -39,14 +39,14 @@ pub(crate) fn mended_body(
         return Some((range, mended));
     }
     let (result, range) = (message.result()?, message.result_range()?);
-    // An object may be a result of a kind that Milepost does not know. It is wrapped only where
-    // bare results are expected.
+    // An object may be a kind of result that Milepost does not know, so it is wrapped only where bare results are
+    // expected.
     let may_be_bare = !result.starts_with(b"{") || call.may_have_bare_result();
     if !may_be_bare || !switches.bare_result {
         return None;
     }
     let mended = match &*call.method {
-        // From a server of bare results `[]` is the payload itself, which is wrapped below.
+        // If the server sends bare results, `[]` is the payload itself, and is wrapped below.
         mcp::TOOLS_CALL if is_nothing(&result) && !call.may_have_bare_result() => {
             Bytes::from_static(br#"{"content":[]}"#)
         }
@@ -67,7 +67,8 @@ fn member_of(text: &Bytes, value: &Range<usize>) -> Option<Range<usize>> {
     members.find(|member| member.value == *value).map(|member| member.key.start..value.end)
 }
 
-/// Whether a result is what languages without objects of their own, or without values, write for an empty one.
+/// Whether a result is an empty value of another type (`[]`, `null`), which some languages write in the place of an
+/// empty object.
 fn is_nothing(result: &Bytes) -> bool {
     let inner = result.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     **result == *b"null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())

@@ -55,7 +55,7 @@ pub(crate) struct Meter {
     estimated: bool,
     /// Whether the last values sent are seconds ([`Meter::count_seconds`]).
     in_seconds: bool,
-    /// Whether the server's last value was read in words.
+    /// Whether the server's last value was read from a text.
     in_words: bool,
 }
 
@@ -73,7 +73,7 @@ impl Meter {
         }
     }
 
-    /// Sets the value that the client has had: the server repeats the values behind it.
+    /// Sets the last value that the client has received: the server repeats the values after it.
     pub(crate) fn go_back_to(&mut self, sent: Option<f64>) {
         self.emitted = sent;
         self.claimed = sent.map(|sent| sent - self.base);
@@ -91,8 +91,8 @@ impl Meter {
         self.lifted().is_ok()
     }
 
-    /// Notes where the server's next value comes from. A declared value has its own scale: it is no
-    /// phase on top of values in words.
+    /// Notes where the server's next value comes from. If the server sends a number after values that were read from
+    /// text, the number has its own scale: it is not added to them.
     pub(crate) fn note_source(&mut self, in_words: bool) {
         if std::mem::replace(&mut self.in_words, in_words) && !in_words {
             (self.claimed, self.highest, self.total, self.base) = (None, None, None, 0.0);
@@ -110,8 +110,8 @@ impl Meter {
             return Ok(self.emit(value, Repair::Number));
         };
         let value = figure.value.value;
-        // Before `claimed` changes: a fall is a fall below the server's last value, not below the
-        // value that the client has, which heartbeats may have raised.
+        // Before `claimed` changes: a fall is judged against the server's last value. Heartbeats may have raised the
+        // client's value above it.
         self.begin_phase_if_fallen(figure, on_fall);
         self.claimed = Some(value);
         let highest = self.highest;
@@ -130,7 +130,7 @@ impl Meter {
         {
             return Ok(self.emit(raised, Repair::Rebase));
         }
-        // A value that is only behind a heartbeat has not fallen.
+        // A value that is only below a heartbeat's value has not fallen.
         if on_fall == OnFall::Drop && highest.is_some_and(|highest| value <= highest) {
             return Err(Reason::Fell);
         }
@@ -138,8 +138,7 @@ impl Meter {
         Ok(self.emit(value, Repair::Lift))
     }
 
-    /// Takes a value that rises and needs no repair. Any other value returns false and changes
-    /// nothing.
+    /// Accepts a value that rises and needs no repair. Returns false and changes nothing for any other value.
     pub(crate) fn rise(&mut self, value: f64, total: Option<NumberView<'_>>) -> bool {
         if !self.would_rise(value) || self.claimed.is_some_and(|claimed| value < claimed) {
             return false;
@@ -153,25 +152,24 @@ impl Meter {
         true
     }
 
-    /// A sign of life that claims no work: one step, or `value` where that is more.
+    /// Returns the value of a heartbeat that claims no work: one lift, or `value` if that is larger.
     pub(crate) fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
         Ok(self.emit(value.unwrap_or(lifted), Repair::Number))
     }
 
-    /// The value of a heartbeat that has no words: the seconds of the call, as long as they rise. Only for a
-    /// call without values from its server, of a tool whose earlier calls had none either. If the server
-    /// reports a value after all, it is a phase on top of the seconds, and keeps its scale.
+    /// Returns the value of a heartbeat without a text: the elapsed seconds of the call, as long as they rise. Only for
+    /// a call whose server has sent no value, of a tool whose earlier calls had none either. If the server sends a
+    /// value later, the value is added to the seconds and keeps its scale.
     pub(crate) fn count_seconds(&mut self, seconds: f64) -> Result<EmittedProgress, Reason> {
         let emitted = self.heartbeat(Some(seconds))?;
         self.in_seconds = true;
         Ok(emitted)
     }
 
-    /// The value of a heartbeat with an estimate: the elapsed part of the usual time, `part`, or
-    /// one step if `part` is no more than the last value. Only for a call without values from its
-    /// server.
+    /// Returns the value of a heartbeat with an estimate: `part`, the elapsed part of the usual duration, or the
+    /// smallest step if `part` is not above the last value. Only for a call whose server has sent no value.
     pub(crate) fn estimate(&mut self, part: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         self.total = Some(Number { value: 1.0, text: Bytes::from_static(b"1") });
@@ -191,7 +189,7 @@ impl Meter {
             return;
         }
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
-            // Parts of one go on top of the estimates; what counts further than to one soon passes them.
+            // Fractions of 1 are added to the estimates. A larger scale soon exceeds them.
             let value = figure.value.value;
             let total = figure.total.as_ref().map_or(1.0, |total| total.value);
             let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
@@ -217,7 +215,7 @@ impl Meter {
     fn note_total(&mut self, total: Option<NumberView<'_>>) {
         let base = self.base;
         let known = self.total.as_ref();
-        // The usual case: the total stays.
+        // The usual case: the total has not changed.
         if base == 0.0 && known.map(|known| &known.text[..]) == total.map(|total| total.text) {
             return;
         }
@@ -239,10 +237,10 @@ impl Meter {
         EmittedProgress { value, total, repair: Some(repair) }
     }
 
-    /// The next value above the last one.
+    /// Returns the smallest value above the last one (a lift).
     fn lifted(&self) -> Result<f64, Reason> {
         let emitted = self.emitted.unwrap_or(0.0);
-        // While values are parts of one, a whole step would pass the total at once.
+        // While the values are fractions of 1, a step of 1 would exceed the total.
         let parts_of_one =
             !self.past_one || self.total.as_ref().is_some_and(|total| total.value <= 1.0);
         let step = if parts_of_one {
@@ -254,7 +252,7 @@ impl Meter {
         };
         let mut next = emitted + step;
         if step == SMALL_STEP {
-            // Six decimals read better than the sum of many roundings.
+            // Six decimals are more readable than the sum of many roundings.
             let round = ((emitted / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
             if round - emitted >= f32_step(emitted).min(SMALL_STEP / 2.0) {
                 next = round;

@@ -56,8 +56,8 @@ impl NameEvidence {
         self.known.note(text, key, (means, is_given), (open.ledger.changes(), self.kind));
     }
 
-    /// The kind of value that the server puts in the place of the token of a call: the settings of the call go
-    /// before what has been learned.
+    /// Returns the kind of value that the server sends as the token of a call. The settings of the call take precedence
+    /// over what has been learned.
     fn of_call(&self, call: CallId, open: &OpenCalls) -> Evidence {
         let settings = open.get(call).map(Call::settings);
         match settings.and_then(|settings| settings.token_is) {
@@ -66,10 +66,10 @@ impl NameEvidence {
         }
     }
 
-    /// The call with this token, if there is one.
+    /// Returns the call with this token, if an open call has it.
     pub(crate) fn by_token(&mut self, token: &Key, open: &OpenCalls) -> Option<Attributed> {
         let as_id = open.ledger.by_id(token);
-        // This server is known to send ids. That the same value is also the token of another call
+        // This server is known to send request ids as tokens. If the value also equals the token of another call, that
         // is a coincidence.
         if let Some(call) = as_id
             && self.of_call(call, open) == Evidence::OnlyIds
@@ -77,13 +77,13 @@ impl NameEvidence {
             return Some((call, Some(Repair::Token)));
         }
         if let Some(call) = open.ledger.by_token(token) {
-            // The value is a token and no id: from now on the server is known to send tokens.
+            // The value is a token and not an id: from now on the server is known to send tokens.
             if as_id.is_none() {
                 self.kind = Evidence::Tokens;
             }
             return Some((call, None));
         }
-        // Last, because an exact name goes before another spelling of the name.
+        // Last, because an exact name takes precedence over another spelling of the name.
         open.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
@@ -116,7 +116,7 @@ impl NameEvidence {
         by_token.map(|call| (call, None))
     }
 
-    /// The call whose id stands in the place of the token.
+    /// Returns the call whose id is sent as the token.
     pub(crate) fn by_token_as_id(&mut self, token: &Key, open: &OpenCalls) -> Option<CallId> {
         let as_id = open.ledger.by_id(token);
         let are_ids = self.kind == Evidence::OnlyIds;
@@ -152,7 +152,7 @@ impl NameEvidence {
         open.ledger.was_named(name) || self.strays.contains(name, now)
     }
 
-    /// Remembers a name that no call can have given, because no call is open.
+    /// Remembers a token that no open call can have given, because no call is open.
     pub(crate) fn note_stray(&mut self, about: &About, open: &OpenCalls) {
         if open.active(|call| &*call.method != mcp::LISTEN).next().is_none() {
             about.token.iter().chain(&about.request).for_each(|name| self.strays.add(name));

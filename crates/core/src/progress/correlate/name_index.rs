@@ -38,10 +38,10 @@ impl NameIndex {
         self.calls.get(key).map_or(&[], |ids| ids)
     }
 
-    /// The only call whose name is `key` in another spelling, and the name.
+    /// Returns the only call whose name is `key` in another spelling, and the name.
     pub(super) fn in_other_spelling(&self, key: &Key) -> Option<(CallId, Key)> {
         let other = key.in_other_type();
-        // Two large numbers may be one double, but only one of them has just these digits.
+        // As doubles two large numbers may be equal. Only one of them has exactly these digits.
         let exact = other.as_ref().filter(|_| matches!(key, Key::Text(_)));
         if let Some(number) = exact
             && let [first, rest @ ..] = self.get(number)

@@ -23,7 +23,7 @@ use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// Open requests of one connection that can get progress. Further requests are forwarded as always,
+/// Maximum number of open requests of one connection that can get progress. Further requests are forwarded normally,
 /// but without progress.
 pub const CALLS_MAX: usize = 1024;
 
@@ -38,10 +38,12 @@ pub struct OpenCalls {
     pub(crate) ledger: Ledger,
     /// Calls by the upstream stream on which the server sends messages about them, oldest first.
     by_pair: FewMap<StreamId, CallIds>,
-    /// Calls by the stream of their client, oldest first: a look at one stream costs nothing for the others.
+    /// Calls by the stream of their client, oldest first, so that examining one stream does not cost time for the
+    /// others.
     by_stream: FewMap<StreamId, CallIds>,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether some request may have no entry: answers cannot be distinguished from orphans.
+    /// Whether requests may be open that have no entry. Then an answer without an entry may still be expected, and is
+    /// not an orphan.
     overflowed: bool,
     /// A call may run as a task of Milepost's own.
     has_own_tasks: bool,
@@ -64,7 +66,7 @@ impl OpenCalls {
         let id = CallId(self.next);
         self.next += 1;
         self.ledger.enter(id, &call);
-        // The client knows progress by its token: two requests with one token share its value.
+        // The client recognises progress by its token, so two requests with one token share the last value.
         let first = self.ledger.holders(&call).first().and_then(|first| self.calls.get(first));
         if let Some(first) = first {
             call.meter.raise_to(first.meter.emitted());
@@ -106,7 +108,7 @@ impl OpenCalls {
         self.calls.get_mut(&id).map(|call| &mut **call)
     }
 
-    /// The only open call, if there is just one.
+    /// Returns the only open call; `None` if several or none are open.
     pub(crate) fn sole_mut(&mut self) -> Option<(CallId, &mut Call)> {
         let mut calls = self.calls.iter_mut();
         let (id, call) = calls.next()?;
@@ -128,7 +130,7 @@ impl OpenCalls {
         self.get(id).is_some_and(Call::is_observed)
     }
 
-    /// Whether no request, and no task that a request has become, is open.
+    /// Whether no request is open, and no task that a request became.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -162,7 +164,7 @@ impl OpenCalls {
     /// Pairs the call of a request, which a client has just sent, with an upstream stream.
     pub(crate) fn pair_request(&mut self, client: StreamId, request: &Message, upstream: StreamId) {
         let Some(id) = request.id_key() else { return };
-        // The newest: a careless client repeats ids.
+        // The newest request, because a careless client repeats ids.
         let known = self.by_client_id(client, &id);
         let own = |id: &&CallId| self.get(**id).is_some_and(|call| call.stream == client);
         if let Some(call) = known.iter().rev().find(own) {
@@ -175,7 +177,7 @@ impl OpenCalls {
         self.by_pair.get(&upstream).map_or(&[], |ids| ids)
     }
 
-    /// The calls whose messages go to this client stream, oldest first.
+    /// Returns the calls whose messages go to this client stream, oldest first.
     pub(crate) fn on_stream(&self, stream: StreamId) -> &[CallId] {
         self.by_stream.get(&stream).map_or(&[], |ids| ids)
     }
@@ -187,7 +189,7 @@ impl OpenCalls {
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
         let calls = self.by_stream.or_default(stream);
-        // By number, so that the list stays in the order in which the calls opened.
+        // Inserted by number, so that the list stays in the order in which the calls opened.
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }
@@ -204,8 +206,8 @@ impl OpenCalls {
         self.ledger.all_by_id(id).iter().copied().find(is_here)
     }
 
-    /// Whether a client's cancellation of `id` may mean requests of several streams: the client does not
-    /// say which, and the cancellation of another conversation's request would leave that one unanswered.
+    /// Whether a client's cancellation of `id` may mean requests of several streams. The client does not say which
+    /// stream it means, and cancelling the request of another conversation would leave that request unanswered.
     pub(crate) fn may_mean_several(&self, stream: StreamId, id: &Key) -> bool {
         let calls = self.by_client_id(stream, id);
         let streams = calls.iter().filter_map(|call| Some(self.get(*call)?.stream));
@@ -214,7 +216,7 @@ impl OpenCalls {
         others.next().is_some()
     }
 
-    /// The stream of the client's open request of this id, if only one stream has such a request.
+    /// Returns the stream of the client's open request with this id, if only one stream has such a request.
     pub fn sole_stream_of(&self, id: &Key) -> Option<StreamId> {
         let calls = self.ledger.all_by_id(id).iter();
         let mut streams = calls.filter_map(|call| Some(self.get(*call)?.stream));
@@ -249,7 +251,7 @@ impl OpenCalls {
         (call, Some(Repair::Token))
     }
 
-    /// The open call that text names by its token, or else by the id of its request.
+    /// Returns the open call that a text names by its token, or else by the id of its request.
     pub(crate) fn named_in_text(&self, About { token, request, .. }: &About) -> Option<CallId> {
         let by_token = |key: &Key| {
             self.ledger.by_token(key).or_else(|| self.ledger.by_token_in_other_spelling(key))
@@ -290,8 +292,7 @@ impl OpenCalls {
         self.get(call)?.meter.emitted()
     }
 
-    /// Shares the value among all calls with one token, because a client identifies progress by its
-    /// token.
+    /// Copies the value to all calls with the same token, because a client identifies progress by its token.
     pub(crate) fn share_value(&mut self, id: CallId) {
         let emitted = self.get(id).and_then(|call| call.meter.emitted());
         for holder in self.holders(id) {
@@ -323,8 +324,7 @@ impl OpenCalls {
         self.expiries.insert((expires, id));
     }
 
-    /// Lets a call go on as a task of Milepost's own until `expires`. The server may name the call
-    /// by `alias`.
+    /// Lets a call continue as one of Milepost's own tasks until `expires`. The server may name the call by `alias`.
     pub(crate) fn begin_own_task(
         &mut self,
         id: CallId,
@@ -359,13 +359,13 @@ impl OpenCalls {
         self.on_stream(stream).iter().any(is_task)
     }
 
-    /// Whether a request of a client stream has no answer yet.
+    /// Whether a request of a client stream is still unanswered.
     pub(crate) fn has_unanswered_on(&self, stream: StreamId) -> bool {
         let is_open = |id: &CallId| self.get(*id).is_some_and(|call| call.task.is_none());
         self.on_stream(stream).iter().any(is_open)
     }
 
-    /// Puts off the time when a call ends by itself, or brings it forward again. The time to live of a task stays.
+    /// Changes the time when a call ends without an answer, in either direction. The time to live of a task stays.
     pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.task.is_none()) else { return };
         if let Some(before) = call.expires {
@@ -376,17 +376,17 @@ impl OpenCalls {
         }
     }
 
-    /// The number of open tasks, in a filter whose calls do not end by themselves.
+    /// Returns the number of open tasks, in a filter whose calls have no time limit.
     pub fn tasks(&self) -> usize {
         self.expiries.len()
     }
 
-    /// The call that ends by itself next.
+    /// Returns the call whose time limit ends next.
     pub(crate) fn next_expiry(&self) -> Option<(Instant, CallId)> {
         self.expiries.first().copied()
     }
 
-    /// When the first progress that waits may be written; `None` also if a request ends by itself before.
+    /// Returns when the first waiting progress may be written; `None` also if a request times out before that.
     pub fn progress_due(&self) -> Option<Instant> {
         let due = self.iter().filter_map(|(_, call)| call.pending.due()).min();
         let expiry = self.next_expiry().map(|(at, _)| at);
@@ -394,13 +394,13 @@ impl OpenCalls {
     }
 }
 
-/// The only element of an iterator, if there is exactly one.
+/// Returns the element of an iterator that has exactly one.
 pub(crate) fn sole(mut calls: impl Iterator<Item = CallId>) -> Option<CallId> {
     let first = calls.next()?;
     calls.next().is_none().then_some(first)
 }
 
-/// The only call, or the reason why no single call is meant.
+/// Returns the only call, or the reason why no single call is meant.
 pub(crate) fn only(mut calls: impl Iterator<Item = CallId>) -> Result<CallId, Reason> {
     let first = calls.next().ok_or(Reason::Unknown)?;
     if calls.next().is_none() { Ok(first) } else { Err(Reason::Ambiguous) }

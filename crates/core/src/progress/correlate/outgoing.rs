@@ -19,7 +19,7 @@ use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, Kind, Message, error_answer
 use crate::protocol::mcp;
 
 impl Correlator {
-    /// Answers a request that was not passed on, or that has no other answer.
+    /// Answers a request that was not forwarded, or that will get no other answer.
     pub(crate) fn refuse(
         &mut self,
         stream: StreamId,
@@ -30,7 +30,7 @@ impl Correlator {
         self.answer_refused(stream, client_id, own_error(client_id, why, status));
     }
 
-    /// Answers a request that is not as a request should be, and was not passed on.
+    /// Answers a request that is not valid, and was not forwarded.
     pub(crate) fn refuse_as_invalid(&mut self, stream: StreamId, client_id: &Bytes, why: &str) {
         let answer = error_answer(client_id, INVALID_REQUEST, why, None);
         self.answer_refused(stream, client_id, answer);
@@ -52,22 +52,22 @@ impl Correlator {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.open.get_mut(call) {
-                // The distance that an answer keeps begins when the bytes are written: the client
-                // cannot read progress that is still in a buffer of Milepost.
+                // The distance between progress and answer begins when the bytes are written: the client cannot read
+                // progress that is still in a buffer of Milepost.
                 call.sent.at = call.sent.at.max(Some(now));
             }
         }
         stream.written(now);
     }
 
-    /// Gives each heartbeat that is due a place behind everything that waits now: answers that come later do
-    /// not hold it up.
+    /// Puts each heartbeat that is due into the queue, after all messages that wait now, so that later answers do not
+    /// delay it.
     pub(crate) fn place_heartbeats(&mut self, now: Instant, id: StreamId) {
         let order = self.streams.order;
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for (at, call) in stream.due_heartbeats(now) {
-            // `u64::MAX` stands for a heartbeat that has no place yet: such a heartbeat sorts
-            // behind everything else of the same moment.
+            // `u64::MAX` marks a heartbeat that is not in the queue yet. Such a heartbeat sorts behind all messages of
+            // the same moment.
             stream.wakes.remove(&(at, u64::MAX, call));
             stream.wakes.insert((at, order, call), ());
             if let Some(call) = self.open.get_mut(call) {
@@ -165,7 +165,7 @@ impl Correlator {
                 found => Ok(found),
             };
         }
-        // A client that waits for an answer reads. A task has its answer, and a subscription has
+        // A client that waits for an answer reads its stream. A task already has its answer, and a subscription gets
         // only its own notifications.
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
         let call = only(self.open.active(asks));
@@ -176,7 +176,7 @@ impl Correlator {
             return Ok(exchange.or(self.streams.session_stream));
         }
         let call = call?;
-        // Where different clients share a server, a message of uncertain owner goes to nobody.
+        // Invariant: where different clients share a server, a message whose owner is uncertain is withheld.
         if self.may_mean_over(call) {
             return Err(Reason::Ambiguous);
         }
@@ -207,8 +207,8 @@ impl Correlator {
     pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
         let in_arguments = self.policy.copies_tokens();
         let Some(member) = message.ambiguous_member(in_arguments) else { return false };
-        // JSON-RPC 2.0 answers requests only: nobody waits for an error about a response, a
-        // notification or an id of null.
+        // JSON-RPC 2.0 answers only requests: no client expects an error about a response, a notification, or an id of
+        // null.
         let id = message.id().filter(|id| **id != *b"null" && message.kind() != Kind::Response);
         if let Some(id) = id {
             self.refuse_as_invalid(stream, &id, &format!("{member}: see docs/transports.md"));
@@ -217,8 +217,7 @@ impl Correlator {
         true
     }
 
-    /// Refuses a message whose names cannot be replaced: for the server the names could mean
-    /// another client's request.
+    /// Refuses a message whose names cannot be replaced: to the server they could mean another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
@@ -229,7 +228,7 @@ impl Correlator {
     /// A name that no request of this server has or had.
     pub(crate) fn give_name(&mut self) -> Key {
         let Self { names, open, given, streams, .. } = self;
-        // The names of ended calls are taken too: a late answer must not mean a later call.
+        // Names of ended calls are not given again: a late answer must not mean a later call.
         given.give(streams, |name| {
             names.knows_token(name, open) || open.ledger.was_id(name).is_some()
         })

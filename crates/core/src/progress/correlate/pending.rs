@@ -11,8 +11,8 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::Framing;
 
-/// Progress reports of one call that wait to be written. Beyond the limit the newest replaces the
-/// oldest; a flooding server writes faster than anyone reads.
+/// Maximum number of progress reports of one call that wait to be written. Beyond the limit the newest replaces the
+/// oldest; a flooding server writes faster than a client reads.
 const PENDING_MAX: usize = 8192;
 
 /// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
@@ -49,18 +49,18 @@ pub(crate) struct Pending {
     pub(crate) report: Report,
     /// The length of its message in bytes.
     pub(crate) bytes: usize,
-    /// The repairs of its frame, whatever becomes of the message.
+    /// The repairs of the message's frame. They count even if the message is withheld.
     pub(crate) done: Repairs,
 }
 
 impl Pending {
-    /// Whether newer progress takes the place of this one.
+    /// Whether newer progress replaces this progress.
     fn gives_way(&self) -> bool {
         self.thinning == Thinning::Rest
     }
 
-    /// Replaces older progress of the call. Progress that is thinned takes over what the older one says besides;
-    /// other progress goes out as the server wrote it.
+    /// Replaces older progress of the call. Thinned progress takes the value, total and text of the older progress if it
+    /// has none of its own; other progress is sent as the server wrote it.
     pub(crate) fn take_over(&mut self, old: &Self) {
         let stays = self.thinning == Thinning::No && self.raw.is_some();
         if !stays && self.report.take_over(&old.report) {
@@ -87,7 +87,7 @@ impl PendingQueue {
     /// Takes the oldest reports that have to make room.
     pub(crate) fn trim(&mut self) -> Vec<Pending> {
         let mut gone = Vec::new();
-        // The newest report stays even if it is larger than the limit: it has the current state.
+        // The newest report stays even if it exceeds the limit, because it has the current state.
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
@@ -96,13 +96,12 @@ impl PendingQueue {
         gone
     }
 
-    /// Takes the reports that give way to `new`, which arrives now and takes over what they say.
+    /// Removes the reports that are replaced by `new`, which arrives now and takes over their values and texts.
     ///
-    /// An answer overtakes progress whose `hold` is not over. Then the newest progress before is sent, and so must
-    /// not have been replaced: of the reports that give way, the newest ripe one stays, and two that are not ripe.
-    /// The older of these two ripens in its time, however fast the server reports.
-    /// `sent`: the value that the client has been sent. Progress that needs no repair must still rise when its turn
-    /// comes.
+    /// An answer overtakes progress whose `hold` is not over. Then the newest ripe report is sent, so it must not have
+    /// been replaced: among the replaceable reports, the newest ripe one and two unripe ones stay. The older of these
+    /// two can ripen, however fast the server reports. `sent`: the value that the client has been sent. Progress that
+    /// needs no repair must still rise when its turn comes.
     pub(crate) fn make_room(
         &mut self,
         now: Instant,
@@ -119,8 +118,8 @@ impl PendingQueue {
         while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
             gone.extend(self.replace(first));
         }
-        // Of every two unripe reports the newer one gives way, so that the older one can ripen. If
-        // the newest always stayed alone, a fast server would put off its ripeness for ever.
+        // Of two unripe reports the newer one is dropped, so that the older one can ripen. If only the newest stayed, a
+        // fast server would delay its ripeness for ever.
         let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
         let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
         for _ in 0..replaced {
@@ -203,33 +202,33 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// The newest value among the waiting reports that compliant progress cannot replace. Of any
-    /// two such neighbours, at least one has a value.
+    /// Returns the newest value among the waiting reports that compliant progress cannot replace. Of two such
+    /// neighbours, at least one has a value.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
         let is_thinned = |pending: &&Pending| pending.thinning != Thinning::No;
         let stays = self.items.iter().rev().skip_while(is_thinned);
         stays.take(2).find_map(|pending| pending.report.figure.as_ref())
     }
 
-    /// The time when the first one may be written, or newer progress in its place.
+    /// Returns the time when the first report, or newer progress in its place, may be written.
     pub(crate) fn due(&self) -> Option<Instant> {
         let give_way = self.items.iter().take_while(|pending| pending.gives_way()).count();
         self.items.iter().take(give_way + 1).map(|pending| pending.due).min()
     }
 
-    /// Puts off the first one.
+    /// Postpones the first report in the queue.
     pub(crate) fn delay_first(&mut self, due: Instant) {
         if let Some(first) = self.items.front_mut() {
             first.due = due;
         }
     }
 
-    /// Puts all waiting progress behind everything else that waits to be written.
+    /// Moves all waiting progress to the end of the queue.
     pub(crate) fn go_last(&mut self) {
         self.items.iter_mut().for_each(|pending| pending.order = u64::MAX);
     }
 
-    /// Everything that waits.
+    /// Removes and returns all waiting reports.
     pub(crate) fn take(&mut self) -> VecDeque<Pending> {
         self.bytes = 0;
         std::mem::take(&mut self.items)

@@ -45,7 +45,7 @@ pub(super) enum SubscriptionRef {
 const RELATED: [&str; 3] = ["relatedRequestId", "related_request_id", "requestId"];
 
 impl OpenCalls {
-    /// The call of one HTTP request, if messages on its stream can be about no other call.
+    /// Returns the call of an HTTP request, if messages on its stream can be about no other call.
     pub(crate) fn sole_call_on(&self, origin: Origin, streams: &ClientStreams) -> Option<CallId> {
         let Origin::Stream(on) = origin else { return None };
         let paired = self.paired_with(on);
@@ -70,7 +70,7 @@ impl OpenCalls {
         }
     }
 
-    /// Whether a message arrived where a client goes on with the stream of another request than this call's.
+    /// Whether a message arrived on a stream that continues the stream of another request than this call's.
     pub(crate) fn is_of_other_request(
         &self,
         origin: Origin,
@@ -99,8 +99,8 @@ impl OpenCalls {
         calls.any(|call| streams.pacing_of(call.stream, call.settings()).keeps_distance())
     }
 
-    /// Whether a call waits for its answer on an open stream of its own that is not `on`. The
-    /// client may have given the call the id of a request that is over.
+    /// Whether a call waits for its answer on an open stream of its own that is not `on`. The client may have reused
+    /// the id of an ended request for the call.
     pub(crate) fn waits_elsewhere(
         &self,
         call: CallId,
@@ -112,8 +112,8 @@ impl OpenCalls {
         call.stream != on && !is_left && streams.is_exchange(call.stream)
     }
 
-    /// Whether a call waits for its answer on a stream on which its client has come back, and which is not `on`. There
-    /// the server repeats what the client may not have had.
+    /// Whether a call waits for its answer on a stream to which its client has reconnected, and which is not `on`. On
+    /// that stream the server repeats messages that the client may have missed.
     pub(crate) fn has_come_back_elsewhere(
         &self,
         call: CallId,
@@ -217,7 +217,8 @@ impl OpenCalls {
         }
     }
 
-    /// The calls that a request of the server may be about: those that it names, else those of its stream, else all.
+    /// Returns the calls that a request of the server may be about: those that it names, else those of its stream, else
+    /// all.
     pub(crate) fn calls_of_question(
         &self,
         origin: Origin,
@@ -228,7 +229,7 @@ impl OpenCalls {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
         let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
-        // A name decides alone: if the named call is over, no other call is meant.
+        // If the message names a call, only that call counts: if it has ended, the message means no other call.
         if let Some(named) = named {
             return self.ledger.by_id(&named).into_iter().collect();
         }

@@ -12,8 +12,8 @@ use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 /// The error for an answer that is empty.
 const EMPTY_ANSWER: &str = "the server's answer has neither a result nor an error";
 
-/// A piece of a large message in characters that every client reads, and the place of its text: a piece that ends with
-/// its text goes on in the next piece.
+/// Returns a piece of a large message in characters that every client can parse, and the range of its text: a piece
+/// that ends with its text continues in the next piece.
 pub(crate) fn readable_piece(
     readable: &mut Option<ReadablePieces>,
     (piece, text): (Bytes, Range<usize>),
@@ -32,8 +32,8 @@ pub(crate) fn readable_piece(
     (Bytes::from([&piece[..text.start], &new, &piece[text.end..]].concat()), place)
 }
 
-/// The range of an answer with neither a result nor an error, and the error for its place. No client can use such an
-/// answer, and most wait for another.
+/// Returns the range of an answer with neither a result nor an error, and the error that replaces it. No client can use
+/// such an answer, and most wait for another.
 pub(super) fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Bytes)> {
     // Helidon answers with an id alone.
     let range = message.object_range().filter(|_| message.is_empty_answer())?;
@@ -48,7 +48,7 @@ pub(super) fn with_text(message: &Message, text: Bytes) -> Message {
         other => other.clone(),
     };
     let new = Message::parse(text);
-    // A bare error is an answer only by where it came from, which its new text does not show.
+    // A bare error is recognised as an answer by its stream, which its new text does not show.
     let is_answer = message.kind() == Kind::Response;
     if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

@@ -23,7 +23,7 @@ impl RepairedAnswer {
         Self { payload: None, id: None, guard: None, verdict, call: None, stream: None }
     }
 
-    /// Forwards an answer to no known request to the stream for such messages.
+    /// Forwards an answer to an unknown request to the stream for such answers.
     pub(crate) fn fallback_stream(
         message: &Message,
         place: Result<Option<StreamId>, Reason>,

@@ -27,10 +27,11 @@ impl Signature {
         if text.len() > COMPARED_MAX {
             return None;
         }
-        // A number that readers round, or a member twice, may mean different work in equal texts.
+        // Texts with a number that readers round, or with a repeated member, may mean different work although they are
+        // equal.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
-        // What is left of `_meta` counts: two calls that differ there may ask for different work.
+        // Members of `_meta` other than the token count: two calls that differ in them may ask for different work.
         remove_empty_meta(&mut params);
         // A call without `arguments` asks for the same work as a call with `{}`.
         let members = params.as_object_mut()?;

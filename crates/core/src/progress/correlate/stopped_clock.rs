@@ -1,4 +1,4 @@
-//! The time for which the clocks of a call stand still, because its server has asked the client something.
+//! The time for which the time limits of a call are paused, because its server has asked the client a question.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,15 @@ use smallvec::SmallVec;
 
 use crate::protocol::jsonrpc::Key;
 
-/// The longest time for which the clocks of one call stand still, all questions together. A client that never answers
-/// must not keep a call open for ever.
+/// The longest total time for which the time limits of one call are paused while the client answers questions of the
+/// server. A client that never answers must not keep a call open for ever.
 pub(crate) const CLOCKS_STILL_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Open questions of a server that are known of one call. Beyond the limit the oldest counts as answered.
+/// Maximum number of open questions of a server that are remembered for one call. Beyond the limit the oldest counts as
+/// answered.
 const QUESTIONS_MAX: usize = 16;
 
-/// The clocks of a call, which stand still while a question of its server is open.
+/// The time limits of a call, which are paused while a question of its server is open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoppedClock {
     /// The ids of the server's requests that its client has not answered.
@@ -27,8 +28,8 @@ pub(crate) struct StoppedClock {
 }
 
 impl StoppedClock {
-    /// Stops the clocks: the server has asked. Returns the longest time for which they stand still, unless they stand
-    /// still already.
+    /// Pauses the time limits, because the server has asked a question. Returns the longest time of the pause, unless
+    /// they were already paused.
     pub(crate) fn stop(&mut self, question: Key, now: Instant) -> Option<Duration> {
         if !self.open.contains(&question) {
             if self.open.len() >= QUESTIONS_MAX {
@@ -36,7 +37,7 @@ impl StoppedClock {
             }
             self.open.push(question);
         }
-        // Another question is open already: the clocks stand still, and must not be put off twice.
+        // Another question is already open, so the time limits are paused and must not be extended twice.
         if self.since.is_some() {
             return None;
         }
@@ -44,8 +45,8 @@ impl StoppedClock {
         Some(CLOCKS_STILL_MAX.saturating_sub(self.stood))
     }
 
-    /// Notes an answer of the client. If no question is open any more, the clocks go on: returns the rest of the time
-    /// for which they could have stood still.
+    /// Notes an answer of the client. If no question is open any more, the time limits run again: returns the unused
+    /// rest of the longest pause.
     pub(crate) fn go_on(&mut self, answered: &Key, now: Instant) -> Option<Duration> {
         let before = self.open.len();
         // Some clients answer the id 1 with "1".

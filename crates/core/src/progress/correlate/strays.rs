@@ -1,7 +1,7 @@
 //! Names that belong to no call: tokens that a server has used while no call was open, and names of jobs in answers.
 //!
-//! Some tools start a job, answer at once with the job's id, and report on the job under this id. When another
-//! call is the only open one, the report must not be taken for progress of that call.
+//! Some tools start a job, answer at once with the job's id, and report on the job with this id as token. If another
+//! call is then the only open call, the report must not be taken for its progress.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::protocol::jsonrpc::Key;
 /// Tokens that are remembered because they came while no call was open. The oldest is forgotten first.
 const STRAYS_MAX: usize = 256;
 
-/// Bytes of one answer in which names of jobs are looked for. Of a longer answer the first half and the last half of
-/// so many bytes are kept.
+/// Bytes of one answer that are searched for names of jobs. Of a longer answer, the first half and the last half of
+/// this number of bytes are kept.
 const ANSWER_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of all answers in which names of jobs are looked for. The oldest answer is forgotten first.
@@ -29,25 +29,25 @@ const NAMING_WORDS: [&str; 9] =
 /// The names of one connection that belong to no call.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// Nothing has an allocation before there is a name: most filters see one request.
+    /// Allocated with the first name: most filters see one request and no such name.
     known: Option<Box<StrayNames>>,
-    /// No call comes after those that are open now, and no name is remembered.
+    /// Whether no call opens after those that are open now, so that no name need be remembered.
     is_last_call: bool,
 }
 
 #[derive(Debug, Default)]
 struct StrayNames {
     names: VecDeque<Key>,
-    /// The text of the last answers, one after the other. Copied: a slice would keep a whole read buffer, and nearly
-    /// all servers never use a name of this text.
+    /// The text of the last answers, concatenated. Copied: a slice would keep a whole read buffer, and nearly all
+    /// servers never use a name from this text.
     text: VecDeque<u8>,
     /// The time and the length of each answer in `text`.
     answers: VecDeque<(Instant, usize)>,
 }
 
 impl Strays {
-    /// Notes that no call follows the open ones, so that no name can be mistaken for the name of a
-    /// later call.
+    /// Notes that no call opens after those that are open now, so that no name can be mistaken for the name of a later
+    /// call.
     pub(crate) fn expect_no_call(&mut self) {
         self.is_last_call = true;
     }
@@ -59,7 +59,7 @@ impl Strays {
 
     /// Remembers the result of a call that has been answered now.
     pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
-        // The filter of a single request would keep names that no later call can use.
+        // The filter of a single request needs no names, because no later call can use them.
         if !self.is_last_call {
             self.known.get_or_insert_default().note_answer(now, result);
         }
@@ -139,7 +139,7 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
         [] => false,
     };
     let precedes = match before {
-        // The letter of an escape (`\n`) is not a part of the word behind it.
+        // The letter of an escape (`\n`) is not a part of the word after it.
         [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => false,
         [.., digit, b'.'] if is_number => digit.is_ascii_digit(),
         [.., last] => is_word(*last),
@@ -152,19 +152,19 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
-    // A plain number or word is a name only with evidence beside it. Otherwise the 3 of "3 files"
-    // would keep progress under the name 3 from a later call.
+    // A plain number or word is a name only if the text beside it shows that. Otherwise the 3 of "3 files" would
+    // withhold progress with the token 3 from a later call.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 
-/// Whether a text is the whole of a JSON string that is not the name of a member. The string may stand in a string.
+/// Whether a text is a complete JSON string that is not the name of a member. The string may be within another string.
 fn is_quoted_value(before: &[u8], after: &[u8]) -> bool {
     let after = after.strip_prefix(b"\\").unwrap_or(after);
     let Some(rest) = after.strip_prefix(b"\"") else { return false };
     before.ends_with(b"\"") && !rest.trim_ascii_start().starts_with(b":")
 }
 
-/// Whether the text ends with a word that names what follows.
+/// Whether the text ends with a word that introduces a name, such as `job` or `id`.
 fn is_behind_naming_word(before: &[u8]) -> bool {
     let between = |byte: &u8| b" \"'\\:=#".contains(byte);
     let end = before.iter().rposition(|byte| !between(byte)).map_or(0, |last| last + 1);

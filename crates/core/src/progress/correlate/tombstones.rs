@@ -1,4 +1,4 @@
-//! The names of ended calls, so that what comes late for one is not attributed to another.
+//! The names of ended calls, so that a late message about an ended call is not attributed to another call.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::protocol::jsonrpc::Key;
 /// call. The oldest is forgotten first.
 const TOMBSTONES_MAX: usize = 4096;
 
-/// Names for which no map is made: the id and the token of one call.
+/// Number of names for which no map is allocated: the id and the token of one call.
 const FEW: usize = 2;
 
 /// The kind of a name of an ended call, and how the call ended.
@@ -57,7 +57,7 @@ pub(super) struct Tombstones {
     few: SmallVec<[(Name, EndedName); FEW]>,
     /// All names from the time on when they are more.
     many: Option<Box<ManyTombstones>>,
-    /// Names so far.
+    /// The number of names so far.
     count: u64,
 }
 
@@ -84,7 +84,7 @@ impl Tombstones {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
         };
-        // The name was used again: the call that ended last decides what a late message means.
+        // The name was used again: the call that ended last decides the meaning of a late message.
         if let Some(known) = known {
             (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
             return;

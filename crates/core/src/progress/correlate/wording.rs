@@ -1,4 +1,4 @@
-//! The words in a notification that Milepost writes.
+//! The texts in a notification that Milepost writes.
 
 use crate::progress::clients;
 use crate::progress::correlate::call::Call;
@@ -6,20 +6,20 @@ use crate::progress::correlate::handshake::Handshake;
 use crate::progress::policy::Policy;
 use crate::protocol::mcp::Revision;
 
-/// The words in a notification that Milepost writes.
+/// The texts that a notification of Milepost may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// The server's words, or words of Milepost's own.
+    /// The server's text, or a text of Milepost.
     Any,
-    /// Only the server's words (`words_in_2024 = false`).
+    /// Only texts of the server (`words_in_2024 = false`).
     Server,
-    /// No words: the client fails on them.
+    /// No text: the client fails on it.
     None,
 }
 
 impl Wording {
-    /// The words that a notification of Milepost may have for `call`, which has this policy. Only progress of 2024-11-05
-    /// has no `message`: an unknown member there, which clients ignore that do not know it.
+    /// Returns which texts a notification of Milepost may contain for `call`, which has this policy. Only progress of
+    /// 2024-11-05 has no `message`: there it is an unknown member, which most clients ignore.
     pub(crate) fn of(call: Option<&Call>, handshake: &Handshake, policy: &Policy) -> Self {
         let own = call.and_then(|call| call.revision);
         if own.or(handshake.revision) != Some(Revision::V2024_11_05) {

@@ -32,7 +32,7 @@ const OUTCOME_MAX: usize = 4 << 10;
 
 /// The place of the id that an answer without any gets, and the text for it.
 fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
-    // An answer has a member at least, so that a comma is right.
+    // An answer has at least one member, so the comma is valid.
     let place = json::skip_space(message.raw(), 0) + 1;
     Some((place..place, Bytes::from([br#""id":"#, &id[..], b","].concat())))
 }
@@ -63,8 +63,8 @@ fn outcome_of(result: &Bytes) -> Outcome {
 }
 
 impl DetachedWork {
-    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs
-    /// that have been made already.
+    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs that were already
+    /// made.
     pub(crate) fn repair_answer(
         &mut self,
         gate: &mut Gate,
@@ -96,8 +96,7 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         gate.rebind_stream(origin, id);
-        // While the call is still open: progress that goes before the answer needs the call's
-        // token.
+        // While the call is open: progress that is written before the answer needs the call's token.
         let guard = gate.guard_behind_progress(now, id);
         let Some(call) = gate.calls.open.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
@@ -176,15 +175,15 @@ impl DetachedWork {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
-        // One response has one answer, so only the newest candidate waits.
+        // A response contains one answer, so only the newest candidate is kept.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
             release_orphan(gate, origin, &before);
         }
         true
     }
 
-    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
-    /// the answer to the request of the POST, if that request has no other answer.
+    /// Notes that the response to a POST has ended. An answer on it that matches no open request then counts as the
+    /// answer to the request of the POST, if that request has no other answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) else {
@@ -295,7 +294,7 @@ impl DetachedWork {
         }
     }
 
-    /// Several objects on one line are forwarded as they are; the answers among them still count.
+    /// Several objects on one line are forwarded unchanged, but the answers among them count.
     pub(crate) fn retire_seen_answers(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();

@@ -1,5 +1,5 @@
-//! Arriving messages, and the part that takes each. Work that goes on without its client is asked
-//! first where there is such work; otherwise no message meets it.
+//! Arriving messages, and the part that handles each. If work continues without its client, that part is asked first;
+//! otherwise no message reaches it.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 impl DetachedWork {
-    /// Takes a request of a client, and returns the message for the server. The request may be about tasks of
-    /// Milepost's own, or for work that goes on already.
+    /// Takes a request of a client, and returns the message for the server. The request may be about Milepost's own
+    /// tasks, or for work that is already running.
     pub(crate) fn enter_request(
         &mut self,
         gate: &mut Gate,
@@ -30,7 +30,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         mut draft: CallDraft,
     ) -> Payload {
-        // First, because a call that asks for a task becomes one, and joins no other work.
+        // This comes first: a call that asks for a task becomes a task, and does not join other work.
         let is_own = self.offered_tasks().is_some() && !self.in_batch;
         let tasks = self.tasks.as_mut().filter(|_| is_own && is_for_tasks(method, message));
         if let Some(tasks) = tasks {
@@ -103,7 +103,7 @@ impl DetachedWork {
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
         let id = draft.id.client.clone();
         let Some(call) = gate.enter(now, stream, (method, tool), draft) else {
-            // Without an entry the answer could not find its client.
+            // Without an entry, the answer could not be sent to its client.
             gate.calls.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
         };
@@ -114,9 +114,8 @@ impl DetachedWork {
         spliced(message, splices).to_bytes().into()
     }
 
-    /// Whether the server may still answer another request under the id of this one, or report on another
-    /// request under its token. Some hosted clients hold several conversations in one session and give every
-    /// request the same id.
+    /// Whether the server may still answer another request with the id of this request, or report on another request
+    /// with its token. Some hosted clients run several conversations in one session and give every request the same id.
     pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
         let id = &draft.id.server;
         // The client has an answer to these requests, or needs none. The server still works on them.
@@ -212,8 +211,8 @@ impl DetachedWork {
         gate.calls.send_answer(judged, number, done);
     }
 
-    /// Takes an answer that no client gets now: to work that goes on without its client, to a task of Milepost's own,
-    /// or perhaps to the request of its stream.
+    /// Takes an answer that is not for a waiting client: to work that continues without its client, to one of
+    /// Milepost's own tasks, or possibly to the request of its stream.
     pub(crate) fn takes_answer(
         &mut self,
         gate: &mut Gate,
@@ -222,8 +221,8 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
-        // In this order, because an answer to work without a client fits no open request, and would
-        // be judged as an orphan.
+        // The order matters: an answer to work whose client has disconnected matches no open request, and would
+        // otherwise be judged as an orphan.
         let room = &mut self.kept_room;
         self.late.as_mut().is_some_and(|late| late.take_answer(gate, now, message, number, room))
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))
@@ -260,8 +259,8 @@ impl DetachedWork {
         gate.calls.forward(placed, (number, about), message, done);
     }
 
-    /// Notes that the client has answered a request of the server: the call or the task that the
-    /// request was about goes on.
+    /// Notes that the client has answered a request of the server: the call or task that the request was about
+    /// continues.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             end_question(gate, now, &id);

@@ -9,8 +9,8 @@ use crate::progress::event::summary::Outcome;
 use crate::progress::gate::state::Gate;
 use crate::protocol::mcp;
 
-/// Ends a call as a time limit does. What the server still says about the call is withheld. `tasks`: the tasks of
-/// Milepost's own, if calls may run as tasks.
+/// Ends a call as a time limit does. Later messages of the server about the call are withheld. `tasks`: Milepost's own
+/// tasks, if calls may run as tasks.
 pub(crate) fn cancel_by_operator(
     gate: &mut Gate,
     tasks: Option<&mut TaskTable>,
@@ -41,7 +41,7 @@ pub(crate) fn cancel_by_operator(
         tasks.cancel(gate, now, &task, &why, Outcome::CancelledByOperator);
         return CancelResult::Cancelled;
     }
-    // The server knows nothing of a request that waits for a task of Milepost's own.
+    // The server does not know a request that waits for one of Milepost's own tasks.
     if tasks.is_none_or(|tasks| !tasks.forget_waiting(gate, id)) {
         gate.calls.send_cancelled(id, &why);
     }

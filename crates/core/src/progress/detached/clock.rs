@@ -10,10 +10,10 @@ use crate::progress::ids::StreamId;
 use crate::progress::payload::{Transmit, TransmitKind};
 
 impl DetachedWork {
-    /// The time at which the next request ends by itself.
+    /// Returns the time at which the next request times out.
     pub(crate) fn next_expiry(&self, gate: &Gate) -> Option<Instant> {
         let expiry = gate.calls.open.next_expiry().map(|(at, _)| at);
-        // Most filters have neither, and are asked several times for each event.
+        // Most filters have neither late answers nor tasks, and this is called several times for each event.
         if self.late.is_none() && self.tasks.is_none() {
             return expiry;
         }
@@ -29,7 +29,7 @@ impl DetachedWork {
         now: Instant,
         id: StreamId,
     ) -> Option<Transmit> {
-        // First, because a call that has timed out must not get progress behind its error.
+        // First, because a call that has timed out must not get progress after its error.
         self.expire(gate, now);
         let mut is_unreported = false;
         loop {
@@ -71,9 +71,9 @@ impl DetachedWork {
         gate.calls.streams.get_mut(&id)?.observed.as_mut()?.pop()
     }
 
-    /// Ends calls past their time-out and tasks past their time to live. [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)
-    /// of any stream does the same; a shell whose clients all read nothing has to call this
-    /// function.
+    /// Ends calls and tasks whose time limits are over.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) of any stream does the same; a shell whose
+    /// clients all do not read has to call this function.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         if self.late.is_some() {
             self.expire_late(gate, now);
@@ -102,10 +102,11 @@ impl DetachedWork {
         [streams, self.next_expiry(gate)].into_iter().flatten().min()
     }
 
-    /// Whether nothing waits but events: no message for the server, and nothing on this stream that is due now.
-    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
+    /// Whether only events wait: no message for the server, and no message or timer of this stream that is due now.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit),
+    /// [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
-        // Asked once for each event that comes alone: if nothing is due, all other polls are saved.
+        // Called once for each event that comes alone. If nothing is due, all other polls are saved.
         gate.calls.to_server.is_empty()
             && self.late.as_ref().is_none_or(|late| late.held.released.is_empty())
             && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))

@@ -1,9 +1,9 @@
 //! The bytes that a filter may keep, besides the limits of the settings.
 
-/// Bytes that may be kept in memory besides those that are kept now.
+/// The number of further bytes that may be kept in memory.
 #[derive(Debug)]
 pub(crate) struct KeptRoom {
-    /// The largest number stands for any.
+    /// `u32::MAX` means any number.
     bytes: u32,
 }
 

@@ -20,7 +20,7 @@ use crate::progress::ids::StreamId;
 use crate::progress::policy::Policy;
 use crate::protocol::jsonrpc::Key;
 
-/// The work that goes on without the client that asked for it.
+/// The work that continues without the client that requested it.
 #[derive(Debug)]
 pub struct DetachedWork {
     /// Late answers, since the first policy that has some.
@@ -30,7 +30,7 @@ pub struct DetachedWork {
     /// The server has listed its tools while late answers were off, so that their annotations were
     /// not read.
     tools_unread: bool,
-    /// The message that is read now is a part of a batch, in which no call waits and no task begins.
+    /// The message that is read now is a part of a batch. No call of a batch is held back or begins a task.
     pub(crate) in_batch: bool,
     pub(crate) kept_room: KeptRoom,
 }
@@ -48,8 +48,8 @@ impl DetachedWork {
         work
     }
 
-    /// Adds late answers if calls with `policy` may have some. Late answers are never taken away
-    /// again, because work that goes on keeps the settings that it began with.
+    /// Enables late answers if calls with `policy` may have some. They are never disabled again, because running work
+    /// keeps the settings with which it began.
     pub(crate) fn follow(&mut self, policy: &Policy) {
         if policy.has_late() && self.late.is_none() {
             self.late = Some(Box::new(LateCalls::new(self.tools_unread)));
@@ -72,7 +72,7 @@ impl DetachedWork {
         self.held().is_some_and(|held| held.has(stream, id))
     }
 
-    /// The tasks of Milepost's own, if the client has been told of them.
+    /// Returns Milepost's own tasks, if the client knows about them.
     pub(crate) fn offered_tasks(&self) -> Option<&TaskTable> {
         self.tasks.as_deref().filter(|tasks| tasks.offers.is_offered)
     }
@@ -82,12 +82,12 @@ impl DetachedWork {
         self.tasks.as_ref().is_some_and(|tasks| tasks.answers(method))
     }
 
-    /// The task whose call the server knows by this id, while the call runs.
+    /// Returns the task whose call the server knows by this id, while the call runs.
     pub(crate) fn running_task(&self, id: &Key) -> Option<&TaskWork> {
         self.tasks.as_ref()?.works.running(id)
     }
 
-    /// Tasks of Milepost's own that run, or whose answer waits for its client.
+    /// Returns the number of Milepost's own tasks that run, or whose answer waits for its client.
     pub fn own_tasks(&self) -> usize {
         let works = self.tasks.iter().flat_map(|tasks| tasks.works.iter());
         works.filter(|task| task.is_open()).count()

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Late calls of one connection, its tasks of 2025-11-25, and those of 2026-07-28: so many of each are remembered. Beyond
-/// the limit the oldest task whose client has had the answer is forgotten. If there is none, the server is told of a call
-/// that its client gives up, a request for a task gets an error, and a slow call of 2026-07-28 becomes no task.
+/// Maximum number of late calls of one connection, of its tasks of 2025-11-25, and of its tasks of 2026-07-28, each
+/// counted separately. Beyond the limit the oldest task whose client has had the answer is forgotten. If there is none,
+/// a call that its client gives up is cancelled at the server, a request for a task gets an error, and a slow call of
+/// 2026-07-28 does not become a task.
 const WORK_MAX: usize = 256;
 
 /// The size of an answer that is kept.
@@ -39,16 +40,16 @@ enum WorkState<A> {
     Fetched(A),
 }
 
-/// Some work of a server, with what one kind of client needs to know of it.
+/// Work of a server, and what one kind of client needs to know about it.
 #[derive(Debug)]
 pub struct Work<D, A> {
     /// The id by which the server knows the call.
     pub server_id: Key,
     /// The time when the work began.
     pub began: Instant,
-    /// The time at which the work is forgotten: nobody gets the answer any more.
+    /// The time at which the work is forgotten. Its answer can no longer be fetched then.
     pub until: Instant,
-    /// What else is known of the work.
+    /// Further data about the work.
     pub details: D,
     state: WorkState<A>,
 }
@@ -69,7 +70,7 @@ impl<D, A> Work<D, A> {
         !matches!(self.state, WorkState::Fetched(_))
     }
 
-    /// The answer, once it has come.
+    /// Returns the answer, once it has arrived.
     pub fn answer(&self) -> Option<&A> {
         match &self.state {
             WorkState::Running => None,
@@ -77,7 +78,7 @@ impl<D, A> Work<D, A> {
         }
     }
 
-    /// Keeps the answer: the work is done.
+    /// Keeps the answer of finished work.
     pub fn finish(&mut self, answer: A) {
         self.state = WorkState::Answered(answer);
     }
@@ -85,7 +86,7 @@ impl<D, A> Work<D, A> {
     /// Notes that the client has got the answer. Returns false if the client had got it before, or
     /// there is none yet.
     pub fn fetch(&mut self) -> bool {
-        // `Running` only fills the place while the answer moves from one state to the other.
+        // `Running` is only a placeholder while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
             WorkState::Answered(answer) => {
                 self.state = WorkState::Fetched(answer);
@@ -109,7 +110,7 @@ impl<D, A> Work<D, A> {
     }
 }
 
-/// The work of one connection that goes on without its clients, oldest first, at most 256 items.
+/// The work of one connection that continues without its clients, oldest first, at most 256 items.
 #[derive(Debug)]
 pub struct WorkStore<D, A> {
     works: VecDeque<Work<D, A>>,
@@ -127,16 +128,16 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.len() < WORK_MAX
     }
 
-    /// Makes room for more work: forgets the oldest whose client has had the answer. False if there is none.
+    /// Makes room for more work: forgets the oldest work whose client has had the answer. False if there is none.
     pub fn make_room(&mut self) -> bool {
         self.has_room() || self.forget_fetched()
     }
 
-    /// Makes room for an answer where all answers may have `most` bytes: forgets work whose client has had the answer,
-    /// the oldest first. False if there is no room.
+    /// Makes room for an answer if all answers together may have `most` bytes: forgets work whose client has had the
+    /// answer, oldest first. False if that does not suffice.
     pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
         while self.bytes() + bytes > most {
-            // Only answers that a client has got make room. Any other answer would be lost.
+            // Only answers that their client has fetched are forgotten. Any other answer would be lost.
             if !self.forget_fetched() {
                 return false;
             }
@@ -196,7 +197,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
 
     /// Takes all work for which `is_meant` is true.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
-        // The usual case at each poll: nothing is due, and nothing is allocated.
+        // The usual case at each poll: nothing is due. Return early, so that nothing is allocated.
         if !self.works.iter().any(&is_meant) {
             return Vec::new();
         }
@@ -206,7 +207,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         taken
     }
 
-    /// Takes the work whose time is over.
+    /// Removes and returns the work whose time is over.
     pub fn take_over(&mut self, now: Instant) -> Vec<Work<D, A>> {
         self.take_if(|work| work.until <= now)
     }
@@ -221,7 +222,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.iter().filter_map(Work::answer).map(KeptBytes::kept_bytes).sum()
     }
 
-    /// Whether there is no work.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()
     }

@@ -51,7 +51,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// The words of an event. An event without words is a sign of life.
+/// Returns the text of an event. An event without a text only shows that the call is alive.
 fn words(msg: &Fields) -> Option<String> {
     let kind = msg.text(&["type"])?;
     match &*kind {

@@ -21,7 +21,7 @@ use crate::protocol::jsonrpc::Key;
 pub enum Count {
     /// Hundredths: `total` is 100.
     Percent,
-    /// Parts of one: `total` is 1.
+    /// Fractions of 1: `total` is 1.
     Unit,
     /// Not known from the dialect: `total`, or the route's `scale`, gives the whole.
     #[default]
@@ -35,8 +35,8 @@ pub struct CustomDialect {
     pub name: String,
     /// The notification methods of the dialect; none if it has sources.
     pub methods: Vec<String>,
-    /// The sources whose JSON objects the dialect reads, with pointers relative to these objects;
-    /// none if it has methods.
+    /// The sources whose JSON objects the dialect reads, with pointers relative to these objects; empty if it has
+    /// methods.
     pub sources: Vec<TextSource>,
     /// The id of the request.
     pub request_id: Option<Pointer>,
@@ -87,7 +87,7 @@ impl CustomDialect {
         Some(report)
     }
 
-    /// What each pointer of the dialect finds in a message.
+    /// Returns the value that each pointer of the dialect finds in a message.
     pub fn finds(&self, text: &Bytes) -> Vec<PointerFind<'_>> {
         let pointers = [
             ("request_id", self.request_id.as_ref()),
@@ -132,8 +132,7 @@ fn as_words(text: Bytes) -> Bytes {
     if !text.starts_with(b"\"") {
         return json::quote(&String::from_utf8_lossy(&text));
     }
-    // A string that a strict client refuses (a raw control character, half a surrogate pair) is
-    // written anew.
+    // A string that a strict client refuses (a raw control character, half a surrogate pair) is rewritten.
     if is_valid(&text) {
         return text;
     }
@@ -163,7 +162,7 @@ impl Final {
     }
 }
 
-/// What a pointer finds in a message.
+/// The value that a pointer finds in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointerFind<'a> {
     /// Its key in a route file.
@@ -172,12 +171,12 @@ pub struct PointerFind<'a> {
     pub pointer: &'a str,
     /// Whether it finds a value.
     pub is_found: bool,
-    /// The pointer that does, where a string of JSON stands in the way.
+    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
     pub meant: Option<String>,
 }
 
-/// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part descends into JSON that
-/// stands in a string: `/params/content/0/text#/percentComplete`.
+/// A JSON Pointer (RFC 6901) into a message. A `#` at the end of a part continues inside JSON that is in a string:
+/// `/params/content/0/text#/percentComplete`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
     steps: Vec<PointerStep>,
@@ -235,7 +234,8 @@ impl Pointer {
         Some(value)
     }
 
-    /// The pointer with a `#` wherever a string of JSON stands in its way, if that finds a value and is another.
+    /// Returns the pointer with `#` inserted wherever it passes through a string that contains JSON, if that pointer
+    /// finds a value and differs from the given pointer.
     fn through_strings(&self, text: &Bytes) -> Option<String> {
         let (mut value, mut meant) = (text.clone(), String::new());
         let mut parts = self.text.split('/').skip(1);

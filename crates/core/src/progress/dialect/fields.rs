@@ -10,10 +10,10 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::{json, terminal};
 
-/// Members of one object that are read. Real progress has about ten.
+/// Maximum number of members of one object that are read. Real progress has about ten.
 const MEMBERS_MAX: usize = 256;
 
-/// The members of one object. Of a repeated key the last one counts.
+/// The members of one object. If a key is repeated, the last member counts.
 #[derive(Debug, Default)]
 pub struct Fields {
     /// The decoded key, without its quotes, and the raw value.
@@ -32,7 +32,7 @@ impl Fields {
                 Cow::Owned(inner) => Bytes::from(inner),
             };
             let value = text.slice(member.value);
-            // Of equal keys the last one counts, as for the JSON parsers of JavaScript and Python.
+            // If keys are equal the last one counts, as in the JSON parsers of JavaScript and Python.
             if let Some((_, last)) = fields.members.iter_mut().find(|(known, _)| *known == key) {
                 *last = value;
                 fields.repeated = true;
@@ -45,7 +45,7 @@ impl Fields {
         members.end().map(|_| fields)
     }
 
-    /// Reads an object that may stand in a string as JSON.
+    /// Reads an object, or JSON in a string.
     pub fn read_embedded(text: &Bytes) -> Option<Self> {
         if text.starts_with(b"{") {
             return Self::read(text);
@@ -69,7 +69,7 @@ impl Fields {
         self.members.iter().find(|(key, _)| *key == *name.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The first of several members that is there and not null.
+    /// Returns the first of several members that exists and is not null.
     pub fn first(&self, names: &[&str]) -> Option<&Bytes> {
         names.iter().filter_map(|name| self.get(name)).find(|value| ***value != *b"null")
     }
@@ -110,7 +110,7 @@ impl Fields {
         self.members.iter().map(|(key, value)| (String::from_utf8_lossy(key), value))
     }
 
-    /// The value that these members hold under one of the names that servers use.
+    /// Returns the value that these members contain under one of the names that servers use.
     pub fn figure(&self) -> Option<ProgressValue> {
         for name in [
             "percent",
@@ -142,7 +142,7 @@ impl Fields {
     }
 }
 
-/// Whether `key` is `name` but for the case of letters, `_` and `-`.
+/// Whether `key` is `name` except for upper and lower case, `_` and `-`.
 pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
     fn plain(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
         let letters = text.iter().filter(|byte| !matches!(byte, b'_' | b'-'));
@@ -153,7 +153,7 @@ pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
 
 const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];
 
-/// A finite number, also one that is written as a string.
+/// Returns a finite number, also if it is written as a string.
 pub(crate) fn number(text: &Bytes) -> Option<Number> {
     if let Some(value) = json::number(text) {
         return Some(Number { value, text: text.clone() });
@@ -175,7 +175,7 @@ pub(super) fn clean(words: &str) -> Option<Bytes> {
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
 }
 
-/// Whether `text` is one JSON value without NaN, infinities or other slips.
+/// Whether `text` is one valid JSON value, without NaN, infinities or other errors.
 pub(super) fn is_valid(text: &[u8]) -> bool {
     // `1e999` is JSON, but beyond the range of a double.
     let finite = match text.first() {

@@ -1,5 +1,5 @@
-//! Progress by the meaning of members, whatever shape the notification has: words, a value, a total, and the
-//! names of the request. Members are found in any spelling and one level down.
+//! Progress by the meaning of members, in any shape of notification: text, value, total, and the names of the request.
+//! Members are found in any spelling and one level down.
 
 use bytes::Bytes;
 
@@ -10,16 +10,16 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::json;
 
-/// Members that may hold the progress one level down.
+/// Names of members that may contain the progress one level down.
 const INSIDE: [&str; 13] = [
     "data", "params", "value", "progress", "update", "event", "msg", "payload", "delta", "output",
     "chunk", "result", "message",
 ];
 
-/// Members with words for people that stand for themselves, in the order of preference.
+/// Names of members with a text for people that is complete by itself, in the order of preference.
 const WORDS: [&str; 2] = ["message", "msg"];
 
-/// Members with a piece of what the tool gives out.
+/// Names of members that contain a piece of the tool's output.
 const PIECES: [&str; 9] = [
     "text",
     "chunk",
@@ -32,7 +32,7 @@ const PIECES: [&str; 9] = [
     "structuredContent",
 ];
 
-/// Members with words that are read where there are no others.
+/// Names of members whose text is read only if no other member has a text.
 const STATES: [&str; 15] = [
     "title",
     "description",
@@ -51,19 +51,19 @@ const STATES: [&str; 15] = [
     "event",
 ];
 
-/// Members that hold the words of an object or a content block.
+/// Names of members that contain the text of an object or a content block.
 const TEXT: [&str; 6] = ["text", "message", "delta", "content", "chunk", "line"];
 
-/// Objects and arrays in each other in which words are searched. Content blocks need three.
+/// Maximum depth of nested objects and arrays in which a text is searched. Content blocks need three levels.
 const DEPTH_MAX: usize = 4;
 
-/// Elements of an array whose words are read.
+/// Maximum number of elements of an array whose texts are read.
 const ELEMENTS_MAX: usize = 64;
 
 const TOKENS: [&str; 3] = ["progressToken", "token", "toolCallId"];
 const REQUESTS: [&str; 2] = ["requestId", "id"];
 
-/// Reads the members of a notification that tells how a tool gets on.
+/// Reads the members of a notification about the work of a tool.
 pub(super) fn read(params: &Fields) -> Report {
     let mut report = Report { about: about(params), figure: figure(params), ..Report::default() };
     report.repairs.add(Repair::Dialect);
@@ -74,7 +74,7 @@ pub(super) fn read(params: &Fields) -> Report {
     report
 }
 
-/// The names of the request, also in `_meta` and one level down.
+/// Returns the names of the request, also from `_meta` and one level down.
 pub(super) fn about(params: &Fields) -> About {
     let levels = || std::iter::once(None).chain(inside(params).into_iter().map(Some));
     let meta = params.object("_meta");
@@ -98,13 +98,13 @@ pub(super) fn about(params: &Fields) -> About {
     }
 }
 
-/// The value, in the members of the notification or one level down.
+/// Returns the value, from the members of the notification or one level down.
 pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
     let of = |fields: &Fields| {
         fields.figure().or_else(|| {
             let value = fields.get("progress").and_then(number)?;
             let total = fields.get("total").and_then(number);
-            // Parts of one: no counter of work stands between two whole numbers.
+            // A value strictly between 0 and 1 is a fraction of 1: a counter has whole numbers.
             let is_part = value.value > 0.0 && value.value < 1.0;
             let total = total.or_else(|| is_part.then(|| whole("1")));
             Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
@@ -113,7 +113,7 @@ pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
     of(params).or_else(|| inside(params).iter().find_map(of))
 }
 
-/// The words, and whether they are a piece of a text.
+/// Returns the text, and whether it is a piece of a longer text.
 pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
     let levels: Vec<Fields> = inside(params);
     let find = |names: &[&str], depth| {
@@ -125,11 +125,11 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
         };
         of(params).or_else(|| levels.iter().find_map(of))
     };
-    // An object under `message` is a level of its own.
+    // An object in `message` is searched as a level of its own.
     if let Some(words) = find(&WORDS, 0) {
         return (Some(words), false);
     }
-    // Partial results that stand where the number should be.
+    // Partial results in the place of the number.
     let instead = params.get("progress").filter(|value| value.starts_with(b"["));
     if let Some(words) = instead.and_then(|value| text_of(value, DEPTH_MAX)) {
         return (Some(words), true);
@@ -140,7 +140,7 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
     }
 }
 
-/// The objects one level down. Of several events the newest comes first.
+/// Returns the objects one level down. Of several events the newest comes first.
 fn inside(params: &Fields) -> Vec<Fields> {
     let mut levels: Vec<Fields> = INSIDE.iter().filter_map(|name| params.object(name)).collect();
     if let Some(events) = params.get("events")
@@ -152,7 +152,7 @@ fn inside(params: &Fields) -> Vec<Fields> {
     levels
 }
 
-/// The text of a string, of an object that holds one, or of content blocks.
+/// Returns the text of a string, of an object that contains a text, or of content blocks.
 pub(super) fn text_of(value: &Bytes, depth: usize) -> Option<String> {
     match value.first()? {
         b'"' => json::decode_str(value).map(|text| text.into_owned()),

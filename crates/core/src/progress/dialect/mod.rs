@@ -1,8 +1,8 @@
 //! The forms in which servers report progress. Each dialect reads one form into a [`Report`].
 //!
-//! A dialect judges nothing: later steps decide whether the request is active, the value rises, and
-//! the client has asked. A new dialect is one file and its `mod` line here, one line in [`ALL`],
-//! one transcript in a file of `tests/data/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
+//! A dialect makes no decisions: later steps decide whether the request is active, the value rises, and the client
+//! wants progress. A new dialect is one file and its `mod` line here, one line in [`ALL`], one transcript in a file of
+//! `tests/data/golden`, a row in `docs/dialects.md`, its name in `proxy.toml`.
 
 mod codex;
 mod custom;
@@ -77,12 +77,12 @@ impl Dialect {
         self.methods().any(|known| known == method)
     }
 
-    /// Whether the dialect claims a notification method: progress takes the place of such messages.
+    /// Whether the dialect claims a notification method: its messages are replaced by progress.
     pub fn claims(&self, method: &str) -> bool {
         !self.passes_original() && self.reads(method)
     }
 
-    /// Whether the dialect reads a notification method whose messages pass as they are, as logs do.
+    /// Whether the dialect reads a notification method whose messages are still forwarded unchanged, like logs.
     pub fn overhears(&self, method: &str) -> bool {
         self.passes_original() && self.reads(method)
     }
@@ -116,8 +116,8 @@ impl Dialect {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
     }
 
-    /// Reads one message as [`Dialect::read`] does, if the message is as the specification has it and the
-    /// dialect has a quick way for these. `None` says nothing about a message.
+    /// Reads one message as [`Dialect::read`] does, if the message conforms to the specification and the dialect has a
+    /// fast path for such messages. `None` says nothing about a message.
     pub(super) fn read_plain(&self, message: &Message) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) if dialect.name == STANDARD => standard::read_plain(message),
@@ -155,7 +155,7 @@ pub static ALL: [Dialect; 11] = [
 
 /// The dialects that are on by default.
 pub fn defaults() -> impl Iterator<Item = Dialect> {
-    // Text is not meant as progress: it is read only where a route asks for it.
+    // Text is not meant as progress, so it is read as progress only if a route enables that.
     let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
     ALL.iter().filter(is_default).cloned()
 }

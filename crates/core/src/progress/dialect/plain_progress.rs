@@ -13,11 +13,11 @@ pub(crate) struct PlainProgress<'a> {
     pub(crate) token: &'a [u8],
     pub(crate) progress: f64,
     pub(crate) total: Option<NumberView<'a>>,
-    /// The words, as a JSON string.
+    /// The text, as a JSON string.
     pub(crate) message: Option<&'a [u8]>,
 }
 
-/// A reader that knows one shape and gives up on any other.
+/// A reader that knows one shape and fails on any other.
 pub(crate) struct Reader<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) at: usize,
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
         let zero = self.text.get(self.at) == Some(&b'0');
         let count = digits(self)?;
-        // JSON has no leading zeros, and lenient parsers differ in their meaning.
+        // JSON allows no leading zeros, and lenient parsers read such numbers differently.
         if zero && count > 1 {
             return None;
         }
@@ -119,7 +119,7 @@ fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
     place.replace(found).is_none().then_some(())
 }
 
-/// The members of a progress notification that has no others, whichever of these are there.
+/// The members of a progress notification that has only the usual members. Each of them may be absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct PlainMembers<'a> {
     /// A string or a number.
@@ -156,7 +156,7 @@ impl<'a> PlainMembers<'a> {
             br#""jsonrpc""# => once(&mut version, reader.string()?),
             br#""method""# => {
                 let name = reader.string()?;
-                // Most messages are no progress: the reader stops at their method.
+                // Most messages are not progress: the reader stops at their method.
                 (name == br#""notifications/progress""#).then_some(())?;
                 once(&mut method, name)
             }

@@ -36,7 +36,8 @@ pub struct BuiltIn {
 pub enum Original {
     /// The client gets the progress in place of the message.
     Replaced,
-    /// The client gets the message as it is, and the progress besides: the client may be written for such messages.
+    /// The client gets the message unchanged, and the progress in addition: the client may be written for such
+    /// messages.
     Passes,
 }
 
@@ -51,7 +52,7 @@ impl PartialEq for BuiltIn {
 pub enum TextSource {
     /// The server's standard error.
     Stderr,
-    /// Lines on standard output that are no messages.
+    /// Lines on standard output that are not messages.
     Stdout,
     /// `notifications/message`; clients still get these messages.
     Log,
@@ -75,7 +76,7 @@ pub struct About {
     pub token: Option<Key>,
     /// The raw text of the member above.
     pub token_text: Option<Bytes>,
-    /// A request id that the dialect declares as one.
+    /// A request id, if the dialect declares that the member is a request id.
     pub request: Option<Key>,
     /// The raw text of the member above.
     pub request_text: Option<Bytes>,
@@ -85,14 +86,14 @@ pub struct About {
     pub task: Option<Key>,
 }
 
-/// The claims of a server in one message.
+/// The progress that a server reports in one message, before any check.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// The request that the report is about.
     pub about: About,
     /// The value.
     pub figure: Option<ProgressValue>,
-    /// The value was read in words, and the server has not declared it.
+    /// Whether the value was read from a text, and not declared by the server.
     pub in_words: bool,
     /// The message, as a JSON string.
     pub message: Option<Bytes>,
@@ -100,7 +101,7 @@ pub struct Report {
     pub chunk: bool,
     /// The report was read in text that was not meant as progress.
     pub from_text: bool,
-    /// Whether the server marks the report as the last one.
+    /// Whether the server marks the report as its last.
     pub last: bool,
     /// Members that the specification does not know, each `"key":value`.
     pub members: Vec<Bytes>,
@@ -143,10 +144,9 @@ impl Report {
         }
     }
 
-    /// The report that `view` shows, whose parts may stand in `source`; a report without other members.
+    /// Returns the report that `view` shows, whose parts may be slices of `source`; a report without other members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
-        // A part of the read buffer is shared. Any other text belongs to somebody else and is
-        // copied.
+        // A slice of the read buffer is shared. Any other text is owned by another buffer and is copied.
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),
@@ -165,8 +165,8 @@ impl Report {
         }
     }
 
-    /// Replaces an older report that its client has not been sent: keeps the older value if this report has none,
-    /// and the older words and total if it has none of these. Returns whether the report says more than before.
+    /// Replaces an older report that was not sent to its client: keeps the older value if this report has none, and the
+    /// older text and total if it has none. Returns whether the report says more than before.
     pub(in crate::progress) fn take_over(&mut self, old: &Self) -> bool {
         let mut says_more = false;
         match (&mut self.figure, &old.figure) {
@@ -175,7 +175,7 @@ impl Report {
                 self.in_words = old.in_words;
                 says_more = true;
             }
-            // A declared value and a value in words may count different things.
+            // A declared value and a value in a text may count different things.
             (Some(own), Some(older)) if own.total.is_none() && self.in_words == old.in_words => {
                 own.total.clone_from(&older.total);
                 if own.total.is_some() {
@@ -202,7 +202,7 @@ impl Report {
     }
 }
 
-/// Two pieces of one text as a JSON string; of a long one the end.
+/// Joins two pieces of one text to a JSON string; of a long text only the end is kept.
 pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     let words = |text| json::decode_str(text).unwrap_or_default();
     let all = words(first).into_owned() + &words(second);

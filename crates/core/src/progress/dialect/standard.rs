@@ -36,7 +36,7 @@ pub(in crate::progress) static DIALECT: BuiltIn = BuiltIn {
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
 /// The members of the specification.
 const KNOWN: [&str; 5] = ["progressToken", "progress", "total", "message", "_meta"];
-/// Members whose object may hold the progress, one level down.
+/// Names of members whose object may contain the progress, one level down.
 const INSIDE: [&str; 5] = ["value", "progress", "data", "params", "payload"];
 /// Members that name the request itself.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
@@ -70,14 +70,13 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// Reads a notification that has the members of the specification and no others, in the forms of the
-/// specification: the same report as that of [`read`], which reads any notification. `None` says nothing about a
-/// message.
+/// Reads a notification that has only the members of the specification, in the forms of the specification. Returns the
+/// same report as [`read`], which reads any notification. `None` says nothing about a message.
 pub(super) fn read_plain(message: &Message) -> Option<Report> {
     Some(report_of(&PlainMembers::read(message.raw())?, message.raw()))
 }
 
-/// The report of a notification whose members in `text` have been found.
+/// Returns the report of a notification whose members in `text` were found.
 fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     let slice = |part: &[u8]| text.slice_ref(part);
     let token_text = plain.token.map(slice);
@@ -105,7 +104,7 @@ fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     }
 }
 
-/// What the members of a notification say, its token aside.
+/// Returns a view of the members of a notification, except for its token.
 pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'a> {
     let mut repairs = Repairs::default();
     let number = |(text, value): (&'a [u8], Option<f64>)| Some(NumberView { value: value?, text });
@@ -243,7 +242,7 @@ mod tests {
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":""}}"#,
     ];
 
-    /// What the two ways of reading make of a text.
+    /// Reads a text in both ways (fast and complete), so that a test can compare the results.
     fn both(text: Vec<u8>) -> (Option<Report>, Option<Report>) {
         let message = Message::parse(text.into());
         let params = message.params().as_ref().and_then(Fields::read);

@@ -85,7 +85,7 @@ fn figure(params: &Fields) -> Option<ProgressValue> {
     Some(ProgressValue { value, total: Some(total) })
 }
 
-/// The text of the first content block that has one, or of content that is one block or a string.
+/// Returns the text of the first content block that has a text, or of content that is a single block or a string.
 fn text_of(content: &Bytes) -> Option<Bytes> {
     match content.first() {
         Some(b'"') => return Some(content.clone()),

@@ -1,10 +1,10 @@
-//! Events of calls that clients give up, and whose work goes on.
+//! Events of calls that clients give up, and whose work continues.
 
 use std::time::Duration;
 
 use crate::progress::ids::CallId;
 
-/// Something that happened to the work of a call that was given up.
+/// An event about the work of a call that its client gave up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateNews {
     /// The kind of event.
@@ -13,7 +13,7 @@ pub struct LateNews {
     pub tool: String,
     /// The time since the work began.
     pub age: Duration,
-    /// Calls so far that asked for this work.
+    /// Number of calls so far that asked for this work.
     pub attempts: u32,
     /// The call that the event is about, if a call is open.
     pub call: Option<CallId>,
@@ -26,9 +26,9 @@ pub struct LateNews {
 /// The kinds of events of late answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateEvent {
-    /// The client gave the call up by its clock; the work goes on.
+    /// The client gave the call up because its timer expired; the work continues.
     Kept,
-    /// The client was told that the work goes on.
+    /// The client was told that the work continues.
     Told,
     /// The same call came again and waits for the same work.
     Joined,
@@ -36,11 +36,11 @@ pub enum LateEvent {
     Finished,
     /// The same call came again and got the answer that waited.
     Fetched,
-    /// The client did not come back; the server was told to cancel the work, or the answer was dropped.
+    /// The client did not return; the work was cancelled at the server, or the answer was dropped.
     Expired,
-    /// The client made another call; the server was told to cancel the work, or the answer was dropped.
+    /// The client made another call; the work was cancelled at the server, or the answer was dropped.
     MovedOn,
-    /// The answer was dropped: there was no room for the answer, or the server ended.
+    /// The answer was dropped, because the limit on kept answers was reached or the server ended.
     Dropped,
     /// The client was not told that the work goes on, because it has not come back before.
     NotTold,

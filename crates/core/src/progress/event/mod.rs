@@ -37,7 +37,7 @@ pub enum Disposition {
     /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) returns the bytes for the
     /// client.
     Consumed,
-    /// The text is no message: it belongs on standard error.
+    /// The text is not a message. It is to be written to standard error.
     NotAMessage(Bytes),
     /// The message is about no call of this filter, but another filter of the session may know the call.
     /// The message is not handled yet ([`Intake::server_message_here`](crate::progress::Intake::server_message_here)).
@@ -45,13 +45,13 @@ pub enum Disposition {
 }
 
 impl Disposition {
-    /// Whether nothing of `message` is a message. Text beside a message on one line is only a part.
+    /// Whether no part of `message` is a message. Text beside a message on one line is only a part.
     pub fn refuses_all_of(&self, message: &Message) -> bool {
         matches!(self, Self::NotAMessage(text) if text.len() == message.raw().len())
     }
 }
 
-/// Something that has just happened, for operators.
+/// An event in the filter, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterEvent {
     /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
@@ -65,8 +65,7 @@ pub enum FilterEvent {
     },
     /// A request was passed on and waits for its answer.
     Opened(CallId),
-    /// This filter now sends the progress of a request whose stream has closed; another filter sent
-    /// it before.
+    /// This filter now sends the progress of a request whose stream has closed. Another filter sent it before.
     TakenOver(CallId),
     /// The client was sent a heartbeat.
     Heartbeat(CallId),
@@ -74,12 +73,12 @@ pub enum FilterEvent {
     Call(Box<Summary>),
     /// A message of a client was not passed on.
     Refused(RefusalRule),
-    /// An error of the server without id reached no client: the words of the error. One event for each code, up to a
-    /// limit.
+    /// An error of the server without an id reached no client: the text of the error. One event for each error code, up
+    /// to a limit.
     UnansweringError(Box<str>),
-    /// Something happened to the work of a call that its client gave up (`late`).
+    /// An event of a call that its client gave up (`late`).
     Late(Box<LateNews>),
-    /// Something happened to a task of Milepost's own (`tasks`).
+    /// An event of one of Milepost's own tasks (`tasks`).
     Task(Box<TaskNews>),
 }
 

@@ -7,7 +7,7 @@ use crate::progress::ids::CallId;
 pub struct OperatorCancel {
     /// The call.
     pub call: CallId,
-    /// The place that the operator came from, as one word without spaces: `local`, or an address.
+    /// The origin of the operator's request, as one word without spaces: `local`, or an address.
     pub by: Box<str>,
     /// The operator's reason on one line; empty if the operator gave none.
     pub reason: Box<str>,
@@ -24,12 +24,12 @@ pub enum CancelResult {
     IsTask,
     /// Messages of this call are not changed, and none is added (`mode = "observe"`).
     Observed,
-    /// The call is `initialize`, which nobody may cancel (MCP 2025-06-18, Cancellation).
+    /// The call is `initialize`, which must not be cancelled (MCP 2025-06-18, Cancellation).
     Begins,
 }
 
 impl OperatorCancel {
-    /// The words for the client and the server.
+    /// Returns the text for the client and the server.
     pub(crate) fn words(&self) -> String {
         match &*self.reason {
             "" => "cancelled by an operator".to_owned(),

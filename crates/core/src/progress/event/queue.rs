@@ -1,4 +1,4 @@
-//! The events of a filter that nobody has taken yet. Verdicts that repeat are one entry: a flood has thousands.
+//! The events of a filter that the shell has not taken yet. Repeated verdicts are one entry: a flood has thousands.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use crate::progress::event::FilterEvent;
 use crate::progress::ids::CallId;
 use crate::progress::verdict::Verdict;
 
-/// The same verdict on messages that followed each other.
+/// Equal verdicts on consecutive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerdictRun {
     /// The number of the first message; the others have the next numbers.
@@ -25,7 +25,7 @@ impl VerdictRun {
     }
 }
 
-/// The events of a filter that nobody has taken yet, oldest first.
+/// The events of a filter that the shell has not taken yet, oldest first.
 #[derive(Debug, Default)]
 pub struct EventQueue {
     events: VecDeque<QueuedEvent>,
@@ -79,7 +79,7 @@ impl EventQueue {
         })
     }
 
-    /// Takes the oldest events at once, if they are the same verdict on messages that followed each other.
+    /// Takes the oldest events at once, if they are equal verdicts on consecutive messages.
     pub fn take_run(&mut self) -> Option<VerdictRun> {
         let Some(QueuedEvent::Run(run)) = self.events.front() else { return None };
         let run = *run;

@@ -1,4 +1,4 @@
-//! What is known of a request beside its text: its trace, and its way through a fleet of replicas.
+//! Facts about a request that are not in its text: its trace, and its path through a fleet of replicas.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::protocol::json;
 use crate::protocol::trace_context::TraceContext;
 
-/// The way of a request to the replica that serves it, where several replicas serve one route.
+/// The path of a request to the replica that serves it, if several replicas serve one route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaHop {
     /// The address of the replica that owns the request's session.
@@ -16,12 +16,12 @@ pub struct ReplicaHop {
     pub forwarded: bool,
 }
 
-/// What is known of a request beside its text.
+/// Facts about a request that are not in its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// The trace that the request belongs to.
     pub trace: Option<Arc<TraceContext>>,
-    /// Its way through a fleet, if its session has an owner there.
+    /// The path of the request through a fleet, if a replica of the fleet owns its session.
     pub hop: Option<Arc<ReplicaHop>>,
 }
 

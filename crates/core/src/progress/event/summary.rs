@@ -67,7 +67,7 @@ pub enum Outcome {
     Result,
     /// With a result that reports a failure of the tool.
     ToolError,
-    /// With a result that is not final: the client is asked for more, or a task goes on.
+    /// With an interim result: the client is asked for more, or a task continues.
     Interim,
     /// With an error.
     Error,
@@ -77,7 +77,7 @@ pub enum Outcome {
     CancelledByOperator,
     /// The route's `call_timeout` passed.
     TimedOut,
-    /// The server went away first.
+    /// The server disconnected or ended first.
     ServerGone,
     /// The task that it had turned into ended or ran out.
     TaskEnded,
@@ -126,7 +126,7 @@ impl Outcome {
     }
 }
 
-/// A request as it was passed on.
+/// A request that was forwarded.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenCall<'a> {
     /// The call's name.
@@ -137,7 +137,7 @@ pub struct OpenCall<'a> {
     pub tool: Option<&'a str>,
     /// The text of its id, as its client wrote it.
     pub id: &'a Bytes,
-    /// The client's token text, if it gave one.
+    /// The text of the client's token, if the client sent one.
     pub token: Option<&'a Bytes>,
     /// The client, if it has given its name.
     pub client: Option<&'a Arc<Client>>,
@@ -164,7 +164,7 @@ pub struct Summary {
     pub client: Option<Arc<Client>>,
     /// The negotiated revision, as far as it is known.
     pub revision: Option<Revision>,
-    /// The trace of the request, if its client names one.
+    /// The trace context of the request, if the client sent one.
     pub trace: Option<Arc<TraceContext>>,
     /// The way of the request through a fleet, if its session has an owner there.
     pub hop: Option<Arc<ReplicaHop>>,
@@ -174,9 +174,9 @@ pub struct Summary {
     pub ended: Instant,
     /// The way in which the call ended.
     pub outcome: Outcome,
-    /// The operator's cancellation, if it ended with one.
+    /// The operator's cancellation, if it ended the call.
     pub cancellation: Option<Arc<OperatorCancel>>,
-    /// The code of the server's error, if it ended with one.
+    /// The code of the server's error, if the call ended with an error.
     pub error_code: Option<i64>,
     /// The time of the first progress to the client.
     pub first_sent: Option<Instant>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Something that happened to a task of Milepost's own.
+/// An event of one of Milepost's own tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNews {
     /// The kind of event.

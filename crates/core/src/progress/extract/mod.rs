@@ -15,13 +15,13 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::progress::value::ProgressValue;
 
-/// Patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
+/// Maximum number of patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;
 
 /// Bytes of one pattern (`extract`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
-/// Bytes of a line that are looked at. Bars and counters stand within the width of a screen.
+/// Bytes of a line that are examined. Bars and counters fit into the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
 /// Bytes of memory of one compiled pattern (`extract` or `mask`), and of its cache at run time.
@@ -114,13 +114,13 @@ impl Extract {
         Ok(Self { patterns: read.into() })
     }
 
-    /// The patterns as they are written.
+    /// Returns the patterns as they are written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(|pattern| &*pattern.written)
     }
 
-    /// The value in a line, from the first pattern that finds one. The value is at least 0 and at
-    /// most its total.
+    /// Returns the value in a line, from the first pattern that finds a value. The value is at least 0 and at most its
+    /// total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
         // The cheapest test first: without a digit there is no value.
         if self.patterns.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
@@ -161,8 +161,8 @@ impl PatternKind {
         }
         let Ok(expression) = compile(written) else {
             return Err(match compile_error(written) {
-                // Text with a group was meant as a regular expression. Other text is more likely a
-                // template with a slip, for which the compiler's words would mislead.
+                // Text with a group was meant as a regular expression. Other text is probably a template with an error,
+                // for which the messages of the regex compiler would mislead.
                 Some(why) if written.contains("(?") => {
                     format!("{written:?} is not a regular expression: {why}")
                 }
@@ -235,7 +235,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
 }
 
-/// The reason in few words: the last line of the compiler's message.
+/// Returns the reason as a short text: the last line of the compiler's message.
 fn compile_error(pattern: &str) -> Option<String> {
     let said = compile(pattern).err()?.to_string();
     let last = said.lines().last().unwrap_or_default();

@@ -14,7 +14,7 @@ const DIGITS_MAX: usize = 15;
 pub(super) fn spelled(text: &str) -> Option<Number> {
     let is_separator = |c: char| matches!(c, ',' | '_' | '\'') || c.is_whitespace();
     let digits: String = text.trim().chars().filter(|c| !is_separator(*c)).collect();
-    // One more for the decimal point.
+    // One more character for the decimal point.
     if digits.len() > DIGITS_MAX + 1 {
         return None;
     }
@@ -28,7 +28,7 @@ pub(super) fn spelled(text: &str) -> Option<Number> {
     Some(Number { value, text: Bytes::from(spelled) })
 }
 
-/// A value, if the numbers can be one.
+/// Returns a value, if the numbers are valid as value and total.
 pub(super) fn figure(value: Number, total: Option<Number>) -> Option<ProgressValue> {
     let fits = total.as_ref().is_none_or(|total| total.value > 0.0 && value.value <= total.value);
     fits.then_some(ProgressValue { value, total })
@@ -44,7 +44,7 @@ pub(super) fn remainder(left: &Number, total: Number) -> Option<ProgressValue> {
     figure(rounded(total.value - left.value)?, Some(total))
 }
 
-/// The number of bytes in a unit such as `kB`, `MiB` or `M`; `None` for other words.
+/// Returns the number of bytes in a unit such as `kB`, `MiB` or `M`; `None` for other words.
 pub(super) fn factor(unit: &str) -> Option<f64> {
     let (prefix, rest) = unit.split_at_checked(1)?;
     let power = match prefix {
@@ -62,7 +62,7 @@ pub(super) fn factor(unit: &str) -> Option<f64> {
     }
 }
 
-/// A number of one unit in another.
+/// Converts a number from one unit to another.
 pub(super) fn converted(number: Number, from: f64, to: f64) -> Option<Number> {
     if from == to {
         return Some(number);
@@ -70,7 +70,7 @@ pub(super) fn converted(number: Number, from: f64, to: f64) -> Option<Number> {
     rounded(number.value * from / to)
 }
 
-/// Six decimals tell more than any tool counts.
+/// Rounds to six decimals, which is more precise than any tool counts.
 fn rounded(value: f64) -> Option<Number> {
     spelled(&String::from_utf8_lossy(&spell((value * 1e6).round() / 1e6)))
 }

@@ -11,7 +11,7 @@ use crate::progress::extract::words;
 use crate::progress::extract::words::Role;
 use crate::progress::value::{Number, ProgressValue};
 
-/// Candidates for a value in one line. A line with more candidates is a table and is not read.
+/// Maximum number of candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;
 
 /// Spaces between the parts of a fraction: some tools align them.
@@ -68,9 +68,9 @@ fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
     found.extend(own.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| one));
 }
 
-/// The value that all candidates agree on; a fraction goes before a percentage.
+/// Returns the value that all candidates agree on; a fraction is preferred to a percentage.
 fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
-    // "task 1 of 1, 45 %": one of one says nothing beside another value.
+    // "task 1 of 1, 45 %": a value of 1 of 1 means nothing beside another value.
     let is_whole =
         |one: &&Candidate| one.figure.total.as_ref().is_some_and(|total| *total.text == *b"1");
     let mut telling: Vec<&Candidate> = found.iter().filter(|one| !is_whole(one)).collect();
@@ -143,13 +143,13 @@ fn candidates(line: &str) -> Option<Vec<Candidate>> {
     (found.len() <= CANDIDATES_MAX).then_some(found)
 }
 
-/// The percentage whose sign stands at `at`.
+/// Returns the percentage whose sign is at `at`.
 fn percentage(line: &str, at: usize) -> Option<Candidate> {
     let (before, after) = (line.split_at(at).0, line.split_at(at + 1).1);
     let before = before.strip_suffix(' ').unwrap_or(before);
     let text = digits_behind(before);
     let start = before.len() - text.len();
-    // Much of the world writes 45,5 %.
+    // In many countries 45.5 % is written 45,5 %.
     let comma = text.split_once(',').filter(|(_, rest)| rest.len() < 3 && !rest.contains(','));
     let text = comma.map_or_else(|| text.to_owned(), |(whole, rest)| format!("{whole}.{rest}"));
     let value = number(&text)?;
@@ -159,7 +159,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
         return None;
     }
     let before = line.split_at(start).0;
-    // "45 / 100%", "10 - 20%"
+    // In "45 / 100%" and "10 - 20%" the percentage is the end of a range.
     let range = before.trim_end().strip_suffix(['/', '-', '–']).map(str::trim_end);
     if range.is_some_and(|low| low.ends_with(|c: char| c.is_ascii_digit() || c == '%')) {
         return None;
@@ -171,7 +171,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals, foreign })
 }
 
-/// The fraction whose sign stands from `from` to `to`.
+/// Returns the fraction whose sign is between `from` and `to`.
 fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     let (before, after) = (line.split_at(from).0, line.split_at(to).1);
     let (start, value, unit) = part_behind(before)?;
@@ -198,7 +198,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     let figure = match words::role_of_fraction(before, after) {
         Role::Done => figure(value, Some(total))?,
         Role::Left => {
-            // Both numbers must make a fraction before the rest is taken.
+            // Both numbers must be a valid fraction before the remainder is computed.
             figure(value.clone(), Some(total.clone()))?;
             remainder(&value, total)?
         }
@@ -207,7 +207,7 @@ fn fraction(line: &str, from: usize, to: usize) -> Option<Candidate> {
     Some(Candidate { start, end, figure, decimals: None, foreign: false })
 }
 
-/// The number at the end of a text, with its unit in bytes: where it begins, its digits, the unit.
+/// Finds the number at the end of a text, with its unit in bytes. Returns where it begins, its digits, and the unit.
 fn part_behind(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let trimmed = text.trim_end_matches(' ');
     if text.len() - trimmed.len() > GAP_MAX {
@@ -223,7 +223,7 @@ fn part_behind(text: &str) -> Option<(usize, &str, Option<f64>)> {
     Some((spelled.len() - digits.len(), digits, unit)).filter(|(_, digits, _)| !digits.is_empty())
 }
 
-/// The number at the beginning of a text, with its unit in bytes: how long both are, its digits, the
+/// Finds the number at the beginning of a text, with its unit in bytes. Returns the length of both, the digits, and the
 /// unit.
 fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let trimmed = text.trim_start_matches(' ');
@@ -237,7 +237,7 @@ fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let word = spaced.unwrap_or(rest);
     let length = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
     let (unit, behind) = word.split_at(length);
-    // "3/4 k" is no unit, and "MB/s" is a speed.
+    // In "3/4 k" the letter is not a unit, and "MB/s" is a speed.
     let is_unit = spaced.is_none() || unit.len() > 1;
     let known = factor(unit).filter(|_| is_unit);
     if known.is_some() && behind.starts_with('/') {
@@ -262,7 +262,7 @@ fn is_numeric(c: char) -> bool {
     c.is_ascii_digit() || matches!(c, ',' | '.')
 }
 
-/// A number whose commas separate thousands, with at most one point.
+/// Reads a number whose commas separate thousands, with at most one point.
 fn number(text: &str) -> Option<Number> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let mut groups = whole.split(',');
@@ -316,14 +316,14 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     match next {
         Some('.' | '-') => word,
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
-        // Inches, unless something was quoted.
+        // The sign means inches, unless it ends a quotation.
         Some('"') => !before.contains('"'),
         Some(c) => c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '\\' | '%' | '+' | '@'),
         None => false,
     }
 }
 
-/// Whether a percentage stands behind two or more columns of numbers.
+/// Whether a percentage follows two or more columns of numbers.
 fn is_in_table(before: &str) -> bool {
     let is_column = |token: &&str| {
         let bare = token.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -351,7 +351,7 @@ fn rsync(line: &str) -> Option<ProgressValue> {
 
 /// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
 fn curl(line: &str) -> Option<ProgressValue> {
-    // Nearly all lines are something else, which the first column shows.
+    // Nearly all lines are not curl's: their first column shows that.
     let line = line.trim_start();
     let (first, behind) = line.split_at(line.bytes().take_while(u8::is_ascii_digit).count());
     let is_column = !first.is_empty() && behind.starts_with(char::is_whitespace);

@@ -7,21 +7,21 @@ use crate::progress::value::Number;
 
 type WordSet = LazyLock<BTreeSet<&'static str>>;
 
-/// The number of words before or behind a value that are examined.
+/// The number of words before or after a value that are examined.
 const NEAR: usize = 5;
 
 /// The meaning of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Work done.
+    /// Words for finished work.
     Done,
     /// Work left.
     Left,
-    /// Something else, or not clear.
+    /// Another kind of word, or a word that is not clear.
     Other,
 }
 
-/// Words that say nothing about the meaning of a number.
+/// Words that do not affect the meaning of a number.
 static FILLERS: WordSet = LazyLock::new(|| {
     "a about an approx are around at currently in is it no now number of only reached so \
     stands the to total was with"
@@ -46,8 +46,8 @@ static MEASURES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words for stores: a percentage near them is no progress, unless work is done on the store:
-/// "Writing to disk: 45%".
+/// Names of storage: a percentage near them is a fill level, not progress, unless work is done on the storage ("Writing
+/// to disk: 45%").
 static STORES: WordSet = LazyLock::new(|| {
     "branches cache disk functions lines mem memory ram space statements storage swap user"
         .split_whitespace()
@@ -109,13 +109,13 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
-        // The words of pytest before its percentage.
+        // Words that pytest prints before its percentage.
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
-        // "Setting up 45%"
+        // In "Setting up 45%" the word `up` is a particle of the verb.
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
-        // Where the words speak of work as well, a measure counts only right before the number.
+        // If the text also speaks of work, a measure counts only directly before the number.
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
@@ -134,7 +134,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
 
 /// The meaning of a fraction between these texts.
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
-    // "retrying (1/3)"
+    // The bracket in "retrying (1/3)".
     let before = before.strip_suffix('(').unwrap_or(before);
     let after_comma = before.rsplit(',').next().unwrap_or(before);
     let names: Vec<String> = words_backwards(clause(after_comma)).take(NEAR).collect();
@@ -177,7 +177,7 @@ fn is_work(word: &str) -> bool {
     is_doing || WORK.contains(&word)
 }
 
-/// Whether two numbers may be a day or a year. `start` and `end` are where they stand in their line.
+/// Whether two numbers may be a day or a year. `start` and `end` are their positions in their line.
 pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, end: usize) -> bool {
     let (before, written) = line.split_at(start);
     let (written, after) = written.split_at(end - start);
@@ -196,7 +196,7 @@ pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, en
         && clock.starts_with(|c: char| c.is_ascii_digit())
         && clock.contains(':');
     let named = words_backwards(before).next().is_some_and(|word| DATES.contains(&*word));
-    // "11/22" and "11/22 Server started", but "11/22 files" and "7/22".
+    // Dates are "11/22" and "11/22 Server started", but not "11/22 files" and "7/22".
     let is_written_out = written.len() == 5 || is_month_of_year;
     let opens = before.trim_matches([' ', '[', '(']).is_empty();
     let stands_alone = after.trim_matches([' ', ']', ')']).is_empty()
@@ -212,7 +212,7 @@ fn clause(text: &str) -> &str {
     text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
 }
 
-/// The words of a text in lower case, the last word first, without names of files.
+/// Returns the words of a text in lower case, the last word first, without names of files.
 fn words_backwards(text: &str) -> impl Iterator<Item = String> {
     let is_name = |token: &str| {
         token.contains(['/', '\\'])

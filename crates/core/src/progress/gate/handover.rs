@@ -1,5 +1,4 @@
-//! Calls whose stream closes or comes back, and that continue on another stream or in another
-//! filter.
+//! Calls whose stream closes or whose client reconnects, and that continue on another stream or in another filter.
 
 use std::time::Instant;
 
@@ -26,7 +25,7 @@ impl Gate {
         }
     }
 
-    /// Ends every request of a stream, whatever the cause; tasks go on.
+    /// Ends every request of a stream, for any cause. Tasks continue.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.calls.open.on_stream(stream).to_vec() {
             if self.calls.open.get(call).is_some_and(|call| call.task.is_some()) {
@@ -56,13 +55,13 @@ impl Gate {
             };
             let id = here(ledger.all_by_id(&call.id.server));
             let token = call.token.as_ref();
-            // A call that has become a task has given up its id, but keeps its token.
+            // A call that has become a task no longer has its id, but keeps its token.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.calls.open.get_mut(id)) else {
                 continue;
             };
             if on.is_some_and(|on| heir.resumption == Resumption::Left(on)) {
-                // The client has come back already, and the meter here knows what the client has had.
+                // The client has already reconnected, and the meter here has the last value that the client got.
                 heir.resumption = Resumption::None;
                 heir.is_recorded = false;
                 heir.opened = call.opened;
@@ -72,7 +71,7 @@ impl Gate {
                 continue;
             }
             heir.shadow = false;
-            // For a client that has left for good, the filter that closes writes the record.
+            // If the client has disconnected for good, the filter that closes writes the record.
             heir.is_recorded = self.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
@@ -90,8 +89,7 @@ impl Gate {
             heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
-            // The value only rises: the session may have raised it for another request of the same
-            // token.
+            // The value only rises: the session may have raised it for another request with the same token.
             heir.meter.raise_to(sent);
             let is_asked = call.asked_since().is_some();
             session.asked.extend(id.or(task).filter(|_| is_asked));
@@ -103,7 +101,7 @@ impl Gate {
         }
     }
 
-    /// Notes that the answer to a call has been written to a stream which its client has left for the call's own.
+    /// Notes that the answer to a call was written to a stream that its client has left for the call's own stream.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
         if let Some(call) = self.calls.open.get_mut(id) {
             // A front may keep the connection of a client that has left, so that the server answers
@@ -113,7 +111,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Ends the calls of a closing stream whose answer their clients may have had elsewhere.
+    /// Ends the calls of a closing stream whose answers their clients may have received on another stream.
     pub(crate) fn settle_answered_where_left(&mut self, now: Instant, stream: StreamId) {
         for id in self.calls.open.on_stream(stream).to_vec() {
             if self
@@ -127,8 +125,8 @@ impl Gate {
         }
     }
 
-    /// Moves the calls of the stream `old` to the stream `on`, on which their client has come back. `sent`: the
-    /// value of its only request that the client has had; the server repeats the values behind it.
+    /// Moves the calls of the stream `old` to the stream `on`, to which their client has reconnected. `sent`: the last
+    /// value of its only request that the client has received; the server repeats the values after it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
         for id in self.calls.open.on_stream(old).to_vec() {
             self.calls.open.move_to(id, on);
@@ -138,17 +136,15 @@ impl Gate {
                 {
                     stream.wakes.remove(&(at, order, id));
                 }
-                // The filter of the request has the record until it is handed over.
+                // The filter of the request writes the record, unless it hands the call over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                // A client may come back twice. The filter of the stream that it left first still
-                // has the record.
+                // A client may reconnect twice. Then the filter of the stream that it left first still has the record.
                 if call.resumption == Resumption::None {
                     call.resumption = Resumption::Left(old);
                 }
                 call.sent.at = Some(now);
-                // Behind a proxy that notices a disconnect late, messages were written to a
-                // connection that nobody reads. What the server repeats of them must not count as a
-                // fall.
+                // A proxy between Milepost and the client may notice a disconnect late, so messages were written to a
+                // connection that no client reads. If the server repeats them, they must not count as falling values.
                 call.meter.go_back_to(sent);
             }
             self.schedule(id);

@@ -1,4 +1,4 @@
-//! Heartbeats: notifications of Milepost's own in the silence of a call. Their times, their words and their end.
+//! Heartbeats: Milepost's own notifications during the silence of a call. Their times, texts and end.
 
 use std::time::{Duration, Instant};
 
@@ -29,14 +29,14 @@ impl Gate {
         let policy = call.settings();
         let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate;
-        // Looked up for each heartbeat, because the learned times may have been read from their
-        // file since the last one.
+        // Looked up for each heartbeat, because the file of learned durations may have been read since the last
+        // heartbeat.
         let tool = call.tool.as_deref();
         let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
         let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
         let asked = call.asked_since();
-        // Without words the figure is all that a person sees. The tool has never reported a figure that
-        // the seconds could keep from its scale.
+        // Without a text, the value is all that a person sees. The tool has never reported a value whose scale the
+        // seconds could spoil.
         let is_known_silent = usual.is_some();
         let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
         let seconds = running.as_secs_f64().round();
@@ -85,8 +85,8 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
-            // The client may have read the answer where it left: nothing of Milepost's own may
-            // follow.
+            // The client may have read the answer on the stream that it left, so Milepost must not write anything after
+            // it.
             && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()
@@ -98,8 +98,7 @@ impl Gate {
             .filter(|at| call.age_at(*at) <= heartbeat.max)
             .map(|at| {
                 let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
-                // A heartbeat is a notification as well: it keeps the intervals that the route sets
-                // for all.
+                // A heartbeat is a notification too, so it keeps the intervals that the route sets.
                 let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })

@@ -1,4 +1,4 @@
-//! Reports wait on their call until the gate sends them, or until they go out before the answer of the call.
+//! Reports that wait on their call until the gate sends them, or until they are sent before the answer of the call.
 
 use std::time::Instant;
 
@@ -60,8 +60,7 @@ pub(crate) fn plan(
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
-            // The report must also rise above those that wait before it, or it will need a repair
-            // when its turn comes.
+            // The report must also be above those that wait before it, or it will need a repair when it is sent.
             let ahead = call.pending.last_figure();
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
@@ -104,7 +103,7 @@ impl Gate {
         self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
-    /// Adds a report to those that wait, some of which give way to it.
+    /// Adds a report to the waiting reports, some of which it replaces.
     pub(crate) fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
         let Some(call) = self.calls.open.get_mut(id) else { return };
         let sent = call.meter.emitted();
@@ -118,7 +117,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Lets the first waiting progress give way to newer progress whose `hold` is over.
+    /// Replaces the first waiting progress by newer progress whose `hold` is over.
     pub(super) fn replace_ripe(&mut self, now: Instant, id: CallId) {
         while let Some(call) = self.calls.open.get_mut(id)
             && let Some(old) = call.pending.replace_first(now)
@@ -128,9 +127,8 @@ impl Gate {
         }
     }
 
-    /// Records reports that a newer report replaces. If the newer report goes out without words,
-    /// the words of the newest replaced report count as the last words: a later report without
-    /// words must not get older ones.
+    /// Records reports that a newer report replaces. If the newer report is sent without a text, the text of the newest
+    /// replaced report counts as the last text, so that a later report without a text does not get an older text.
     pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
         let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
@@ -206,19 +204,19 @@ impl Gate {
         }
     }
 
-    /// The guard of an answer that has just come. Progress of its call that the answer does not overtake is put
-    /// into the queue before the answer, so that it waits in its order.
+    /// Returns the guard of an answer that has just arrived. Progress of its call that is still to be sent is put into
+    /// the queue before the answer.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
-        // First the progress: its sending moves the time that the guard counts from.
+        // Progress first: sending it changes the time from which the guard is counted.
         let behind = self.queue_ripe_progress(now, id);
         let guard = self.calls.open.guard_of(id, &self.calls.streams);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
-    /// Puts progress into the queue whose `hold` is over, and that waits only for answers of other calls or for
-    /// `min_interval`: of a burst its client is shown the last report that the answer does not overtake. Returns the
-    /// place of the last one; 0 if there is none. No answer waits longer than twice its guard for that: then the
-    /// progress is left to be dropped.
+    /// Puts progress into the queue whose `hold` is over and that waits only for answers of other calls or for
+    /// `min_interval`, so that the client sees the last report of a burst before the answer. Returns the order number
+    /// of the last report; 0 if there is none. An answer waits for this at most twice its guard: then the progress is
+    /// dropped.
     fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
         self.replace_ripe(now, id);
         let Some(call) = self.calls.open.get(id) else { return 0 };
@@ -253,7 +251,7 @@ impl Gate {
         last
     }
 
-    /// The next progress of a call whose `hold` is over.
+    /// Takes the next progress of a call whose `hold` is over.
     fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
         self.replace_ripe(now, id);
         let call = self.calls.open.get_mut(id)?;
@@ -261,9 +259,9 @@ impl Gate {
         call.pending.pop_front()
     }
 
-    /// Whether progress may be put before the answer of its call. Of a large answer pieces may have been
-    /// written before its id was known; and the progress of another request with the same token may be
-    /// written first and would have to say less.
+    /// Whether progress may be written before the answer of its call. Pieces of a large answer may have been written
+    /// before its id was known; and the progress of another request with the same token may be written first and would
+    /// have a lower value.
     fn can_precede_answer(&self, id: CallId) -> bool {
         let Some(call) = self.calls.open.get(id) else { return false };
         let passing = self.calls.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());

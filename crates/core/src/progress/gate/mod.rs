@@ -41,8 +41,8 @@ pub(crate) mod state;
 /// duplicate shows that the call is alive.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Progress that could not be written for this long gives way to newer progress of the same call:
-/// the client reads too slowly. A client that stands still for a moment gets everything.
+/// Progress that could not be written for this time is replaced by newer progress of the same call, because the client
+/// reads too slowly. A client that stops only for a moment gets all reports.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 
 /// The form in which a report goes to its client.
@@ -50,8 +50,8 @@ const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 pub(crate) enum Rendered {
     /// The server's bytes.
     AsCame,
-    /// The server's bytes without their total, after these repairs. A notification of Milepost's own that says the
-    /// same is in `gate.rewritten`.
+    /// The server's bytes without their total, after these repairs. An equal notification of Milepost is in
+    /// `gate.rewritten`.
     WithoutTotal(Repairs),
     /// A notification of Milepost's own, after these repairs.
     Rewritten(Repairs),
@@ -80,8 +80,8 @@ impl Gate {
         let call = self.calls.open.get_mut(id)?;
         let min_interval = call.min_interval(&self.calls.streams);
         let first = call.pending.first().filter(|first| first.due <= now)?;
-        // Since the report was planned, a heartbeat may have gone out: the interval counts from the
-        // notification that was sent last.
+        // A heartbeat may have been sent since the report was planned, so the interval is counted from the last
+        // notification.
         if first.thinning != Thinning::No
             && let Some(sent) = call.sent.at
             && now < sent + min_interval
@@ -108,11 +108,12 @@ impl Gate {
         if let Some(number) = pending.message {
             self.calls.events.push_verdict(number, Some(id), verdict);
         }
-        // The report went to the client as it came, when it came.
+        // In observe mode the report was forwarded unchanged when it arrived.
         payload.filter(|_| !is_observed)
     }
 
-    /// The notification for a report, decided now: the server's same bytes where they need no repair.
+    /// Returns the notification for a report, decided at the time of writing. Invariant: the bytes of a correct report
+    /// are the server's own.
     pub(crate) fn render(
         &mut self,
         now: Instant,
@@ -124,8 +125,8 @@ impl Gate {
         self.calls.open.share_value(id);
         let stream = self.calls.open.get(id).map(|call| call.stream);
         let stream = stream.and_then(|stream| self.calls.streams.get(&stream));
-        // A client that resumes names the id that came last: behind a later message, an earlier id would make
-        // the server repeat that message.
+        // A client that resumes names the last id that it received: if an earlier id were written after a later
+        // message, the server would repeat that message.
         let is_overtaken = pending.framing != Framing::Itself
             && stream.is_some_and(|stream| stream.passed > pending.order);
         let framed =
@@ -150,8 +151,8 @@ impl Gate {
         })
     }
 
-    /// Decides on a report now, and counts it. A notification in its place is in `gate.rewritten` afterwards.
-    /// `done`: the repairs of the frame. `has_raw`: the server's bytes may go out.
+    /// Decides about a report now, and counts it. A notification that replaces it is then in `gate.rewritten`. `done`:
+    /// the repairs of the frame. `has_raw`: whether the server's bytes may be written.
     pub(crate) fn render_view(
         &mut self,
         now: Instant,
@@ -198,8 +199,8 @@ impl Gate {
             (self.calls.streams.get_mut(&call.stream), &report.figure)
             && stream.replays
         {
-            // The server repeats what the client may already have. The first value above the last
-            // one ends the repetition.
+            // The server repeats messages that the client may already have. The first value above the last value ends
+            // the repetition.
             if !call.meter.would_rise(figure.value.value) {
                 return Err(Reason::Duplicate);
             }
@@ -209,12 +210,12 @@ impl Gate {
             now < *at + DUPLICATE_WITHIN && last.is_repeated_by(report)
         };
         if !appends
-            // Another proxy between this one and the server may send the same heartbeat.
+            // Another proxy between Milepost and the server may send the same heartbeat.
             && [&call.sent.last, &call.sent.last_heartbeat].into_iter().flatten().any(repeats)
         {
             return Err(Reason::Duplicate);
         }
-        // Before `take`: a change between words and members makes the meter forget the old scale.
+        // Before `take`: if the value changes between text and member, the meter must forget the old scale.
         if report.figure.is_some() {
             call.meter.note_source(report.in_words);
         }
@@ -253,9 +254,9 @@ impl Gate {
         })
     }
 
-    /// Moves a call whose stream has closed to the stream on which the server sends its messages
-    /// now. A task outlives the stream of its request: where the server has one place for all, the
-    /// task continues on the session stream.
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages now. A task outlives
+    /// the stream of its request: if the server has a single stream for all messages, the task continues on the session
+    /// stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Some(call) = self.calls.open.get(id) else { return };
         let now_on = match origin {
@@ -300,16 +301,15 @@ impl Gate {
         if before == wake {
             return;
         }
-        // A heartbeat that already has a place among the waiting messages keeps its place.
+        // A heartbeat that is already in the queue keeps its place.
         if pending.is_none()
             && let (Some((at, _)), Some((same, u64::MAX))) = (before, wake)
             && at == same
         {
             return;
         }
-        // Each notification puts the heartbeat off. The earlier wake stays, and when it comes the
-        // time is worked out again: otherwise every notification would change the ordered map
-        // twice.
+        // Each notification delays the heartbeat. The earlier wake-up stays, and the time is computed again when it
+        // comes: otherwise every notification would change the ordered map twice.
         if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
             && at <= later
         {
@@ -352,8 +352,8 @@ impl Gate {
         self.calls.enqueue_own(stream, item);
     }
 
-    /// Ends a call: its names end, and its waiting reports are dropped, or are sent before its
-    /// answer where nothing has to wait.
+    /// Ends a call: its names are removed, and its waiting reports are dropped, or are sent before its answer if no
+    /// message has to wait.
     pub(crate) fn end_call(
         &mut self,
         now: Instant,
@@ -362,7 +362,7 @@ impl Gate {
         outcome: Outcome,
     ) {
         let answered = outcome.is_answer();
-        // Before the names of the call end: a notification needs the call's token.
+        // Before the call's names are removed, because a notification needs the call's token.
         if answered {
             self.flush_pending(now, id);
         }
@@ -372,8 +372,7 @@ impl Gate {
         let Some(mut call) = self.calls.open.close(id, tombstone) else { return };
         self.asked.remove(&id);
         self.calls.last_ends.note(call.principal, now);
-        // The request has its answer. Another answer that waited on the stream as a possible one is
-        // an orphan now.
+        // The request is answered. Another possible answer that waited on the stream is now an orphan.
         release_orphans_on(self, call.paired.unwrap_or(call.stream));
         self.calls.forget_policies();
         if let Some(stream) = self.calls.streams.get_mut(&call.stream)
@@ -398,8 +397,8 @@ impl Gate {
     }
 }
 
-/// The words of `report` as the client gets them, written as JSON text: with `appends`, behind all that the call said
-/// before. The call keeps words that are not the server's own, because it may say them again.
+/// Returns the text of `report` for the client, as JSON text: with `appends`, after the earlier text of the call. The
+/// call keeps a text that differs from the server's, because it may be sent again.
 fn words_to_send<'a>(
     call: &mut Call,
     report: &ReportView<'a>,

@@ -28,8 +28,8 @@ struct Parts<'a> {
     task: Option<&'a [u8]>,
 }
 
-/// Writes the notification for a report of a call into `out`, without a line ending, in place of what `out` has.
-/// `emitted` is what the call's meter has made of the figure of `report`.
+/// Writes the notification for a report of a call into `out`, without a line ending, and replaces the content of `out`.
+/// `emitted` is the value that the call's meter computed for `report`.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     call: &Call,
@@ -41,8 +41,8 @@ pub(crate) fn write(
     let claimed_total = as_claimed.map(|figure| figure.total.map(|total| total.text));
     let total = claimed_total.unwrap_or_else(|| Some(call.meter.total_text()));
     let parts = Parts {
-        // The client's own text: a client that gave 7 does not recognise "7". A call without a
-        // token does not get here.
+        // The exact text of the client's token: a client that sent 7 does not recognise "7". A call without a token
+        // does not get here.
         token: call.token.as_ref().map_or(&b"null"[..], |token| &token.client[..]),
         value: emitted.value,
         value_text: as_claimed.map(|figure| figure.value.text),
@@ -100,7 +100,7 @@ fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
             out.extend_from_slice(br#"":{"taskId":"#);
             out.extend_from_slice(task);
             out.push(b'}');
-            // The server's own members follow. Before an empty rest a comma would be a fault.
+            // The server's own members follow. If they are empty, a comma would be an error.
             let rest = meta.map_or(&b"}"[..], |meta| &meta[1..]);
             if json::skip_space(rest, 0) < rest.len() && rest[json::skip_space(rest, 0)] != b'}' {
                 out.push(b',');

@@ -18,7 +18,7 @@ use crate::protocol::terminal::plain;
 pub(crate) struct Orphan {
     pub(crate) number: u64,
     pub(crate) message: Message,
-    /// The repairs that were done already.
+    /// The repairs that were already made.
     pub(crate) done: Repairs,
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct Orphans {
     told_codes: Vec<Option<i32>>,
 }
 
-/// Codes of errors without id that one filter reports to the log, so that a server that sends such errors all the
-/// time does not fill the log.
+/// Maximum number of error codes without an id that one filter reports to the log. A server that sends such errors all
+/// the time must not fill the log.
 pub(crate) const TOLD_CODES_MAX: usize = 4;
 
 /// Decides on an answer that waited and has turned out not to be the answer to the request of
@@ -50,15 +50,14 @@ pub(crate) fn take_orphan(gate: &mut Gate, on: StreamId) -> Option<Orphan> {
     gate.orphans.as_mut()?.waiting.remove(&on)
 }
 
-/// Releases the answer that waits on a stream whose request has its answer, or needs no answer
-/// any more.
+/// Releases the answer that waits on a stream whose request has been answered, or needs no answer.
 pub(crate) fn release_orphans_on(gate: &mut Gate, on: StreamId) {
     if let Some(orphan) = take_orphan(gate, on) {
         release_orphan(gate, Origin::Stream(on), &orphan);
     }
 }
 
-/// Decides on an answer whose id is missing, null, or neither a string nor a number.
+/// Decides about an answer whose id is missing, null, or neither a string nor a number.
 pub(crate) fn answer_without_id(
     gate: &mut Gate,
     origin: Origin,
@@ -89,8 +88,8 @@ pub(crate) fn tell_of_error(gate: &mut Gate, message: &Message) {
     let error = message.error().unwrap_or_default();
     let words = json::member(&error, "message").unwrap_or(error);
     let words = json::decode_str(&words).unwrap_or_else(|| json::lossy(&words));
-    // The words come from the server and go to a log and a terminal: without secrets, control
-    // characters and line breaks.
+    // The text comes from the server and is written to a log and a terminal, so secrets, control characters and line
+    // breaks are removed.
     let words = plain(&gate.calls.policy.call.masks.mask(&words));
     let words = one_line(&words, "");
     gate.calls.events.push_back(FilterEvent::UnansweringError(words.into()));

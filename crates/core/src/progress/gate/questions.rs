@@ -1,5 +1,5 @@
-//! Requests of the server that the client has to answer before a call goes on: elicitation, sampling, roots. While such a
-//! question is open, the clocks of `call_timeout` and `heartbeat.max` stand still, because a person is asked.
+//! Requests of the server that the client has to answer before a call continues: elicitation, sampling, roots. While
+//! such a question is open, `call_timeout` and `heartbeat.max` are paused, because a person is asked.
 
 use std::time::Instant;
 
@@ -27,8 +27,8 @@ pub(crate) fn note_question(
         let Some(call) = gate.calls.open.get_mut(id) else { continue };
         let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
         gate.asked.insert(id);
-        // The longest possible wait is added at once, and what is left of it is taken off again
-        // with the client's answer. So no timer has to run while the question is open.
+        // The longest possible wait is added to the time limit at once, and the unused rest is subtracted when the
+        // client answers. So no timer has to run while the question is open.
         if let Some(most) = stopped {
             gate.calls.open.put_off(id, |expires| expires + most);
         }
@@ -36,7 +36,7 @@ pub(crate) fn note_question(
     }
 }
 
-/// Notes that a question of the server is answered, or withdrawn. The clocks of its calls go on.
+/// Notes that a question of the server is answered, or withdrawn. The time limits of its calls run again.
 pub(crate) fn end_question(gate: &mut Gate, now: Instant, question: &Key) {
     let asked: Vec<CallId> = gate.asked.iter().copied().collect();
     for id in asked {

@@ -13,19 +13,18 @@ use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 
-/// The longest time for which a task is remembered, also without a time to live or with a longer
-/// one.
+/// The longest time for which a task is remembered, even if its time to live is missing or longer.
 const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// JSON-RPC's code for "no such task" (11:utilities/tasks).
 const INVALID_PARAMS: &[u8] = b"-32602";
 
-/// Turns a call that is answered by `CreateTaskResult` into a task: its token stays valid.
-/// Returns false if `task` has no id, or is over.
+/// Turns a call whose answer is a `CreateTaskResult` into a task: its token stays valid. Returns false if `task` has no
+/// id, or has already ended.
 pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Bytes) -> bool {
     let Some(text) = json::member(task, "taskId") else { return false };
     let Some(key) = Key::read(&text) else { return false };
-    // A task that is over has no more progress: its call ends with this answer.
+    // A task that has ended sends no more progress, so its call ends with this answer.
     if is_over(task) {
         return false;
     }
@@ -40,8 +39,7 @@ pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Byt
     });
     if let Some(call) = gate.calls.open.get_mut(id) {
         call.task = Some(Task { id: key, text, notes: None });
-        // Waiting progress goes behind the answer: directly before the answer it would leave
-        // the answer without its guard.
+        // Waiting progress is written after the answer: directly before it, the answer would have no guard.
         if keeps_distance {
             call.pending.go_last();
         }

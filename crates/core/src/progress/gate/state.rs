@@ -10,24 +10,24 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::value::NumberView;
 use crate::protocol::json;
 
-/// The longest text, in bytes, whose room is kept for the next notification of Milepost's own.
+/// The longest text, in bytes, whose memory is kept for the next notification of Milepost.
 const REWRITTEN_KEPT_MAX: usize = 8 << 10;
 
 /// The part of a filter that decides on the messages of each client stream, and on their times.
 #[derive(Debug)]
 pub struct Gate {
     pub(crate) calls: Correlator,
-    /// The upstream is there: silences may be broken.
+    /// Whether the upstream is alive, so that heartbeats may be sent.
     pub(crate) alive: bool,
     /// The clients send nothing more.
     pub(crate) client_left: bool,
     /// The call that ends now, if another filter has delivered its answer.
     pub(crate) delivered: Option<CallId>,
-    /// Calls whose server has asked the client something.
+    /// Calls whose server has asked the client a question.
     pub(crate) asked: BTreeSet<CallId>,
     /// The last notification of Milepost's own that took the place of a report.
     pub(crate) rewritten: Vec<u8>,
-    /// In a box, because most servers answer only what they are asked.
+    /// Boxed, because most servers send no orphan answers, and need no memory for them.
     pub(crate) orphans: Option<Box<Orphans>>,
 }
 
@@ -54,8 +54,8 @@ impl Gate {
         Bytes::copy_from_slice(&self.rewritten)
     }
 
-    /// Puts `text` into `rewritten`, without the member that has `total`. Without such a member the notification
-    /// that is there stays.
+    /// Writes `text` to `rewritten`, without the member that contains `total`. If it has no such member, `rewritten`
+    /// stays unchanged.
     pub(crate) fn leave_total_out(&mut self, text: &[u8], total: Option<NumberView<'_>>) {
         let place = total.and_then(|total| {
             // The total is usually a slice of `text`, so its place follows from the addresses. A

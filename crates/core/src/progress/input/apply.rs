@@ -112,8 +112,7 @@ impl Filter {
             Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
             Input::StopHeartbeats => gate.stop_heartbeats(),
             Input::Flush => gate.calls.streams.flush(),
-            // A recording has these inputs so that a replay takes the same path. They change
-            // nothing in a filter.
+            // These inputs are recorded so that a replay takes the same path. They do not change the filter.
             _ => {}
         }
     }

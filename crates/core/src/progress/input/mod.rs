@@ -20,7 +20,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 /// The first number of upstream streams; a recording numbers them from 1 on.
-// In a range of their own: one number must never mean a client stream and an upstream stream.
+// A range of its own, so that a number never means both a client stream and an upstream stream.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// The only stream of a filter that begins with [`FilterScope::Exchange`] or [`FilterScope::Request`].
@@ -47,7 +47,7 @@ pub enum FilterScope {
     Session,
 }
 
-/// Everything that reaches a filter.
+/// An input of a filter: a message, a call of its interface, or time.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// The filter begins.
@@ -65,12 +65,13 @@ pub enum Input {
     ServerProgress(StreamId, Bytes),
     /// The message that came last is judged by this filter after all. A recording does not repeat the message.
     HandleLast(Option<(Origin, Message)>),
-    /// The server has sent this message to another filter, which gave it to this one.
+    /// The server sent this message on a stream of another filter, which passed it to this filter.
     HandleForeign(Origin, Message),
     /// The server has sent this log notification, or this question to its client, on another stream, where another
     /// filter forwards it.
     HearLog(Origin, Message),
-    /// The server has sent a message in pieces: a small one in its place, and why it broke off if it did.
+    /// The server has sent a message in pieces: a small message that represents it, and the reason why it is
+    /// incomplete, if it is.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
     /// Another filter has delivered the message to its client: on this stream, if known.
     NoteDelivery(Option<StreamId>, Message),
@@ -78,8 +79,8 @@ pub enum Input {
     FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
     LearnToken(Origin, Message),
-    /// The last message goes to its client unchanged, behind all earlier messages. The filter does
-    /// not handle the message.
+    /// The last message is forwarded to its client unchanged, after all earlier messages. The filter does not handle
+    /// the message.
     ForwardLast(Option<(StreamId, Message)>),
     /// The server writes a line on its standard error.
     Stderr(Box<str>),
@@ -91,13 +92,13 @@ pub enum Input {
     SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
-    /// A client stream opens on which the server goes on with an earlier stream of this kind, and repeats messages of
-    /// that stream.
+    /// A client stream opens on which the server continues an earlier stream of this kind, and repeats messages of that
+    /// stream.
     OpenReplay(StreamId, StreamKind),
-    /// The client of the first stream has come back on the second one, and has been sent this value of its only
+    /// The client of the first stream has reconnected on the second stream, and has received this value of its only
     /// request ([`Gate::resume_stream`](crate::progress::Gate::resume_stream)).
     ResumeStream(StreamId, StreamId, Option<f64>),
-    /// The stream's client has this number: streams of one number may see each other's messages.
+    /// The stream's client has this number: streams with the same number may see each other's messages.
     SetPrincipal(StreamId, u64),
     /// A client stream closes; whether that cancels its requests.
     CloseStream(StreamId, bool),
@@ -107,23 +108,23 @@ pub enum Input {
     SettleStream(StreamId),
     /// A client has read everything that was sent on its stream.
     MarkWritten(StreamId),
-    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. Nothing follows in the filter.
+    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. The filter itself does nothing.
     MarkUnread(StreamId),
     /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
     PollInVain(StreamId),
-    /// Something has waited for its whole time ([`Filter::expire`](crate::progress::Filter::expire)).
+    /// The time limit of a call or of a waiting message is over ([`Filter::expire`](crate::progress::Filter::expire)).
     Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),
-    /// So many bytes of answers may be kept in memory besides those that are kept now.
+    /// The number of further bytes of answers that may be kept in memory.
     SetKeptRoom(usize),
-    /// Clients send no more.
+    /// Clients send no more messages.
     CloseClients,
-    /// The server is gone, and why.
+    /// The server has ended, with the reason.
     CloseServer(Box<str>),
     /// All requests fail with this HTTP status, and why.
     FailCalls(Option<u16>, Box<str>),
-    /// The server is about to end: no more heartbeats.
+    /// The server is about to end, so heartbeats stop.
     StopHeartbeats,
     /// The connection is about to end: no message waits any longer.
     Flush,
@@ -140,19 +141,20 @@ pub enum Input {
     MarkElsewhere(Vec<Key>),
     /// The event of the next message had another name than `message`, which its client gets instead.
     MarkEventName,
-    /// The next message came in an array with others, which its client gets apart.
+    /// The next message arrived in an array with others, which its client gets separately.
     MarkApart,
-    /// The response to a POST has ended, whatever the cause.
+    /// The response to a POST has ended, for any cause.
     EndResponse(StreamId),
     /// All tasks are over.
     EndTasks,
     /// Calls may run as tasks of Milepost's own: the key of their ids, and the time in
     /// milliseconds since 1970.
     EnableTasks(NameKey, u64),
-    /// This filter takes over the calls of the filter with this number ([`Gate::hand_over`](crate::progress::Gate::hand_over));
-    /// their stream, if a recording has it.
+    /// This filter takes over the calls of the filter with this number
+    /// ([`Gate::hand_over`](crate::progress::Gate::hand_over)). The second field is their stream, if a recording has
+    /// it.
     TakeOver(u64, Option<StreamId>),
-    /// The filter has failed. Nothing is recorded from here on.
+    /// The filter has panicked. Later inputs are not recorded.
     FailOpen,
     /// The filter ends, and was recorded to its end.
     End,
@@ -163,7 +165,7 @@ pub enum Input {
 pub struct MessageLine {
     /// `>` of a client, `<` of the server, `2` of its standard error, `=` to a client.
     pub sign: char,
-    /// The stream, where one is known.
+    /// The stream, if it is known.
     pub stream: Option<StreamId>,
     /// The text.
     pub text: Bytes,
@@ -172,13 +174,13 @@ pub struct MessageLine {
 /// The direct result of an input.
 #[derive(Debug, Clone)]
 pub enum InputResult {
-    /// The input has no direct result.
+    /// The input returns no result.
     Nothing,
     /// The server is to be sent this in the place of a client's message.
     ToServer(Payload),
     /// The place where a message of the server goes.
     Server(Disposition),
-    /// The stream that a message is for, if one is known.
+    /// The stream that a message is for, if it is known.
     Stream(Option<StreamId>),
     /// The place of an answer that is kept in a file, if the answer is sent at all.
     Spool(Option<SpooledAnswer>),
@@ -187,7 +189,7 @@ pub enum InputResult {
 }
 
 impl Input {
-    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
+    /// Whether the input belongs to the input before it, and has no time of its own in a recording.
     pub fn is_sequel(&self) -> bool {
         matches!(
             self,
@@ -227,7 +229,7 @@ pub fn upstream_stream(number: u64) -> StreamId {
     StreamId(UPSTREAM_STREAMS.saturating_add(number.saturating_sub(1)))
 }
 
-/// The upstream stream of a server message; `None` where one connection carries all messages.
+/// Returns the upstream stream of a server message; `None` if one connection carries all messages.
 pub const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,
@@ -240,7 +242,8 @@ mod tests {
     use super::*;
     use crate::progress::{CallId, Repair};
 
-    /// The place of a variant in [`samples`]: a new variant does not compile until it has one.
+    /// The index of a variant in [`samples`]. Because the match is exhaustive, a new variant does not compile until it
+    /// has an index.
     const fn place(input: &Input) -> usize {
         match input {
             Input::Begin(_) => 0,

@@ -19,7 +19,7 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 impl Input {
-    /// The words of the input in a recording, if it has any: the text of a line that begins with `!`.
+    /// Returns the words of the input in a recording, if it has any: the text of a line that begins with `!`.
     pub fn words(&self) -> Option<String> {
         let mut words = String::new();
         // Writing to a string does not fail.
@@ -27,7 +27,7 @@ impl Input {
         Some(words).filter(|words| !words.is_empty())
     }
 
-    /// The message of the input in a recording, if it has one.
+    /// Returns the message of the input as a recording has it, if the input has a message.
     pub fn message_line(&self) -> Option<MessageLine> {
         let (sign, stream, text) = match self {
             Self::ClientMessage(stream, message) => ('>', Some(*stream), message.raw().clone()),
@@ -176,7 +176,7 @@ impl Input {
         })
     }
 
-    /// Reads the stream that was left, the one in its place, and the value that the client has had.
+    /// Reads the stream that the client left, its new stream, and the last value that the client got.
     fn read_resumed(rest: &str) -> Result<Self, String> {
         let (old, rest) = first_word(rest);
         let (on, sent) = first_word(rest.trim_start_matches("on "));
@@ -187,7 +187,7 @@ impl Input {
     /// Reads the repairs that an answer in a file needs, and its id.
     fn read_spooled(mut rest: &str) -> Result<Self, String> {
         let mut needs = Repairs::default();
-        // An id is a string or a number, and no word.
+        // An id is a string or a number, and not a word.
         while rest.starts_with(|first: char| first.is_ascii_lowercase()) {
             let (word, behind) = first_word(rest);
             let named = Repair::ALL.into_iter().find(|repair| repair.name() == word);
@@ -324,7 +324,7 @@ impl FromStr for Input {
 }
 
 impl MessageLine {
-    /// The stream as a recording has it behind the sign.
+    /// Returns the stream in the form that a recording has after the sign.
     pub fn stream_words(&self) -> String {
         match self.stream {
             None => String::new(),
@@ -332,7 +332,7 @@ impl MessageLine {
             Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
                 (upstream - UPSTREAM_STREAMS + 1).to_string()
             }
-            // Behind `<` a bare number names an upstream stream.
+            // After `<` a bare number names an upstream stream.
             Some(StreamId(client)) if self.sign == '<' => format!("@{client}"),
             Some(ONLY) => String::new(),
             Some(StreamId(client)) => client.to_string(),
@@ -401,7 +401,7 @@ fn write_response_end(f: &mut dyn fmt::Write, stream: StreamId) -> fmt::Result {
     write!(f, "response ends {}", line.stream_words())
 }
 
-/// The word for the stream with which a replay goes on.
+/// Returns the word for the stream with which a replay continues.
 const fn replayed(of: StreamKind) -> &'static str {
     match of {
         StreamKind::Shared => "",

@@ -43,7 +43,7 @@ impl Element {
     }
 }
 
-/// The elements that go on one stream.
+/// The elements that are written on the same stream.
 #[derive(Default)]
 struct Group {
     stream: Option<StreamId>,
@@ -53,8 +53,8 @@ struct Group {
 }
 
 impl Intake {
-    /// Takes several messages in one. Only 2025-03-26 has arrays: clients of other revisions get
-    /// each message alone. `done`: the repairs of the frame around them.
+    /// Takes several messages in one frame. Only 2025-03-26 has arrays: clients of other revisions get each message
+    /// separately. `done`: the repairs of the frame.
     pub(crate) fn dispatch_batch(
         &mut self,
         now: Instant,
@@ -190,8 +190,8 @@ impl Intake {
         }
     }
 
-    /// Decides on progress that stays inside its array. The array goes out as a whole, so its
-    /// progress cannot wait.
+    /// Decides about progress that stays inside its array. The array is written as a whole, so its progress cannot
+    /// wait.
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
@@ -236,8 +236,8 @@ impl Intake {
             bytes: 0,
             done: Repairs::default(),
         };
-        // Older progress of the call that still waits would be written behind the array, with a
-        // lower value. It gives way now.
+        // Older progress of the call that still waits would be written after the array, with a lower value. So it is
+        // replaced now.
         let waiting = self.gate.calls.open.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));
@@ -284,7 +284,7 @@ fn send_groups(
                     Bytes::from([b"[", &kept.join(&b","[..])[..], b"]"].concat())
                 }
             };
-            // The rest of the frame (an event id, the blank line) goes out with the last group.
+            // The rest of the frame (an event id, the blank line) is written with the last group.
             let kind = TransmitKind::of(&Message::parse(text.clone()));
             let own = Payload::own(text);
             (kind, if index == last { own.in_place_of(message.framing()) } else { own })
@@ -292,7 +292,7 @@ fn send_groups(
         for judged in verdicts.iter_mut().filter(|_| split) {
             judged.verdict = judged.verdict.with(Repair::Batch);
         }
-        // One frame is one repair, however many messages are in it.
+        // The repairs of a frame are counted once, whatever the number of its messages.
         if let Some(judged) = verdicts.last_mut().filter(|_| index == last) {
             judged.verdict = done.iter().fold(judged.verdict, Verdict::with);
         }
@@ -309,7 +309,7 @@ fn progress_place(calls: &mut Correlator, origin: Origin, element: &Message) -> 
     meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
 }
 
-/// An element about a call: as it was judged, or as it came where the call is observed beside others.
+/// Returns an element about a call: repaired, or unchanged if the call is observed while others are not.
 fn unless_observed(
     calls: &Correlator,
     id: CallId,

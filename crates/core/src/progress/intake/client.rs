@@ -31,7 +31,8 @@ impl Intake {
         self.client_message_of(now, stream, message, None)
     }
 
-    /// [`Filter::client_message`](crate::progress::Filter::client_message), of a message whose `members` may have been read.
+    /// [`Filter::client_message`](crate::progress::Filter::client_message), for a message whose `members` may already
+    /// have been read.
     pub fn client_message_of(
         &mut self,
         now: Instant,
@@ -92,9 +93,9 @@ impl Intake {
         message.raw().clone().into()
     }
 
-    /// Notes a client message that was too large to be held and has passed. Its request gets no
-    /// progress, but its answer is no orphan. Not for servers that several clients share, where
-    /// such a message cannot pass unchanged.
+    /// Notes a client message that was too large to keep in memory and has been forwarded. Its request gets no
+    /// progress, but its answer is not an orphan. Not for servers that several clients share, where such a message
+    /// cannot be forwarded unchanged.
     pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.gate.calls.streams.topology.has_strangers() => return,
@@ -142,12 +143,12 @@ impl Intake {
             self.gate.calls.open.mark_incomplete();
             return message.raw().clone().into();
         };
-        // JSON readers differ in which of two equal keys they take: the server might read another
-        // id than the one that is mapped.
+        // JSON readers differ in which of two equal keys they use: the server might read another id than the one that
+        // is mapped.
         if self.gate.calls.streams.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
-        // A call keeps the settings that it began with: a new policy holds from this request on.
+        // Invariant: a call keeps the settings with which it began. A new policy applies from this request on.
         self.apply_pending_policy();
         let params = message.params().unwrap_or_default();
         let read;
@@ -213,7 +214,7 @@ impl Intake {
         message.raw().clone().into()
     }
 
-    /// Ends the request that a client gives up. Returns the message for the server.
+    /// Ends the request that a client cancels. Returns the message for the server.
     fn client_cancels(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let params = message.params().unwrap_or_default();
         // On a server that several clients share, an id that is not mapped could mean another
@@ -234,13 +235,13 @@ impl Intake {
             self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousCancel));
             return Payload::default();
         }
-        // Clients that share a session may use the same id: nobody knows whose request is meant.
+        // Clients that share a session may use the same id. Then it is unknown whose request is meant.
         let is_one = !self.gate.calls.streams.topology.keeps_shadows()
             || self.gate.calls.open.sole_stream_of(&id).is_some();
         let call =
             self.gate.calls.open.by_client_id(stream, &id).first().copied().filter(|_| is_one);
         let Some(call) = call else {
-            // The request has its answer already, which made the task: the task goes on.
+            // The request was already answered when the task was created, so the task continues.
             let is_settled = self.detached.tasks.as_ref().is_some_and(|tasks| tasks.has_made(&id))
                 || self.detached.regain_late(
                     &mut self.gate,
@@ -275,8 +276,8 @@ impl Intake {
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.gate.calls.open.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
-            // The server may read another id in the message than Milepost does. It gets a
-            // cancellation of Milepost's own instead, with the id that is meant.
+            // The server may read another id in the message than Milepost does. So Milepost sends its own cancellation
+            // with the right id.
             self.gate.calls.send_cancelled(call, "the client has cancelled it");
         }
         // MCP 2025-06-18, Cancellation: a client must not cancel `initialize`. If a client does so

@@ -1,5 +1,5 @@
-//! The fast path for log messages on the stream of their only call: nothing in such a message decides where the
-//! message goes, and nothing waits before it.
+//! The fast path for log messages on the stream of their only call: no part of such a message decides on which stream
+//! it is written, and no message waits before it.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -19,8 +19,8 @@ static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
 static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if the message is a log message that is forwarded unchanged and at once.
-    /// Any other message returns false and changes nothing. `messages`: the number of messages so far.
+    /// Takes a server message on `stream`, if it is a log message that is forwarded unchanged and at once. For any
+    /// other message it returns false and changes nothing. `messages`: the number of messages so far.
     pub(crate) fn forward_log(
         &mut self,
         gate: &mut Gate,
@@ -38,8 +38,7 @@ impl FastPaths {
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
-        // A message of a known shape differs from an earlier one only in its words: it needs no
-        // parse.
+        // A message of a known shape differs from an earlier message only in its text, so it need not be parsed.
         if !self.log_templates.know(text) {
             let message = Message::parse(arrived.held_text());
             // The id of a subscription in `_meta` would decide where the message goes, also if `\u`

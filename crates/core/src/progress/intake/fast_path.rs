@@ -66,7 +66,7 @@ impl FastPaths {
         if !is_ready {
             return FastForward::Unread;
         }
-        // The text is read last: it costs the most.
+        // The text is read last, because reading it is the most expensive step.
         let Some(members) = self.templates.read(text) else { return FastForward::Unread };
         let leaves_total_out = policy.answers.total;
         let rises = |plain: &PlainProgress<'_>| {
@@ -84,8 +84,8 @@ impl FastPaths {
         gate.calls.received_at = Some(now);
         *messages += 1;
         gate.calls.events.push_verdict(*messages, Some(id), Verdict::Forwarded);
-        // A wake that is already planned may be too early now: when it comes, the time of the
-        // heartbeat is worked out again.
+        // A wake-up that is already planned may be too early now. The time of the heartbeat is computed again when it
+        // comes.
         if is_unplanned {
             gate.schedule(id);
         }
@@ -95,8 +95,8 @@ impl FastPaths {
 
 /// Whether messages on this stream can be forwarded without waiting.
 pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
-    // Where one of these conditions does not hold, the ordinary path would do more than forward
-    // the message: wait, keep an order, withhold, or rename.
+    // If one of these conditions does not hold, the ordinary path would do more than forward the message: delay,
+    // reorder, withhold, or rename it.
     gate.calls.streams.get(&id).is_some_and(|stream| {
         stream.kind == StreamKind::Exchange
             && stream.pacing == StreamPacing::Immediate
@@ -109,7 +109,7 @@ pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
 }
 
 impl Call {
-    /// Whether no report of the call waits, and the server has not sent its final report.
+    /// Whether no report of the call waits, and the server has not sent its last report.
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }

@@ -44,8 +44,8 @@ pub enum FastPath {
 }
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only; `messages` is the number
+    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that is
+    /// not progress. `is_elsewhere` returns whether a token is active in other sessions only; `messages` is the number
     /// of messages so far.
     pub(crate) fn repair(
         &mut self,
@@ -157,8 +157,8 @@ fn take_plain(
     gate.calls.streams.next_order();
     let form = (Repairs::default(), report.repairs.is_empty());
     let rendered = gate.render_view(now, id, &report, form);
-    // A wake that is already planned may be too early now: when it comes, the time of the
-    // heartbeat is worked out again.
+    // A wake-up that is already planned may be too early now. The time of the heartbeat is computed again when it
+    // comes.
     if gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
         gate.schedule(id);
     }

@@ -23,7 +23,7 @@ enum Wrap {
     Text,
     /// An error that is a string becomes the message of an error.
     Message,
-    /// Any other error that is no object becomes the data of an error.
+    /// An error that is neither an object nor a string becomes the `data` of an error.
     Data,
     /// An error object gets the members that it lacks, at its end.
     Members,
@@ -36,8 +36,7 @@ impl Wrap {
             (true, b'{') => Self::Members,
             (true, b'"') => Self::Message,
             (true, _) => Self::Data,
-            // An object of which no member has been read yet may turn out to be a tool result: it
-            // stays as it is.
+            // An object of which no member has been read yet may be a tool result, so it stays unchanged.
             (false, b'{') if body.is_tool_result || !body.has_members => Self::AsItIs,
             (false, _) => Self::Text,
         }
@@ -91,7 +90,7 @@ impl Pieces {
         None
     }
 
-    /// The ranges in `raw` of the text from one position up to another.
+    /// Returns the ranges in `raw` of the text between two positions.
     fn ranges(&self, from: u64, to: u64) -> impl Iterator<Item = Range<usize>> {
         let mut position = self.start;
         self.text.clone().into_iter().filter_map(move |range| {
@@ -137,8 +136,8 @@ impl LargeRepairs {
         std::mem::take(&mut self.held).0
     }
 
-    /// Whether what the client has got of the answer cannot go on with the server's own text: the text that was put
-    /// ahead of the result has a counterpart that is still to come, or the server names the request otherwise.
+    /// Whether the client has received a part of the answer that does not fit the rest of the server's own text:
+    /// Milepost opened a bracket before the result that must be closed, or the server uses another id.
     pub(crate) fn is_midway(&self, scan: &Scan) -> bool {
         let passed = self.before - self.held.1 as u64;
         let wraps = matches!(self.wrap, Some(Wrap::Text | Wrap::Message | Wrap::Data));
@@ -165,7 +164,7 @@ impl LargeRepairs {
         }
     }
 
-    /// Whether nothing is left to be repaired, so that the rest need not be read.
+    /// Whether all repairs are done, so that the rest need not be read.
     pub(crate) fn are_over(&self, scan: &Scan) -> bool {
         scan.id().is_some()
             && scan.has_version()
@@ -197,15 +196,14 @@ impl LargeRepairs {
         let starts = [scan.unfinished_value(), cut, cut_version, scan.unfinished_null(), cut_null];
         let rest = starts.into_iter().flatten().min().filter(|_| !last);
         let rest = rest.and_then(|start| pieces.place(start));
-        // Endless blanks behind an id or a comma are not held, because memory is bounded: then the
-        // member passes as it is.
+        // An endless number of blanks after an id or a comma is not kept, because memory is bounded. The member is then
+        // forwarded unchanged.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
             let text =
                 pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
             self.held = (pieces.raw.split_off(rest), text.sum());
-            // No splice may lie behind the last byte that goes out: it would be made again with the
-            // next piece.
+            // No splice may be after the last byte that is written, because it would be made again with the next piece.
             for range in &mut pieces.text {
                 *range = range.start.min(rest)..range.end.min(rest);
             }
@@ -215,7 +213,7 @@ impl LargeRepairs {
         self.repair_version(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
         self.leave_out_nulls(scan, &pieces, &mut splices);
-        // `spliced` copies from left to right, and the repairs above are found in another order.
+        // `spliced` copies from left to right, but the repairs above are found in another order.
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
         spliced(&pieces.raw, splices)
     }
@@ -236,7 +234,7 @@ impl LargeRepairs {
         if !is_renamed && (!wanted || own.is_read_in(id)) {
             return;
         }
-        // The id of a piece before has been repaired there.
+        // An id in an earlier piece was repaired there.
         let last = pieces.place(range.end.saturating_sub(1));
         if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
             splices.push((start..last + 1, own.client.clone()));
@@ -256,7 +254,7 @@ impl LargeRepairs {
         if !self.switches.is_some_and(|switches| switches.envelope) {
             return;
         }
-        // The version of a piece before has been repaired there.
+        // A version in an earlier piece was repaired there.
         let last = place.end.saturating_sub(1).max(place.start);
         if let (Some(start), Some(last)) = (pieces.place(place.start), pieces.place(last)) {
             let end = if place.is_empty() { start } else { last + 1 };
@@ -275,7 +273,7 @@ impl LargeRepairs {
             return;
         }
         for null in scan.nulls() {
-            // What has begun to pass stays, and what was in a piece before has been left out there.
+            // A member whose beginning has been forwarded stays. In an earlier piece it was already removed.
             if pieces.place(null.start).is_none() || pieces.place(null.end - 1).is_none() {
                 continue;
             }
@@ -293,7 +291,7 @@ impl LargeRepairs {
         let Some(body) = scan.body() else { return };
         let Some(switches) = self.switches else { return };
         let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
-            // Text that has begun to pass cannot be changed any more.
+            // Text whose beginning has been forwarded can no longer be changed.
             _ if body.start < pieces.start => Wrap::AsItIs,
             Wrap::Text if !switches.bare_result => Wrap::AsItIs,
             Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,
@@ -342,7 +340,7 @@ impl LargeRepairs {
 
 const TEXT: &str = r#"{"content":[{"type":"text","text":""#;
 
-/// Text as it stands in a JSON string. Bytes that are no text stay as they are.
+/// Returns text as it is written in a JSON string. Bytes that are not valid UTF-8 stay.
 fn escaped(text: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() + text.len() / 8);
     for byte in text {

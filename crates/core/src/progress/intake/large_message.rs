@@ -47,8 +47,8 @@ pub struct SpooledAnswer {
 }
 
 impl Intake {
-    /// The first piece of a message that is too large to be held, and where in it the message's own
-    /// text is: the rest is its frame.
+    /// Takes the first piece of a message that is too large for memory, and the range of the message's own text in the
+    /// piece: the rest is its frame.
     pub fn begin_large(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl Intake {
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
             }
-            // A member that stands behind the large one is not known yet; `id` alone tells nothing.
+            // A member after the large one is not known yet, and `id` alone does not show the kind of message.
             Kind::Notification if claimed => LargeDisposition::Withhold(Reason::TooLong),
             _ => LargeDisposition::Forward,
         };
@@ -77,7 +77,7 @@ impl Intake {
         let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
-        // The repairs need the places in the text that goes out, not in the text that came.
+        // The repairs need positions in the text that is written, not in the text that arrived.
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
@@ -101,7 +101,7 @@ impl Intake {
         self.forward_piece(now, origin, (head, text), Fragment::Piece)
     }
 
-    /// Whether a large answer that begins with `head`, which `scan` has read, passes as it is, whatever follows.
+    /// Whether a large answer that begins with `head`, which `scan` has read, is forwarded unchanged, whatever follows.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
         let answered = scan.id().and_then(|id| self.gate.calls.open.ledger.call_of_answer(&id));
         let Some(call) = answered.and_then(|id| self.gate.calls.open.get(id)) else {
@@ -160,7 +160,7 @@ impl Intake {
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.gate.calls.events.push_verdict(passing.number, passing.call, verdict);
-        // The request would wait for ever: it gets an error in the place of the answer.
+        // The request would wait for ever, so it gets an error in the place of the answer.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.gate.answer_with_error(now, call, why, None, Outcome::Error);
@@ -253,7 +253,7 @@ impl Intake {
         end: Fragment,
     ) {
         self.release_unfinished(now, origin);
-        // Ends the broken line, so that the next message begins on a line of its own.
+        // Ends the incomplete line, so that the next message begins on a new line.
         self.forward_piece(now, origin, (Bytes::from_static(b"\n"), 0..0), Fragment::Piece);
         let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
@@ -267,8 +267,9 @@ impl Intake {
         }
     }
 
-    /// The large messages of which more is to come, after a panic inside. The text that they held goes to `streams`. A
-    /// message that was being repaired breaks off there: its rest does not fit what its client has got.
+    /// Takes the large messages that are incomplete after a panic in the filter. The bytes that they held go to
+    /// `streams`. A message that was being repaired ends there, because the rest would not fit the part that the client
+    /// has received.
     pub(crate) fn salvage_large(
         &mut self,
         streams: &mut BTreeMap<StreamId, TransmitQueue>,
@@ -311,12 +312,12 @@ impl Intake {
         if passing.scan.kind() != Kind::Response {
             return;
         }
-        // On the stream of a single request an answer is for that request, whatever its id. An
-        // answer that is too large to be held cannot wait until a better one arrives.
+        // On the stream of a single request, an answer is for that request, whatever its id. An answer that is too
+        // large for memory cannot wait until a better one arrives.
         let id = passing.scan.id();
         // The client already has an answer to the request, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
-        // Nobody waits for the answer, and it is too long to be kept.
+        // No client waits for the answer, and it is too long to keep.
         let late = self.detached.late.as_ref().zip(id.as_ref());
         let is_late = late.is_some_and(|(late, id)| late.is_answer(&self.gate, id));
         let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));
@@ -332,14 +333,14 @@ impl Intake {
             // delaying the answer.
             self.gate.rebind_stream(origin, call);
         }
-        // As long as the id has not arrived, the only open request tells which result is expected.
+        // Before the id has arrived, the only open request shows which result is expected.
         let sole_open = || only(self.gate.calls.open.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.gate.calls.open.get(id));
         let expected = likely.map(Call::large_answer_repairs);
         let known = call.and_then(|id| self.gate.calls.open.get(id));
-        // A client that has come back reads its new stream. The stream of the request itself is
-        // written by another filter.
+        // A client that has reconnected reads its new stream. The stream of the request itself is written by another
+        // filter.
         let is_read = |call: &Call| {
             call.shadow
                 && self.gate.calls.streams.has_stream(call.stream)
@@ -365,7 +366,7 @@ impl Intake {
         }
     }
 
-    /// Ends the calls whose answers have passed in an array.
+    /// Ends the calls whose answers were forwarded in an array.
     fn end_calls_of_array(&mut self, now: Instant, origin: Origin) {
         loop {
             let Some(passing) = self.large_messages.get_mut(&source(origin)) else { return };
@@ -402,8 +403,8 @@ impl Intake {
             return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
-        // Until the id is known, the message may answer any open call: it keeps its distance from
-        // the last progress of all of them.
+        // Until the id is known the message may answer any open call, so it keeps its distance from the last progress
+        // of all of them.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
             (Some(call), _) => {
@@ -459,7 +460,7 @@ impl Intake {
     }
 }
 
-/// The upstream stream that a message passes on; `None` where one connection carries all messages.
+/// Returns the upstream stream of a message; `None` if one connection carries all messages.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,
@@ -467,8 +468,8 @@ fn source(origin: Origin) -> Option<StreamId> {
     }
 }
 
-/// Whether a large text may be one or several messages, although the text has shown no member of an
-/// envelope yet, or is an array.
+/// Whether a large text may be one or several messages, although no member of an envelope has been read yet, or it is
+/// an array.
 fn may_be_message(head: &[u8]) -> bool {
     let start = json::skip_space(head, 0);
     let inside = match head.get(start) {

@@ -1,4 +1,4 @@
-//! The template of log messages: a log message that differs from an earlier one only in its words is known by
+//! The template of log messages: a log message that differs from an earlier one only in its text is recognised by
 //! comparison.
 
 use smallvec::SmallVec;
@@ -8,21 +8,21 @@ use crate::progress::payload::within;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::{json, unicode};
 
-/// The longest log message without its words, in bytes, that is kept as a template.
+/// The longest log message without its text, in bytes, that is kept as a template.
 const LOG_TEMPLATE_MAX: usize = 512;
 
-/// The log templates of one filter: a server may log at two levels.
+/// Maximum number of log templates of one filter: a server may log at two levels.
 const LOG_TEMPLATES_MAX: usize = 2;
 
 /// The last shapes in which a server wrote log messages whose data is a string.
 #[derive(Debug, Default)]
 pub(crate) struct LogTemplates {
     known: SmallVec<[Box<LogTemplate>; 1]>,
-    /// The template that gives way to the next one.
+    /// The index of the template that is replaced next.
     oldest: usize,
 }
 
-/// A log message without its words.
+/// A log message without its text.
 #[derive(Debug)]
 struct LogTemplate {
     head: Vec<u8>,
@@ -30,7 +30,7 @@ struct LogTemplate {
 }
 
 impl LogTemplates {
-    /// Whether a message differs from an earlier log message in its words only.
+    /// Whether a message differs from an earlier log message only in its text.
     pub(crate) fn know(&self, text: &[u8]) -> bool {
         text.len() <= LENGTH_MAX && self.known.iter().any(|known| known.fits(text))
     }
@@ -48,7 +48,7 @@ impl LogTemplates {
 }
 
 impl LogTemplate {
-    /// The template of a log message; `None` if its data is no usual string, or the rest is too long to keep.
+    /// The template of a log message; `None` if its data is not an ordinary string, or the rest is too long to keep.
     fn of(message: &Message) -> Option<Self> {
         let raw = message.raw();
         let data = json::member(&message.params()?, "data")?;

@@ -1,6 +1,6 @@
-//! `mode = "observe"`: every message goes on unchanged, to the stream that it belongs to; the
-//! verdicts are computed for the record only. Where some tools have another mode than their route, the
-//! messages of observed calls pass through the queue of their stream, beside the others.
+//! `mode = "observe"`: every message is forwarded unchanged, to its stream; verdicts are computed only for the record.
+//! If some tools have another mode than their route, the messages of observed calls go through the queue of their
+//! stream, like other messages.
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{restored_names, with_client_names};
@@ -14,7 +14,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 /// Forwards a message unchanged, except for names given by Milepost. False if no client can get
 /// the message.
 pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message: &Message) -> bool {
-    // Only one stream is possible, so the message is not read.
+    // Only one stream is possible, so the message is not parsed.
     if !calls.streams.topology.is_whole() || calls.streams.topology.needs_no_choice() {
         let streams = &mut calls.streams;
         return streams.observe(streams.session_stream, Transmit::of(message));
@@ -27,7 +27,7 @@ pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message:
     let placed: Vec<Placement> = elements.collect();
     let first = placed.first().and_then(|one| one.as_ref().ok()).map(|(stream, _)| *stream);
     let together = |one: &Placement| one.as_ref().is_ok_and(|(stream, _)| Some(*stream) == first);
-    // An array whose elements all go to one stream stays as it came.
+    // An array whose elements all go to one stream stays unchanged.
     if let Some(stream) = first
         && !calls.streams.topology.has_strangers()
         && placed.iter().all(together)
@@ -73,7 +73,7 @@ fn observed_answer(calls: &Correlator, origin: Origin, message: &Message) -> Pla
     Ok((Some(call.stream), spliced(message, names)))
 }
 
-/// The stream for progress; `None` if the message is no progress, or its call is unknown.
+/// Returns the stream for progress; `None` if the message is not progress, or its call is unknown.
 fn observed_progress(
     calls: &mut Correlator,
     origin: Origin,

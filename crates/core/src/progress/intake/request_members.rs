@@ -35,7 +35,8 @@ impl RequestMembers {
         Self { tool, task, about_task, token, date, client, trace: [parent, state] }
     }
 
-    /// The members of `message` where they are known: those of `whole`, unless `message` is an element of that array.
+    /// Returns the members of `message` if they are known: those of `whole`, unless `message` is an element of that
+    /// array.
     pub fn known<'a>(whole: Option<(&Message, &'a Self)>, message: &Message) -> Option<&'a Self> {
         whole.filter(|(whole, _)| whole.raw() == message.raw()).map(|(_, members)| members)
     }

@@ -75,14 +75,14 @@ impl Claim {
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // Compliant progress passes even behind the final report: the server may have more to say.
+        // Compliant progress is forwarded even after the last report: the server may send more.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
             return Err(Reason::AfterFinal);
         }
         let is_due = |text: &Bytes| match token.translated {
-            // The client's token takes the place of the text, whatever the spelling of the number.
+            // The client's token replaces the text, in whatever spelling the server wrote the number.
             true => Key::read(text).as_ref() == Some(&token.server),
             false => *text == token.client,
         };
@@ -98,9 +98,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds the route's knowledge: the total of a value without a total, or a value in the words,
-    /// or one that `message` has as a string. `message` is needed only for a report whose value may
-    /// be a string.
+    /// Adds what the route's settings know: the total of a value without a total, or a value that is in the text or
+    /// that `message` has as a string. `message` is needed only for a report whose value may be a string.
     fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
@@ -132,8 +131,9 @@ impl Claim {
 }
 
 impl Claim {
-    /// Takes the value and the total in the words in place of a number without a total; whether that settles the
-    /// value. Once the words have had a value, a number without a total counts something else: it is a sign of life.
+    /// Uses the value and the total in the text if the declared number has no total. Returns whether that settles the
+    /// value. Once a text has had a value, a number without a total counts something else: it only shows that the call
+    /// is alive.
     fn prefer_words(&mut self, call: &mut Call, policy: &CallPolicy) -> bool {
         if self.report.figure.as_ref().is_none_or(|figure| figure.total.is_some()) {
             return false;
@@ -156,8 +156,8 @@ impl Claim {
 }
 
 impl Call {
-    /// The value in the words of a report, unless the words contradict what the server has said
-    /// before: then the report has none, and is a sign of life.
+    /// Returns the value in the text of a report. If the text contradicts what the server said before, the report has
+    /// no value and only shows that the call is alive.
     pub(crate) fn figure_in_words(&mut self, words: &[u8]) -> Option<ProgressValue> {
         let policy = self.settings();
         if policy.messages == Messages::Append {
@@ -328,8 +328,8 @@ impl Intake {
             }
             Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
-        // The client reads `notifications/progress` itself: the original beside the repaired
-        // message would be a second notification.
+        // The client reads `notifications/progress` itself, so the original beside the repaired message would be a
+        // second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep || self.gate.calls.open.is_observed(*id) => {
@@ -343,7 +343,7 @@ impl Intake {
         };
         let is_nobodys = matches!(report, Err(Unread::Withheld(_)));
         let keep = keep || is_nobodys && self.gate.calls.policy.observes_the_rest();
-        // A message that may be about another client's call goes to nobody.
+        // Invariant: a message that may be about another client's call is withheld.
         let is_private = self.gate.calls.is_private();
         let keep = keep && !is_private || passes.is_some();
         if keep {
@@ -440,8 +440,8 @@ impl Intake {
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.gate.calls.open.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
-        // Tools of one route may have different dialects of the same method: the message is read
-        // with that of its own tool.
+        // Tools of one route may use different dialects for the same method: the message is read with the dialect of
+        // its own tool.
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
         }
@@ -471,9 +471,8 @@ impl Intake {
     }
 }
 
-/// An answer to an open call behind text on one line, as from a server that prints dots without
-/// ending the line. Other messages behind text may be a server's log of a message that it has
-/// received.
+/// Returns an answer to an open call that follows other text on one line, as from a server that prints dots without
+/// ending the line. Other messages after text may be a server's log of a message that it has received.
 fn answer_behind_text(gate: &Gate, message: &Message) -> Option<(Bytes, Message)> {
     let raw = message.raw();
     if message.kind() != Kind::Noise || gate.calls.policy.observes() {

@@ -3,8 +3,8 @@
 use crate::progress::correlate::correlator::Correlator;
 use crate::protocol::jsonrpc::Message;
 
-/// Whether the objects of an opaque message, which are on one line, are separated: because
-/// their streams may differ, or because no client can read the line.
+/// Whether the objects of an opaque message, which are on one line, are separated: because their streams may differ, or
+/// because no client can parse the line.
 pub(crate) fn is_split(calls: &Correlator, message: &Message) -> bool {
     // Where clients share the server, text that may be read in two ways is never split on a
     // guess.

@@ -34,13 +34,13 @@ pub(crate) struct LargeMessage {
     pub(crate) call: Option<CallId>,
     /// The streams and the ids of the requests that the message answers, which stay open until it is whole.
     pub(crate) answers: Vec<(StreamId, Bytes)>,
-    /// Answers of an array whose calls have ended.
+    /// Number of answers of an array whose calls have ended.
     pub(crate) ended: usize,
     /// Whether enough is known, so that the rest need not be read.
     pub(crate) known: bool,
     /// The repairs of an answer.
     pub(crate) repairs: LargeRepairs,
-    /// Makes the text readable, unless the route leaves it as it is.
+    /// Repairs unreadable text, unless the route turns that repair off.
     pub(crate) readable: Option<ReadablePieces>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) enum LargeDisposition {
     Noise,
 }
 
-/// The reports that the dialects have read in a message, kept until the message has been handled,
-/// so that the message is read once. Several steps need them: whose message it is, whether its
-/// token is another session's, and what it reports.
+/// The reports that the dialects have found in a message, kept until the message has been handled, so that it is read
+/// only once. Several steps need them: for whose message it is, whether its token belongs to another session, and what
+/// it reports.
 #[derive(Debug)]
 pub(crate) struct MessageReports {
-    /// The text of the message. As long as it is held here, no other text has its place in memory.
+    /// The text of the message. While it is kept here, no other text can be at the same address.
     pub(crate) raw: Bytes,
     pub(crate) reports: Vec<(Dialect, Report)>,
 }
@@ -73,11 +73,11 @@ impl MessageReports {
 pub struct Intake {
     /// The number of messages so far. Messages are numbered from 1.
     pub(crate) messages: u64,
-    /// Large messages that have not come whole, by their upstream stream; without one on a single wire.
+    /// Large messages that are incomplete, by their upstream stream; `None` for a single connection.
     pub(crate) large_messages: BTreeMap<Option<StreamId>, LargeMessage>,
     /// The message that is being worked on, in case the work fails.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
-    /// Repairs of what the next message came in.
+    /// The repairs of the frame that contained the next message.
     pub(crate) done: Repairs,
     /// The reports that were read in the current message.
     pub(crate) reports: Option<MessageReports>,
@@ -142,8 +142,8 @@ impl Intake {
         is_clear && matches!(fast.forward(gate, messages, now, stream, text), FastForward::Done)
     }
 
-    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that
-    /// is no progress. `is_elsewhere` says whether a token is active in other sessions only.
+    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that is
+    /// not progress. `is_elsewhere` returns whether a token is active in other sessions only.
     pub fn fast_repair(
         &mut self,
         now: Instant,
@@ -186,13 +186,13 @@ impl Intake {
             || self.detached.held().is_some_and(|held| held.is_on(stream))
     }
 
-    /// Notes that the response to a POST has ended. An answer that fits no open request counts as
-    /// the answer to the request of the POST, if that request has no other answer.
+    /// Notes that the response to a POST has ended. An answer on it that matches no open request then counts as the
+    /// answer to the request of the POST, if that request has no other answer.
     pub fn response_ended(&mut self, now: Instant, on: StreamId) {
         self.detached.response_ended(&mut self.gate, now, on);
     }
 
-    /// The time at which the next request ends by itself.
+    /// Returns the time at which the next request times out.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.detached.next_expiry(&self.gate)
     }
@@ -202,12 +202,12 @@ impl Intake {
         self.detached.may_keep(&self.gate)
     }
 
-    /// Bytes that may be kept of a large answer to a call that goes on without its client.
+    /// Returns the bytes that may be kept of a large answer to a call that continues without its client.
     pub fn late_room(&self, id: Option<&Key>) -> Option<usize> {
         self.detached.late.as_ref()?.room(&self.gate, id, &self.detached.kept_room)
     }
 
-    /// Whether a stream has nothing to be written now, and nothing ends by itself now.
+    /// Whether a stream has no message to write now, and no timer of it is due now.
     pub fn has_nothing_due(&self, now: Instant, stream: StreamId) -> bool {
         self.detached.has_nothing_due(&self.gate, now, stream)
     }
@@ -224,9 +224,9 @@ impl Intake {
 
     /// The token that the progress in a message names. The reports are kept for the next step.
     pub(crate) fn named_token(&mut self, message: &Message) -> Option<Key> {
-        // Whose message it is, whether its token is another session's, and what it says are three
-        // questions. One reading for all of them, with the parameters read in one pass, about
-        // halved the instructions of a flood of progress.
+        // Three questions need the reports: whose message it is, whether its token is another session's, and what it
+        // says. Reading the message once for all three, with the parameters read in one pass, about halved the
+        // instructions of a flood of progress.
         if self.reports.as_ref().is_none_or(|known| !known.is_of(message)) {
             let reports = self.gate.calls.policy.read_reports(message);
             self.reports = Some(MessageReports { raw: message.raw().clone(), reports });
@@ -243,11 +243,12 @@ impl Intake {
         }
     }
 
-    /// Whether another filter of the session, of which this filter has one request, may know the request of a message.
+    /// Whether the request of a message may be known to another filter of the session. This filter has only one request
+    /// of the session.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
-            // An id that this filter's request once had stays with this filter, although the client
-            // may have given the id to another request since.
+            // An id of a request of this filter still belongs to this filter, although the client may have reused it
+            // since.
             Kind::Response => message.id_key().is_some_and(|key| {
                 let ledger = &self.gate.calls.open.ledger;
                 ledger.by_id(&key).is_none() && ledger.was_id(&key).is_none()
@@ -280,9 +281,8 @@ impl Intake {
                 open.ledger.by_id(id).filter(|call| of_stream.is_none_or(|own| own == *call));
             call.and_then(|call| open.get(call))
         };
-        // Without these conditions, a token of another session that is the id of a request here would
-        // count as this session's own, and the text of one session would be shown to the client of
-        // another.
+        // Without these conditions, a token of another session that equals the id of a request here would count as this
+        // session's own, and the text of one session would be shown to the client of another.
         let is_told = |id: &Key| by_id(id).is_some_and(|call| call.token.is_some());
         let is_id = |token: &Key| self.gate.calls.streams.topology.is_whole() && is_told(token);
         named
@@ -291,8 +291,8 @@ impl Intake {
             .collect()
     }
 
-    /// Counts a message as withheld that is about no request of this filter, and must not be taken
-    /// for progress of one.
+    /// Counts a message as withheld that is not about a request of this filter, and must not be taken for progress of
+    /// its request.
     pub fn note_out_of_place(&mut self, reason: Reason) {
         self.messages += 1;
         self.gate.calls.events.push_verdict(self.messages, None, Verdict::Withheld(reason));
@@ -319,8 +319,8 @@ impl Intake {
             if self.gate.calls.open.has_come_back_elsewhere(call, on, &self.gate.calls.streams) {
                 return self.gate.note_answer_where_left(call);
             }
-            // The answer is already out. `delivered` keeps the end of the call from writing the
-            // waiting progress behind it.
+            // The answer has already been written. `delivered` prevents that the end of the call writes waiting
+            // progress after it.
             self.gate.delivered = Some(call);
             self.detached.note_answer(&mut self.gate, now, call, message);
             self.gate.delivered = None;

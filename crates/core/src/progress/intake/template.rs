@@ -1,5 +1,5 @@
-//! The template of plain progress: a message that differs from an earlier one only in its figure and its words
-//! is read by comparison.
+//! The template of plain progress: a message that differs from an earlier one only in its value and its text is read by
+//! comparison.
 
 use std::ops::Range;
 
@@ -8,17 +8,18 @@ use smallvec::SmallVec;
 use crate::progress::dialect::plain_progress::{LENGTH_MAX, PlainMembers, Reader};
 use crate::protocol::unicode;
 
-/// The longest template, in bytes. A longer one is not kept: each filter has some.
+/// The longest template, in bytes. A longer one is not kept, because each filter has some.
 const TEMPLATE_MAX: usize = 512;
 
-/// The templates of one filter: a server may write progress in two shapes, for instance with and without a figure.
+/// Maximum number of templates of one filter: a server may write progress in two shapes, for instance with and without
+/// a value.
 const TEMPLATES_MAX: usize = 2;
 
 /// The last shapes in which a server wrote plain progress.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     known: SmallVec<[Box<Template>; 1]>,
-    /// The template that gives way to the next one.
+    /// The index of the template that is replaced next.
     oldest: usize,
 }
 
@@ -41,7 +42,7 @@ impl Templates {
     }
 }
 
-/// The text of a notification without its figure and its words.
+/// The text of a notification without its value and its text for people.
 #[derive(Debug)]
 struct Template {
     fixed: Vec<u8>,
@@ -101,8 +102,8 @@ impl Template {
         })
     }
 
-    /// Reads a message that differs from the template only in its figure and its words. `None` says nothing
-    /// about a message.
+    /// Reads a message that differs from the template only in its value and its text. `None` says nothing about a
+    /// message.
     fn read<'a>(&self, text: &'a [u8]) -> Option<PlainMembers<'a>> {
         if text.len() > LENGTH_MAX {
             return None;
@@ -130,7 +131,7 @@ impl Template {
             return None;
         }
         let moved = |place: &Range<usize>| {
-            // Places behind a gap move by the length of what stands in the gap now.
+            // Places after a gap are shifted by the length of the text that is in the gap now.
             let before = self.gaps.iter().zip(lengths).filter(|(gap, _)| gap.at <= place.start);
             let by: usize = before.map(|(_, length)| length).sum();
             &text[place.start + by..place.end + by]

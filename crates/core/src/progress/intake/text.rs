@@ -20,13 +20,13 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::{json, terminal};
 
-/// Members of a structured line whose objects hold the progress.
+/// Names of members of a structured line whose objects contain the progress.
 const INSIDE: [&str; 6] = ["progressData", "progress", "data", "fields", "payload", "params"];
 
 /// Members that hold the message of a structured line.
 const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 
-/// Reads a line of a source; `None` if the line has no text.
+/// Reads a line of a source; `None` if the line contains no text.
 pub(in crate::progress) fn read(
     source: TextSource,
     words: &str,
@@ -42,7 +42,7 @@ pub(in crate::progress) fn read(
     read_words(trimmed, policy)
 }
 
-/// Reads the `data` of a log notification: an object or a string. Other JSON values have no text.
+/// Reads the `data` of a log notification: an object or a string. `None` for other JSON values.
 pub(in crate::progress) fn read_json(
     source: TextSource,
     data: &Bytes,
@@ -107,14 +107,14 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
     })
 }
 
-/// Words on one short line as a JSON string, secrets masked; `None` if they are nothing but signs.
+/// Returns a short text on one line as a JSON string, with secrets masked; `None` if it consists only of symbols.
 fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
-    // Without control sequences, and without characters that turn text around: they could make a
-    // message show something else than it says.
+    // Without control sequences, and without characters that change the text direction: they could make a message look
+    // different from what it says.
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);
-    // Masked before it is cut: half a secret looks like none.
+    // Masked before it is cut, because half a secret may not be recognised as one.
     tells.then(|| json::quote(&one_line(&policy.masks.mask(shown), "")))
 }
 

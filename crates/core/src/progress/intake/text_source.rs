@@ -36,22 +36,22 @@ pub(crate) enum SourceText<'a> {
     Data(&'a Bytes),
 }
 
-/// Log notifications. The others are those of a reference server and of servers that pass on what a language
-/// server logs.
+/// Methods of log notifications. The second and third are used by a reference server, and by servers that pass on what
+/// a language server logs.
 const LOGS: [&str; 3] = [mcp::LOG, "notifications/stderr", "window/logMessage"];
 
 /// Members of a structured log that name a tool.
 const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
 
-/// Time without a word of a counter after which another one is followed.
+/// The time without a value of the followed counter after which another counter is followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
-/// Whether a value belongs to the followed counter, or begins the next counter. A program may show
-/// files and bytes in turn; only one of these counters moves the client's bar.
+/// Whether a value belongs to the followed counter, or begins the next counter. A program may print files and bytes in
+/// turn; the client's bar follows only one of these counters.
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
-        // A counter that has reached its total is done, and another may follow at once.
+        // A counter that has reached its total is complete, and another counter may follow at once.
         let is_done = last.total.is_some_and(|total| last.value >= total);
         last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
@@ -132,7 +132,7 @@ pub(crate) fn text_from_log(gate: &mut Gate, now: Instant, origin: Origin, messa
     }
 }
 
-/// The call that a forwarded notification is about, and the progress in it, where a dialect overhears such
+/// Returns the call that a forwarded notification is about, and the progress in it, if a dialect overhears such
 /// notifications.
 pub(crate) fn overhear(
     gate: &mut Gate,
@@ -167,7 +167,7 @@ pub(crate) fn take_overheard(gate: &mut Gate, now: Instant, id: CallId, mut repo
     hold_text(gate, now, id, report, policy);
 }
 
-/// The call that a log notification can be about, and what it says.
+/// Returns the call that a log notification can be about, and the report in it.
 pub(crate) fn read_log(
     gate: &Gate,
     now: Instant,
@@ -188,8 +188,8 @@ pub(crate) fn read_log(
     Some((sole_candidate(gate, now, origin, &names), data))
 }
 
-/// The only call that text can be about: the call of its stream, the call whose tool one of the names in
-/// the text means, or the only active call.
+/// Returns the only call that a text can be about: the call of its stream, the call whose tool is named in the text, or
+/// the only active call.
 pub(crate) fn sole_candidate(
     gate: &Gate,
     now: Instant,
@@ -260,7 +260,7 @@ pub(crate) fn take_text(
         return;
     }
     call.account.read_from_text += 1;
-    // The status of a task shows the text as well, also if the client gave no token.
+    // The status of a task shows the text too, even if the client sent no token.
     if call.is_own_task() {
         let report = match &text {
             SourceText::Line(line) => text::read(source, line, policy),
@@ -288,7 +288,7 @@ pub(crate) fn hold_text(
     policy: &CallPolicy,
 ) {
     let Some(call) = gate.calls.open.get_mut(id) else { return };
-    // A piece of a joined text is joined, as a piece of progress is.
+    // A piece of a joined text is joined like a piece of progress.
     let is_joined = report.chunk && policy.messages == Messages::Append;
     report.from_text = !is_joined;
     report.in_words = true;
@@ -297,7 +297,7 @@ pub(crate) fn hold_text(
         // The values of the server's own progress may count something else than its text does.
         report.figure = None;
     }
-    // A report of the server's own waits: text must not take its place.
+    // The server's own report waits, and text must not replace it.
     if !is_joined && call.pending.last().is_some_and(|last| !last.report.from_text) {
         return call.account.withheld(Reason::Superseded);
     }
@@ -321,17 +321,17 @@ pub(crate) fn withhold_ambiguous(gate: &mut Gate, source: TextSource) {
     }
 }
 
-/// The text of a log notification: its `data`, or all members of a log that has words under another name. Servers
-/// that write maps (mcp-go) send `message`, `msg` or `text`.
+/// Returns the text of a log notification: its `data`, or all members of a log that has its text under another name.
+/// Servers that write maps (mcp-go) send `message`, `msg` or `text`.
 fn log_data(params: Bytes) -> Option<Bytes> {
     let fields = Fields::read(&params)?;
     let beside = ["message", "msg", "text", "content"];
     match fields.first(&["data"]) {
-        // `data` is a map of details, and the words stand beside it.
+        // `data` is a map of details, and the text is in a member beside it.
         Some(data) if !data.starts_with(b"{") || fields.string(beside[0]).is_none() => {
             Some(data.clone())
         }
-        // The words are a map in a string, or there is nothing else.
+        // The text is a map in a string, or no text exists.
         _ => match beside.iter().find_map(|name| fields.string(name)) {
             Some(words) if words.starts_with(b"\"{") || fields.string("content").is_some() => {
                 Some(words.clone())
@@ -341,7 +341,7 @@ fn log_data(params: Bytes) -> Option<Bytes> {
     }
 }
 
-/// Whether a logger has the name of a tool, perhaps behind those of its server or module.
+/// Whether a logger has the name of a tool, possibly after the names of its server or module.
 fn names(logger: &str, tool: &str) -> bool {
     let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
     before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))

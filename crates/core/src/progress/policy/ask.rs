@@ -15,7 +15,7 @@ use crate::protocol::mcp;
 /// Members of an object, by name.
 pub type JsonObject = Map<String, Value>;
 
-/// The largest integer that a double keeps exactly: servers in JavaScript read no larger one.
+/// The largest integer that a double represents exactly. Servers in JavaScript read no larger integer correctly.
 const INTEGER_MAX: i64 = (1 << 53) - 1;
 
 /// The token in place of an empty string, which many servers treat as no token.
@@ -35,7 +35,7 @@ pub enum TokenType {
     Same,
     /// A string that is not empty. An integer becomes its digits.
     String,
-    /// An integer from 1 to 2^53 - 1. Anything else becomes one that follows from it.
+    /// An integer from 1 to 2^53 - 1. Any other token is replaced by an integer that is derived from it.
     Integer,
     /// No token at all. The client's token still names the call towards the client: heartbeats, and progress that
     /// the server reports in other ways, have it.
@@ -112,10 +112,10 @@ impl Ask {
     }
 }
 
-/// A positive integer that follows from a token. Two open requests with the same integer, whose
-/// progress would count as the older request's, are improbable: there are 2^53 integers.
+/// Returns a positive integer that is derived from a token. It is improbable that two open requests get the same
+/// integer (and so share progress): there are 2^53 integers.
 fn integer_for(token: &Key) -> i64 {
     let hash = fnv_1a(token.to_json());
-    // The upper bits of FNV-1a are mixed better than the lower ones, and 53 bits always fit.
+    // The upper bits of FNV-1a are mixed better than the lower ones, and 53 bits always fit into a double.
     i64::try_from(hash >> 11).unwrap_or(1).max(1)
 }

@@ -17,12 +17,12 @@ pub enum HeartbeatValue {
 pub struct Heartbeat {
     /// Whether calls get heartbeats.
     pub enabled: bool,
-    /// Silence before the first one.
+    /// The silence before the first heartbeat.
     pub after: Duration,
     /// The time between the next heartbeats, doubled once the server has sent a message for the
     /// call.
     pub every: Duration,
-    /// The age of a call at which its heartbeats end, without the time for which its client was asked something.
+    /// The age of a call at which its heartbeats end, without the time in which its client was asked a question.
     pub max: Duration,
     /// The value of a heartbeat.
     pub value: HeartbeatValue,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Whether and how the work of a call goes on after its client gave the call up by its clock (`late`).
+/// Whether and how the work of a call continues after its client's timer expired (`late`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
     /// Whether it does.
@@ -21,7 +21,7 @@ pub struct Late {
     pub tell: bool,
     /// The age of a call at which `tell` answers.
     pub before: Duration,
-    /// Whether the work of tools with `destructiveHint` goes on too.
+    /// Whether the work of tools with `destructiveHint` continues too.
     pub destructive: bool,
 }
 

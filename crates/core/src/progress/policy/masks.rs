@@ -32,7 +32,7 @@ const VALUE_MIN: usize = 16;
 /// The patterns of secrets.
 #[derive(Clone, Default)]
 pub struct Masks {
-    /// Patterns of a route, and how they are written.
+    /// Patterns of a route, with their text.
     own: Arc<[(String, Regex)]>,
 }
 
@@ -102,7 +102,7 @@ impl Masks {
     /// The positions of secrets in a text, in order, without overlaps.
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
-        // Nearly all lines have no hint, and are spared the other patterns.
+        // Nearly all lines have no hint, so that the other patterns are not tried.
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
             let flags = [false, true];
             let patterns = NAMED.0.iter().zip(flags);
@@ -140,8 +140,8 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most
-/// lines contain none, and need no other pattern.
+/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most lines contain none
+/// of them, so that no other pattern is tried.
 static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
@@ -195,7 +195,7 @@ impl SecretPatterns {
 /// Parts of names that are as often no secret (`key`, `pass`).
 const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
 
-/// Words that make a key the key of a secret.
+/// Words that mark a key as the key of a secret.
 const OF_KEYS: [&str; 10] = [
     "access",
     "account",
@@ -209,14 +209,14 @@ const OF_KEYS: [&str; 10] = [
     "signing",
 ];
 
-/// Last parts of names that say something about a secret and are none themselves (`token_count`).
+/// Last parts of names that describe a secret but are not secrets (`token_count`).
 const ABOUT: [&str; 23] = [
     "bucket", "count", "counter", "dir", "endpoint", "expires", "expiry", "file", "id", "length",
     "limit", "name", "path", "policy", "prefix", "rate", "size", "stdin", "store", "ttl", "type",
     "url", "usage",
 ];
 
-/// Words that stand where a secret would stand (`token: missing`).
+/// Words that are written in the place of a secret (`token: missing`).
 const SAID: [&str; 34] = [
     "accepted",
     "are",
@@ -254,8 +254,8 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// Finds the values whose names mark them as secrets. A value that is no secret is searched
-/// further, because it may contain one: `https://x/?key=value`.
+/// Finds the values whose names mark them as secrets. A value that is not a secret is searched in turn, because it may
+/// contain a secret: `https://x/?key=value`.
 fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
@@ -273,7 +273,7 @@ fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usiz
 /// Whether a name such as `token` or `--password` marks its value as a secret. `is_flag`: the value
 /// follows after a space (`--password x`), not after `=`.
 fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
-    // Of a name with dots (`config.token`, `token.json`) the last part tells what it names.
+    // In a name with dots (`config.token`, `token.json`) the last part says what the value is.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
@@ -281,7 +281,7 @@ fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> b
         || SAID.contains(&&*said.to_lowercase())
         || (last == "pwd" && said.starts_with('/'));
     let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
-    // "--session 3" counts, and "session 3 of 10" is a sentence.
+    // In "--session 3" the value counts as a secret, but "session 3 of 10" is a sentence.
     if !is_flag && secret::is_doubtful_secret(&last, said) {
         return true;
     }

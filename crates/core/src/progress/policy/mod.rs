@@ -27,7 +27,7 @@ use crate::progress::policy::masks::Masks;
 use crate::progress::policy::tasks::Tasks;
 use crate::protocol::mcp;
 
-// A group of settings stands beside the code that uses it.
+// The settings of a feature are in the module that uses them.
 
 /// The extent of the filter's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub enum Mode {
 /// Whether the messages of a client stream keep the times of [`Pacing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPacing {
-    /// Nothing waits: Streamable HTTP.
+    /// Messages never wait: Streamable HTTP.
     Immediate,
     /// Each call has the times of its own settings: stdio, HTTP+SSE.
     ByCall,
@@ -101,7 +101,7 @@ pub enum Coalesce {
 pub enum Scale {
     /// Hundredths: `total` is 100.
     Percent,
-    /// Parts of one: `total` is 1.
+    /// Fractions of 1: `total` is 1.
     Unit,
     /// Parts of this many.
     Of(f64),
@@ -113,14 +113,14 @@ pub enum ValueFrom {
     /// The number that the server declares.
     #[default]
     Progress,
-    /// The words, if they have a value and a total and the number that the server declares has no total.
+    /// The value in the text, if it has a total and the number that the server declares has none.
     Words,
 }
 
 /// The relation of the messages of one call to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
-    /// Each message stands for itself.
+    /// Each message is complete by itself.
     #[default]
     Replace,
     /// Messages are pieces of one text and are joined.
@@ -138,7 +138,7 @@ pub struct CallPolicy {
     pub pacing: Pacing,
     /// Whether clients that are known not to need pacing are spared it.
     pub spare_known_clients: bool,
-    /// Thinned notifications of one call come no closer than this.
+    /// The shortest time between thinned notifications of one call.
     pub min_interval: Duration,
     /// The notifications that are thinned.
     pub coalesce: Coalesce,
@@ -154,7 +154,7 @@ pub struct CallPolicy {
     pub scale: Option<Scale>,
     /// The place where the value of a report is looked for first.
     pub value_from: ValueFrom,
-    /// The patterns that find values in words.
+    /// The patterns that find values in texts.
     pub extract: Extract,
     /// The secrets that are masked in text.
     pub masks: Masks,
@@ -166,7 +166,7 @@ pub struct CallPolicy {
     pub estimate: bool,
     /// The members put into requests.
     pub ask: Ask,
-    /// The work of calls that clients give up by their clocks.
+    /// The work of calls that clients give up because their timers expired.
     pub late: Late,
     /// Calls that run as tasks of Milepost's own.
     pub tasks: Tasks,
@@ -226,31 +226,31 @@ pub struct AnswerRepairs {
     pub error_shape: bool,
     /// `envelope`: a message without `"jsonrpc":"2.0"` gets this member.
     pub envelope: bool,
-    /// `bare-result`: a result that is no object becomes one; a tool result without `content` is wrapped, for dialects
-    /// and upstreams that are known for it.
+    /// `bare-result`: a result that is not an object becomes an object. A tool result without `content` is wrapped, for
+    /// dialects and upstreams that are known to send such results.
     pub bare_result: bool,
     /// `ping`: an answer to `ping` that the method is unknown becomes an empty result.
     pub ping: bool,
-    /// `orphan-answer`: an answer to no open request of this client, or a second one, is withheld.
+    /// `orphan-answer`: an answer that matches no open request of this client, or a second answer, is withheld.
     pub orphan_answer: bool,
-    /// `missing-id`: a result without id is withheld, and so is an error that answers no request.
+    /// `missing-id`: a result without an id is withheld, and an error without an id that answers no request.
     pub missing_id: bool,
-    /// `event-name`: an event of another name, which no client reads, gets the name `message`, and one that lacks its
-    /// blank line gets the line.
+    /// `event-name`: an event with another name, which clients do not read, gets the name `message`. An event without
+    /// its blank line gets the line.
     pub event_name: bool,
-    /// `unicode`: bytes that are no UTF-8, and lone surrogates, become U+FFFD in every message; control characters in
-    /// strings become escapes.
+    /// `unicode`: invalid UTF-8 and lone surrogates become U+FFFD in every message; control characters in strings
+    /// become escapes.
     pub unicode: bool,
     /// `split-line`: messages on one line are separated.
     pub split_line: bool,
-    /// `noise`: an event whose data is no message becomes a comment.
+    /// `noise`: an event whose data is not a message becomes a comment.
     pub noise: bool,
     /// `total`: compliant progress goes without a `total` that is below its value, or zero or less.
     pub total: bool,
 }
 
 impl AnswerRepairs {
-    /// Every answer is left as it is.
+    /// Every answer stays unchanged.
     pub(crate) const NONE: Self = Self {
         response_id: false,
         error_shape: false,
@@ -302,8 +302,8 @@ pub struct Policy {
     pub bare_results: bool,
     /// Forward a translated message as well, for clients written for it.
     pub keep_original: bool,
-    /// Whether words of Milepost's own go into progress of 2024-11-05. `message` is an unknown member
-    /// there, which clients ignore unless they show it.
+    /// Whether texts of Milepost are added to progress of 2024-11-05. `message` is an unknown member there, which
+    /// clients ignore unless they show it.
     pub words_in_2024: bool,
     /// Whether every request gets an id and a token of Milepost's own towards the server, because
     /// several clients share the server.
@@ -358,8 +358,7 @@ impl Policy {
     /// Gives every tool the mode that it has in `other`.
     pub(crate) fn keep_modes_of(&mut self, other: &Self) {
         self.call.mode = other.call.mode;
-        // A tool that only `other` names may have another mode than the route: it needs an entry
-        // here.
+        // A tool that only `other` names may have another mode than the route, so it needs an entry here.
         for (tool, known) in &other.tools {
             let own = self.tools.entry(tool.clone()).or_insert_with(|| self.call.clone());
             own.mode = known.mode;
@@ -405,13 +404,13 @@ impl Policy {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
 
-    /// Whether the work of any call goes on after its client gave the call up.
+    /// Whether the work of any call continues after its client gave the call up.
     pub fn has_late(&self) -> bool {
         self.everywhere().any(|policy| policy.late.enabled)
     }
 
-    /// The policy with late answers and tasks off, where clients and server are one connection: what a client says
-    /// reaches the server there in any case. `None` if both are off anyway.
+    /// Returns the policy with late answers and tasks off, for a single connection between clients and server: there
+    /// every message of a client reaches the server in any case. `None` if both are already off.
     pub fn without_kept_work(&self) -> Option<Self> {
         let mut policy = (self.has_late() || self.has_tasks()).then(|| self.clone())?;
         for call in std::iter::once(&mut policy.call).chain(policy.tools.values_mut()) {
@@ -436,8 +435,7 @@ impl Policy {
 
     /// The settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
-        // The usual route has no settings of single tools, and this is asked several times a
-        // message.
+        // The usual route has no settings of single tools, and this function is called several times per message.
         if self.tools.is_empty() {
             return &self.call;
         }

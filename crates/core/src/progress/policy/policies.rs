@@ -9,7 +9,7 @@ use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// The policies that hold in one filter. Dereferences to the policy of new calls; the methods here ask all
+/// The policies that are in use in one filter. Dereferences to the policy of new calls; the methods here ask all
 /// policies, because the call that a message is about is not known yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
@@ -39,13 +39,13 @@ impl Policies {
         Self { wanted, now: policy, older: Vec::new(), standard_alone: None, forwards_logs: None }
     }
 
-    /// Whether the standard dialect alone reads the standard's progress, whatever the call.
+    /// Whether progress of the standard is read by the standard dialect only, for every call.
     pub(crate) fn has_standard_alone(&mut self) -> bool {
         let alone = *self.standard_alone.get_or_insert_with(|| self.now.has_standard_alone());
         alone && self.older.is_empty()
     }
 
-    /// Whether no log message is read as progress, whatever the call.
+    /// Whether log messages are not read as progress, for every call.
     pub(crate) fn forwards_logs(&mut self) -> bool {
         let now = &self.now;
         let are_plain = || !now.listens_to(TextSource::Log) && !now.claims(mcp::LOG);
@@ -79,7 +79,7 @@ impl Policies {
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Read at most once, and only if a dialect has no quick way for this message.
+        // The message is parsed at most once, and only if a dialect cannot read it without a parse.
         let mut read = None;
         self.dialects_of(method).filter_map(move |dialect| {
             if let Some(report) = dialect.read_plain(message) {
@@ -91,14 +91,14 @@ impl Policies {
         })
     }
 
-    /// The reports of a message that passes as it is, in each dialect that overhears it.
+    /// Returns the reports of a message that is forwarded unchanged, in each dialect that overhears it.
     pub(crate) fn overheard<'a>(
         &'a self,
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Overheard messages add progress to what the server sends, as heartbeats do: only `full`
-        // adds.
+        // Overheard messages add progress to what the server sends, as heartbeats do. Only the mode `full` allows
+        // additions.
         let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
         let all = all.flat_map(|policy| &policy.dialects);
         let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();
@@ -109,7 +109,7 @@ impl Policies {
     }
 
     fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
-        // A dialect that several policies name is tried once: with the first of them.
+        // A dialect that several policies name is tried only once, with the first of them.
         let older = self.older.iter().enumerate().flat_map(move |(place, policy)| {
             let before = move || std::iter::once(&self.now).chain(&self.older[..place]);
             let is_known = move |dialect: &Dialect| {
@@ -120,7 +120,7 @@ impl Policies {
         self.now.dialects_of(method).chain(older)
     }
 
-    /// Whether a message that is about no known call passes as it came, beside others that are changed.
+    /// Whether a message that is about no known call is forwarded unchanged, while other messages are repaired.
     pub(crate) fn observes_the_rest(&self) -> bool {
         self.now.call.observes() && !self.now.observes()
     }
@@ -154,7 +154,7 @@ impl Policies {
         self.all().flat_map(Policy::everywhere)
     }
 
-    /// Forgets those that no open call needs.
+    /// Forgets the policies that no open call needs.
     pub(crate) fn forget(&mut self, is_needed: impl Fn(&Arc<Policy>) -> bool) {
         self.older.retain(is_needed);
     }

@@ -52,8 +52,8 @@ impl Policy {
         client: Bytes,
     ) -> Option<MappedId> {
         let key = Key::read(&client)?;
-        // A token that stands there twice stays as it is: Milepost might change the one that the
-        // server does not read.
+        // A token that occurs twice stays unchanged: Milepost might change the occurrence that the server does not
+        // read.
         let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
         let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
         Some(match ask.and_then(|ask| ask.token(&key)) {
@@ -86,8 +86,7 @@ impl Policy {
         self.everywhere().any(|call| !call.observes() && call.ask.token_in_arguments)
     }
 
-    /// The token that a client has put into the arguments of a call itself, where the server looks for
-    /// one.
+    /// Returns the token that the client itself put into the arguments of a call, where the server looks for a token.
     pub(crate) fn token_in_arguments(&self, call: &Message, tool: Option<&str>) -> Option<Bytes> {
         let is_call = call.method().as_deref() == Some(mcp::TOOLS_CALL);
         let _ask = self.ask_of(tool).filter(|ask| is_call && ask.token_in_arguments)?;
@@ -133,7 +132,7 @@ impl Policy {
     }
 
     fn request_with_members(&self, request: &Message) -> Option<Bytes> {
-        // A request that readers may read in two ways goes to the server as it came.
+        // A request that readers may read in two ways is sent unchanged.
         if request.repeats_a_key() || request.id_key().is_none() {
             return None;
         }
@@ -156,8 +155,9 @@ impl Policy {
         is_changed.then(|| spliced(sent, splices).to_bytes())
     }
 
-    /// A request without its token, for a server that gets none; `None` where the token stays, or no token is
-    /// there. A `_meta` that holds nothing else goes too: some servers refuse every call that has one.
+    /// Returns a request without its token, for a server that must not get one; `None` if the token stays, or the
+    /// request has none. A `_meta` that has no other member is removed too: some servers refuse every call with
+    /// `_meta`.
     pub(crate) fn without_token(
         &self,
         request: &Message,
@@ -165,11 +165,10 @@ impl Policy {
         token: Option<&MappedId>,
     ) -> Option<Message> {
         let _ask = self.ask_of(tool).filter(|ask| ask.token_type == TokenType::None)?;
-        // A token that stands there twice stays, as in `token_in`.
+        // A token that occurs twice stays unchanged, as in `token_in`.
         let meta = sole_member(&request.params().filter(|_| !request.repeats_a_key())?, "_meta")?;
         let text = sole_member(&meta, "progressToken")?;
-        // A token that Milepost cannot read stays. The client gets no progress under it in any
-        // case.
+        // A token that Milepost cannot read stays. The client gets no progress for it in any case.
         let _read = token.filter(|token| *token.client == *text)?;
         let raw = request.raw();
         let whole = within(raw, &meta)?;
@@ -224,7 +223,7 @@ pub(crate) fn with_token_in_meta(request: &Message, token: &str) -> Message {
     Message::parse(spliced(request, splices).to_bytes())
 }
 
-/// Adds members to the one called `name`, if there are any.
+/// Adds `members` to the object called `name`; does nothing if there are none.
 fn put(wanted: &mut JsonObject, name: &str, members: JsonObject) {
     if !members.is_empty()
         && let Value::Object(known) = wanted.entry(name).or_insert_with(|| JsonObject::new().into())
@@ -242,7 +241,7 @@ fn with_token(copy: &Key) -> JsonObject {
     text.map(|text| member("progressToken", Value::from(text))).unwrap_or_default()
 }
 
-/// An object of one member.
+/// Returns an object with one member.
 fn member(name: &str, value: Value) -> JsonObject {
     let mut object = JsonObject::new();
     object.insert(name.to_owned(), value);
@@ -272,7 +271,7 @@ fn merge(
                 new.extend_from_slice(value.to_string().as_bytes());
                 new.push(b',');
             }
-            // The recursion goes as deep as the object of the route, whatever a client sends.
+            // The depth of the recursion is the depth of the object in the route file, whatever a client sends.
             (Some(own), None, Value::Object(value)) => {
                 merge(raw, &object.slice(own.value.clone()), value, splices);
             }

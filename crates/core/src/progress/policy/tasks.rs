@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The tools whose calls clients may run as tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaskOffer {
-    /// Tools whose calls usually take at least [`Tasks::after`], as far as their durations are known.
+    /// Tools whose calls usually take at least [`Tasks::after`], according to the known durations.
     #[default]
     Slow,
     /// All.

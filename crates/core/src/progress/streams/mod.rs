@@ -26,8 +26,7 @@ pub struct ClientStreams {
     pub(crate) topology: Topology,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
-    /// The last number that was given to a message to be written, or to a name for a server. It
-    /// only rises.
+    /// The last number that was given to a message in a queue, or to a name for a server. The number only rises.
     pub(crate) order: u64,
 }
 
@@ -62,8 +61,8 @@ impl ClientStreams {
         self.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
-    /// Opens a stream on which the server goes on with a stream of the kind `of`, and repeats messages that the client
-    /// may already have: values that are not above the last sent value are not new.
+    /// Opens a stream on which the server continues a stream of the kind `of`, and repeats messages that the client may
+    /// already have: values that are not above the last sent value are duplicates.
     pub(crate) fn open_replay(&mut self, id: StreamId, of: StreamKind) {
         self.open(id, StreamKind::Shared, StreamPacing::Immediate);
         if let Some(stream) = self.get_mut(&id) {
@@ -78,7 +77,7 @@ impl ClientStreams {
             self.session_stream = None;
         }
         let Some(stream) = self.remove(&id) else { return };
-        // Every server message gets exactly one verdict, also if its stream closes before it is
+        // Invariant: every server message gets exactly one verdict, even if its stream closes before the message is
         // written.
         for judged in stream.queue.into_iter().flat_map(|item| item.verdicts) {
             events.push_verdict(judged.number, judged.call, Verdict::Withheld(Reason::Gone));
@@ -107,15 +106,14 @@ impl ClientStreams {
         self.order
     }
 
-    /// Puts a message on a client stream, or on the session stream if that one has closed.
+    /// Puts a message on a client stream, or on the session stream if the client stream has closed.
     pub(crate) fn enqueue(
         &mut self,
         stream: Option<StreamId>,
         mut item: Item,
         events: &mut EventQueue,
     ) {
-        // The place is given on arrival, so that progress that came earlier and is due goes out
-        // first.
+        // The order number is given on arrival, so that earlier progress that is due is written first.
         item.order = self.next_order();
         let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.get_mut(&id)) {
@@ -147,7 +145,7 @@ impl ClientStreams {
         true
     }
 
-    /// Lets everything go out without waiting for a guard: the connection is about to end.
+    /// Lets all messages be written without waiting for a guard, because the connection is about to end.
     pub(crate) fn flush(&mut self) {
         for item in self.iter_mut().flat_map(|(_, stream)| &mut stream.queue) {
             item.guards.clear();
@@ -182,7 +180,7 @@ impl ClientStreams {
         }
     }
 
-    /// The client whose calls may join each other: all streams of a server that is not shared have one client.
+    /// Returns the client whose calls may join each other: all streams of an unshared server belong to one client.
     pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
         if self.topology.has_strangers() { self.principal_of(stream) } else { Principal::Known(0) }
     }
@@ -219,7 +217,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
-            // The caller may change any of them.
+            // The caller may change any stream.
             changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()
@@ -264,7 +262,7 @@ impl ClientStreams {
         if is_immediate { Pacing::IMMEDIATE } else { settings.pacing }
     }
 
-    /// Something besides the stream itself has changed that its shell looks at.
+    /// Notes that the shell has to look at the stream again, because of a change outside the stream itself.
     pub(crate) fn change(&mut self, id: StreamId) {
         if let Some(changes) = self.changes.as_mut().filter(|_| self.streams.contains_key(&id)) {
             changes.changed.insert(id);
@@ -274,8 +272,8 @@ impl ClientStreams {
     /// A client stream that may have something to write, another [`ClientStreams::due`], or no requests any more
     /// ([`Filter::is_over`](crate::progress::Filter::is_over)) since the shell last looked at the stream.
     pub fn next_changed(&mut self) -> Option<StreamId> {
-        // Only streams that were touched are looked at: a thousand silent calls of one server would
-        // otherwise cost a look at each of them for every message.
+        // Only streams that have changed are examined. With a thousand silent calls of one server, each message would
+        // otherwise cost a thousand examinations.
         let id = self.changes.as_ref()?.changed.first().copied()?;
         self.settle(id);
         Some(id)
@@ -292,11 +290,11 @@ impl ClientStreams {
         }
     }
 
-    /// The streams on which so much waits that the server should not be read from.
+    /// Returns the streams with so many waiting bytes that the server should not be read.
     pub fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
-            // A stream that is neither noted as full nor changed since cannot be full. So a session
-            // with many quiet streams costs nothing here.
+            // A stream that is neither marked as full nor has changed since cannot be full. So quiet streams of a
+            // session cost nothing here.
             Some(changes) => (Some(changes.full.union(&changes.changed)), None),
             None => (None, Some(self.streams.keys())),
         };

@@ -33,7 +33,7 @@ pub enum StreamKind {
 pub(crate) struct Guard {
     /// The time when the last notification was written.
     pub(crate) last: Option<Instant>,
-    /// The call whose notification was given out and is not written yet.
+    /// The call whose notification was given out but is not written yet.
     pub(crate) unwritten: Option<CallId>,
     /// The place of the request's last progress in the queue, which the answer follows; 0 if there is none.
     pub(crate) behind: u64,
@@ -42,9 +42,9 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The time before which an answer that does not wait in the queue may not be written; `None` is now.
+    /// Returns the time before which an answer that is not in the queue may not be written; `None` is now.
     pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
-        // A notification that is on its way counts as written now.
+        // A notification whose write is not finished counts as written now.
         let last = if self.unwritten.is_some() { Some(now) } else { self.last };
         last.map(|last| last + self.wait).filter(|at| *at > now)
     }
@@ -55,7 +55,7 @@ pub(crate) enum ItemKind {
     Whole(TransmitKind),
     /// Elements of an array, which keep their place in the queue.
     Array(TransmitKind),
-    /// Progress that goes out before the answer to the client's request of this id.
+    /// Progress that is written before the answer to the client's request with this id.
     Progress(Key),
     /// Pieces of the large message of this number.
     Piece {
@@ -112,7 +112,7 @@ pub(crate) struct Stream {
     pub(crate) observed: Option<Box<TransmitQueue>>,
     /// The times when calls of this stream have something to write.
     pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
-    /// Calls whose notification was given out and is not written yet.
+    /// Calls whose notifications were given out but are not written yet.
     pub(crate) unwritten: Vec<CallId>,
     /// The large message of which some has been given out, and more follows.
     pub(crate) midway: Option<u64>,
@@ -120,11 +120,11 @@ pub(crate) struct Stream {
     pieces: usize,
     /// The server repeats messages that the client may already have.
     pub(crate) replays: bool,
-    /// The stream goes on with that of one HTTP request, and so speaks of that request alone.
+    /// Whether the stream continues that of one HTTP request, and so carries messages of that request only.
     pub(crate) resumes_request: bool,
     /// The place of the last message of the server that was given out.
     pub(crate) passed: u64,
-    /// The place of the last progress that has left the queue.
+    /// The order number of the last progress that has left the queue.
     progress_passed: u64,
 }
 
@@ -155,7 +155,7 @@ impl Stream {
         self.queue.is_empty() && self.observed.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
-    /// Whether nothing waits to be written, nothing is due now, and everything given out has been written.
+    /// Whether no message waits, no timer is due now, and everything that was given out has been written.
     pub(crate) fn is_quiet(&self, now: Instant) -> bool {
         self.is_drained()
             && self.unwritten.is_empty()
@@ -190,7 +190,7 @@ impl Stream {
     /// given out have been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
-        // An array has a guard for each of its answers: the latest decides.
+        // An array has a guard for each of its answers; the latest one decides.
         for guard in &item.guards {
             if guard.unwritten.is_some() {
                 return Some(None);
@@ -214,8 +214,8 @@ impl Stream {
         self.midway.is_some() || self.pieces > 0
     }
 
-    /// The items of which any may be written next: the first, and behind an answer the answers and
-    /// requests that may pass it and progress; while a large message passes, only its next piece.
+    /// Returns the items of which any may be written next: the first; after an answer, the answers and requests that
+    /// may overtake it and progress; and while a large message is written, only its next piece.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let can_pass = |item: &Item| {
             let ItemKind::Whole(kind) = &item.kind else { return false };
@@ -245,15 +245,15 @@ impl Stream {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
-    /// The call that may write now: its time has come, and its progress came before the first item of the
-    /// queue. Progress that came later waits behind this item, which may wait for its own time.
+    /// Returns the call that may write now: it is due, and its progress arrived before the first item of the queue.
+    /// Progress that arrived later waits behind this item, which may wait for its own time.
     pub(crate) fn due(&self, now: Instant) -> Option<(Instant, u64, CallId)> {
         let first = self.queue.front().map_or(u64::MAX, |item| item.order);
         let due = self.wakes.keys().take_while(|(at, ..)| *at <= now && !self.is_midway());
         due.copied().find(|(_, place, _)| *place < first || self.queue.is_empty())
     }
 
-    /// The calls whose heartbeats are due and have no place among the messages.
+    /// Returns the calls whose heartbeats are due and are not in the queue yet.
     pub(crate) fn due_heartbeats(&self, now: Instant) -> Vec<(Instant, CallId)> {
         let due = self.wakes.keys().take_while(|(at, ..)| *at <= now);
         due.filter(|(_, place, _)| *place == u64::MAX).map(|(at, _, call)| (*at, *call)).collect()
@@ -291,15 +291,15 @@ impl Stream {
         if let ItemKind::Progress(_) = item.kind {
             self.progress_passed = item.order;
         }
-        // A message of Milepost's own has no event id, so no client can name it when it resumes.
+        // Milepost's own messages have no event id, so no client can name them when it resumes.
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
         }
         Some(item)
     }
 
-    /// Removes the progress of the request `id`, which the client has given up, also progress that
-    /// waits for its turn before the answer. Returns the verdicts on the removed messages.
+    /// Removes the progress of the request `id`, which the client has cancelled, including progress that is queued
+    /// before the answer. Returns the verdicts on the removed messages.
     pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
         let (mut verdicts, mut removed) = (Vec::new(), Vec::new());
         let about = ItemKind::Progress(id.clone());
@@ -326,7 +326,7 @@ impl Stream {
         self.unwritten.clear();
         let passed = self.progress_passed;
         let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
-        // A guard whose progress still waits in the queue is not met by the writing of other bytes.
+        // A guard whose progress is still in the queue is not ended by the writing of other bytes.
         for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
                 (guard.last, guard.behind) = (Some(now), 0);
@@ -346,7 +346,7 @@ impl Stream {
         }
         let next = next?;
         let sooner = self.wakes.keys().take_while(|(at, ..)| *at < next && !self.is_midway());
-        // A heartbeat that is due has to be given a place.
+        // A heartbeat that is due needs a place in the queue first.
         let counts = |place: u64| place < first.order || place == u64::MAX;
         let sooner = sooner.filter(|(_, place, _)| counts(*place)).map(|(at, ..)| *at);
         sooner.min().or(Some(next))

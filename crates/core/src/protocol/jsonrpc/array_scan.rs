@@ -6,8 +6,8 @@ use memchr::memchr2;
 use super::scan::Scan;
 use super::{Key, Kind};
 
-/// Answers of one array that are noticed while the array passes. The calls of further answers stay open
-/// until their time.
+/// Maximum number of answers in one array that are noticed while the array is forwarded. The calls of further answers
+/// stay open until their time limits.
 pub const ARRAY_ANSWERS_MAX: usize = 1 << 10;
 
 /// A scanner of the elements of an array that arrives in pieces.
@@ -22,7 +22,7 @@ pub(super) struct ArrayScan {
 }
 
 impl ArrayScan {
-    /// Reads the next piece; the first one begins with the bracket.
+    /// Reads the next piece; the first piece begins with the bracket.
     pub(super) fn feed(&mut self, piece: &[u8]) {
         let (mut at, mut from) = (0, 0);
         while at < piece.len() {

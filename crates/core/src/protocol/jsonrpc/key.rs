@@ -14,7 +14,7 @@ use crate::protocol::json;
 pub enum Key {
     /// An integer that fits.
     Integer(i64),
-    /// Any other number, in the only spelling that this type uses for the value.
+    /// Any other number, in a normal form that is unique for the value.
     Number(Box<str>),
     /// A string, escapes read.
     Text(Bytes),
@@ -27,7 +27,7 @@ const DIGITS_MAX: usize = 400;
 /// numbers so.
 const ZEROS: i64 = 5;
 
-/// Every number of so many digits fits.
+/// Number of digits of which every number fits into an `i64`.
 const SHORT_DIGITS: usize = 18;
 
 impl Key {
@@ -49,14 +49,14 @@ impl Key {
             && rest.len() < SHORT_DIGITS
             && rest.iter().all(u8::is_ascii_digit)
         {
-            // Nearly all ids of requests.
+            // The path for nearly all ids of requests.
             let digit = |digit: u8| i64::from(digit - b'0');
             let value = rest.iter().fold(digit(*first), |value, next| value * 10 + digit(*next));
             return Some(Self::Integer(value));
         }
         let text = std::str::from_utf8(text).ok()?;
-        // Rust's parser takes `-0` and `007` too. The one is the number 0, the other is no number
-        // of JSON: both are decided below.
+        // Rust's parser accepts `-0` and `007`. `-0` is the number 0, `007` is not a JSON number: both are handled
+        // below.
         if let Ok(value) = text.parse::<i64>()
             && !text.starts_with("-0")
             && (text == "0" || !text.starts_with('0'))
@@ -95,8 +95,8 @@ impl Key {
         Some(integer.unwrap_or_else(|_| Self::Number(digits.into_boxed_str())))
     }
 
-    /// Whether the other key is the same value in another form: the other JSON type, or the double
-    /// that a JavaScript server makes of a large number. Careless servers return such forms.
+    /// Whether the other key is the same value in another form: the other JSON type, or the double that a JavaScript
+    /// server would use for a large number. Careless servers return such forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
             // Two strings are one name only if they are equal.
@@ -112,7 +112,7 @@ impl Key {
     /// Every number that is [`Key::respelled`] of a number has the same class, and no other number;
     /// a string has none, nor has a number beyond every double.
     pub fn class(&self) -> Option<u64> {
-        // The sum makes one zero of both.
+        // Adding 0.0 turns -0.0 into 0.0.
         self.as_f64().filter(|value| value.is_finite()).map(|value| (value + 0.0).to_bits())
     }
 

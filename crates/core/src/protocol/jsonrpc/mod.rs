@@ -33,7 +33,7 @@ const PEEK_MIN: usize = 4 << 10;
 /// envelope without its result.
 const WINDOW: usize = 1 << 10;
 
-/// JSON-RPC's code for a request that is not as it should be.
+/// JSON-RPC's code for an invalid request.
 pub const INVALID_REQUEST: i32 = -32600;
 
 /// JSON-RPC's code for parameters that are not as they should be.
@@ -50,10 +50,10 @@ pub const METHOD_NOT_FOUND: i32 = -32601;
 pub enum Kind {
     /// `method` and an `id` that is not null.
     Request,
-    /// `method` without `id`, or with a null one.
+    /// `method` without `id`, or with a null id.
     Notification,
-    /// `result` or `error`, and the `id` may be missing or null; or an `id` alone beside `jsonrpc`, which a server
-    /// means as an answer all the same.
+    /// `result` or `error`, where the `id` may be missing or null; or only an `id` beside `jsonrpc`, which the server
+    /// still means as an answer.
     Response,
     /// An array whose elements are messages (2025-03-26).
     Batch,
@@ -69,16 +69,15 @@ pub enum Framing {
     /// The message alone: a line, a body.
     #[default]
     Itself,
-    /// An event, whose bytes are kept.
+    /// An event, whose other bytes are kept.
     Within(Bytes),
     /// An event of another name than `message`, with the name `message` in its place.
     Renamed(Bytes),
-    /// A part of something: alone it needs a frame of its own, in the place of this one if there is
-    /// one.
+    /// An element of a frame: alone it needs a frame of its own, which replaces the given frame if there is one.
     Apart(Option<Bytes>),
 }
 
-/// One message and where its members are. Where a key is repeated the last one counts.
+/// One message and the positions of its members. If a key is repeated, the last member counts.
 #[derive(Debug, Clone)]
 pub struct Message {
     raw: Bytes,
@@ -90,7 +89,7 @@ pub struct Message {
     result: Option<Range<usize>>,
     error: Option<Range<usize>>,
     version: Version,
-    /// An envelope key is there twice, or a notification has a null id.
+    /// Whether an envelope key is repeated, or a notification has a null id.
     odd: bool,
     /// A member of the envelope is null that a message of this kind does not have.
     has_nulls: bool,
@@ -140,7 +139,7 @@ impl Message {
         self.ignore_nulls();
         let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
         if null_id && self.method.is_some() {
-            // Serialisers that write every member make such notifications.
+            // Some serialisers that write every member produce such notifications.
             self.odd = true;
         }
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());
@@ -178,10 +177,9 @@ impl Message {
         *slot = Some(member.value.clone());
     }
 
-    /// Recognises a large answer without reading all of it: the short members before its result,
-    /// the beginning of that, and at the end of the text the short members behind it. That is exact
-    /// unless a second member is longer than [`WINDOW`] too, which no envelope has. `None` where the
-    /// whole has to be read.
+    /// Recognises a large answer without reading all of it: from the short members before its result, the beginning of
+    /// the result, and the short members at the end of the text. The result is exact unless a second member is longer
+    /// than [`WINDOW`] too, which no envelope has. `None` if the whole text has to be read.
     fn peek(raw: &Bytes) -> Option<Self> {
         let close = raw.len() - 1 - raw.iter().rev().position(|&byte| !json::is_space(byte))?;
         if raw[close] != b'}' {
@@ -194,7 +192,7 @@ impl Message {
             answer.take(raw, &member);
         }
         let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
-        // A value that is no container ends before the window does, or is a text of its own.
+        // A value that is not a container ends before the window, or was read separately.
         let is_container = matches!(raw[start], b'{' | b'[');
         let floor = close.saturating_sub(WINDOW).max(start + 1);
         let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;
@@ -226,7 +224,7 @@ impl Message {
         &self.framing
     }
 
-    /// The JSON text as it came.
+    /// Returns the JSON text, unchanged.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -302,7 +300,7 @@ impl Message {
         self.odd
     }
 
-    /// The elements of a batch, or of several objects on one line, each read when the iterator
+    /// Returns the elements of a batch, or of several objects on one line, each of which is read when the iterator
     /// reaches it.
     pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
         let raw = self.raw.clone();
@@ -322,8 +320,7 @@ impl Message {
         })
     }
 
-    /// The messages of an array or a line. The last message keeps the frame, with the fields that
-    /// stand beside the data.
+    /// Returns the messages of an array or a line. The last message keeps the frame, with its other fields.
     pub fn apart(&self) -> Vec<Self> {
         let on_one_line = self.on_one_line().map(|(messages, _)| messages);
         let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());
@@ -335,7 +332,7 @@ impl Message {
         elements
     }
 
-    /// An array in an array is no batch, so that nothing needs to recurse.
+    /// An array within an array is not a batch, so no recursion is needed.
     fn element(raw: Bytes) -> Self {
         let mut element = Self::parse(raw).framed(Framing::Apart(None));
         if element.kind == Kind::Batch {
@@ -349,9 +346,9 @@ impl Message {
     }
 }
 
-/// An error answer of Milepost's own, without a line ending. The error names Milepost as its
-/// author, because it must not look like the server's (26:basic §Error Codes), and the HTTP status
-/// of the server's answer, if there was one.
+/// Returns an error response of Milepost itself, without a line ending. The error names Milepost as its author, because
+/// it must not look like the server's (26:basic §Error Codes), and the HTTP status of the server's response, if it had
+/// one.
 pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }
@@ -369,7 +366,7 @@ pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Byt
     error_with(id, code, why, data.as_deref().unwrap_or_default())
 }
 
-/// An error answer with these members behind the first of `data`.
+/// Returns an error response with these members after the first member of `data`.
 fn error_with(id: &[u8], code: i32, why: &str, data: &str) -> Bytes {
     let head = br#"{"jsonrpc":"2.0","id":"#;
     let code = format!(r#","error":{{"code":{code},"message":"#);
@@ -377,12 +374,12 @@ fn error_with(id: &[u8], code: i32, why: &str, data: &str) -> Bytes {
     Bytes::from([head, id, code.as_bytes(), &json::quote(why), tail.as_bytes()].concat())
 }
 
-/// Whether `raw` is one whole array whose first element is a message.
+/// Whether `raw` is a complete array whose first element is a message.
 fn is_batch(raw: &Bytes) -> bool {
     let Some((elements, end)) = json::elements(raw) else { return false };
     json::skip_space(raw, end) == raw.len()
         && elements.first().is_some_and(|first| {
-            // Only an object: reading arrays in arrays would go as deep as they do.
+            // Only an object: the depth of nested arrays would be the depth of the recursion.
             raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
         })
 }

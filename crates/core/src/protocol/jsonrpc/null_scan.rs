@@ -4,17 +4,18 @@ use std::ops::Range;
 
 use crate::protocol::json;
 
-/// Null members of one answer that are left out. An envelope has three at most, unless it repeats some.
+/// Maximum number of null members of one answer that are removed. An envelope has three at most, unless it repeats
+/// some.
 const NULLS_MAX: usize = 8;
 
 /// The places of the null members of the outermost object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NullScan {
-    /// The places to cut out, in order: with the comma before the member, or behind it where nothing stands before.
+    /// The ranges to cut out, in order: with the comma before the member, or after it if the member is the first.
     found: Vec<Range<u64>>,
     /// A member has passed that stays.
     has_kept: bool,
-    /// The position of the comma before the present member; of its key where nothing stands before it.
+    /// The position of the comma before the current member; of its key if the member is the first.
     start: Option<u64>,
     /// The end of the present value, if the value is null and the member is to be left out.
     null_end: Option<u64>,
@@ -51,7 +52,8 @@ impl NullScan {
         self.start = None;
     }
 
-    /// The position of the present member, with the comma before it, as long as the member may be one that is left out.
+    /// Returns the position of the current member, with the comma before it, while the member may be one that is
+    /// removed.
     pub(super) fn unfinished(&self) -> Option<u64> {
         self.start
     }

@@ -1,5 +1,5 @@
-//! Members of an envelope that are null. Serializers that write every member of a class put `"method":null` and
-//! `"error":null` into answers. A null member says nothing about the kind of a message.
+//! Null members of an envelope. Serialisers that write every member of a class put `"method":null` and `"error":null`
+//! into answers. A null member says nothing about the kind of a message.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ impl Message {
         self.has_nulls && matches!(self.kind, Kind::Request | Kind::Notification | Kind::Response)
     }
 
-    /// The places to cut out of [`Message::raw`], so that nothing is left of the members that [`Message::has_nulls`]
-    /// tells of. Empty if a key is repeated: readers may differ about the member that counts.
+    /// Returns the ranges of [`Message::raw`] to cut out, so that the members that [`Message::has_nulls`] reports are
+    /// removed. Empty if a key is repeated, because readers may differ about which member counts.
     pub fn null_members(&self) -> Vec<Range<usize>> {
         let raw = self.raw();
         let members: Vec<json::Member> = json::Members::new(raw).collect();

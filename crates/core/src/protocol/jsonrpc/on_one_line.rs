@@ -1,5 +1,5 @@
-//! Several messages on one line, text behind a message, and a byte order mark before one: no client can read such a
-//! line, and each of the messages can be read alone.
+//! Several messages on one line, text after a message, and a byte order mark before a message: no client can read such
+//! a line, but each of the messages can be read separately.
 
 use bytes::Bytes;
 
@@ -7,12 +7,12 @@ use super::{Framing, Kind, Message};
 use crate::protocol::json;
 use crate::protocol::unicode::BOM;
 
-/// Messages on one line that are separated. A line with more passes as it is.
+/// Maximum number of messages on one line that are separated. A line with more messages is forwarded unchanged.
 const ON_ONE_LINE_MAX: usize = 1000;
 
 impl Message {
-    /// The messages of a line that begins with a whole message and goes on behind it, and the text behind the last of
-    /// them, which may be empty. Blanks and commas may stand between messages.
+    /// Returns the messages of a line that begins with a complete message and continues after it, and the text after
+    /// the last of them, which may be empty. Blanks and commas may be between messages.
     pub fn on_one_line(&self) -> Option<(Vec<Self>, Bytes)> {
         if self.kind != Kind::Opaque {
             return None;
@@ -41,7 +41,7 @@ impl Message {
         (!messages.is_empty()).then(|| (messages, raw.slice(at..)))
     }
 
-    /// The message behind a byte order mark, which is no part of JSON.
+    /// Returns the message after a byte order mark, which is not part of JSON.
     pub fn behind_mark(&self) -> Option<Self> {
         let is_marked = self.kind == Kind::Noise && self.raw().starts_with(BOM);
         let message = is_marked.then(|| Self::parse(self.raw().slice(BOM.len()..)))?;

@@ -1,8 +1,8 @@
-//! Members that readers of JSON may take for one of the protocol's: another spelling of its name, or a
-//! second one of the same name.
+//! Members that readers of JSON may mistake for a member of the protocol: another spelling of its name, or a second
+//! member with the same name.
 //!
-//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some
-//! take the first and some the last.
+//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some take the first and
+//! some the last.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ const PARAMS: [&str; 2] = ["_meta", "requestId"];
 /// The members of `params` of a progress notification.
 const PROGRESS_PARAMS: [&str; 3] = ["_meta", "requestId", "progressToken"];
 
-/// The members of `params` of a call whose arguments have a token.
+/// The names of members in `params` of a call whose arguments have a token.
 const CALL_PARAMS: [&str; 4] = ["_meta", "requestId", "arguments", "name"];
 
 /// A member that readers may read in different ways.
@@ -32,9 +32,9 @@ pub struct AmbiguousMember {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Some readers take another member for this one.
+    /// Some readers mistake another member for this member.
     Respelled(&'static str),
-    /// The member is there twice.
+    /// The member occurs twice.
     Repeated(&'static str),
     /// The object does not end.
     Unreadable,
@@ -107,8 +107,7 @@ fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
             }
         }
     }
-    // A lenient server may read on where this reader stops, and find members that were not looked
-    // at.
+    // A lenient server may continue to read where this reader stops, and find members that were not checked.
     members.end().is_none().then_some(Fault::Unreadable)
 }
 
@@ -119,7 +118,7 @@ fn folds_to(key: &[u8], name: &str) -> bool {
     if key.is_ascii() {
         return key.eq_ignore_ascii_case(name);
     }
-    // The dot that remains of a capital dotted i.
+    // Without the dot that remains after a capital dotted i is lowered.
     let folded = key.chars().flat_map(fold).filter(|letter| *letter != '\u{307}');
     folded.eq(name.chars().flat_map(fold))
 }

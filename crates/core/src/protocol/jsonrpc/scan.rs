@@ -31,11 +31,11 @@ pub struct ScannedBody {
     pub first: u8,
     /// The position of the brace that closes the value, if it is an object.
     pub brace: Option<u64>,
-    /// The position of the comma or brace behind the value.
+    /// The position of the comma or brace after the value.
     pub end: Option<u64>,
     /// The value is an object with members.
     pub has_members: bool,
-    /// One of the members is one of [`RESULT_MEMBERS`].
+    /// Whether a member of [`RESULT_MEMBERS`] was seen.
     pub is_tool_result: bool,
     /// One of the members is `error`.
     pub has_error: bool,
@@ -49,8 +49,8 @@ impl ScannedBody {
     /// Notes a member and the first byte of its value.
     fn note_member(&mut self, name: &[u8], first: u8) {
         self.has_members = true;
-        // A recording of a large answer does not say whether the result was bare: it has the same text before
-        // and behind the repair.
+        // The recording of a large answer does not show whether the result was bare: its text is the same before and
+        // after the repair.
         let mut known = RESULT_MEMBERS.iter().chain([&LEFT_OUT]);
         self.is_tool_result |= known.any(|known| json::key_is(name, known));
         self.has_error |= json::key_is(name, "error");
@@ -89,7 +89,7 @@ pub struct Scan {
     member_named: bool,
     /// The next byte begins its value.
     awaits_member: bool,
-    /// The outermost object has begun; anything else is no message.
+    /// Whether the outermost object has begun; a text that does not begin with one is not a message.
     object: bool,
     closed: bool,
     nulls: NullScan,
@@ -99,7 +99,7 @@ pub struct Scan {
     wrong_version: Option<Range<u64>>,
     /// The position of the brace that closes the outermost object.
     brace: Option<u64>,
-    /// Bytes read in the pieces before this one.
+    /// Number of bytes in the pieces before the current piece.
     before: u64,
     /// The text is an array, and this reads its elements.
     array: Option<Box<ArrayScan>>,
@@ -123,7 +123,7 @@ impl Scan {
         let mut at = 0;
         while at < piece.len() {
             if self.in_string && !self.escaped && self.depth > 1 && !self.reads_member() {
-                // Nothing inside a nested string matters but where it ends.
+                // Within a nested string, only its end matters.
                 match memchr::memchr2(b'"', b'\\', &piece[at..]) {
                     Some(offset) => at += offset,
                     None => return,
@@ -201,7 +201,7 @@ impl Scan {
             let is_error = json::key_is(&self.key, "error");
             self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
-            // The first byte is enough: no other value of JSON begins with it.
+            // The first byte suffices: no other JSON value begins with it.
             let is_null = byte == b'n';
             if !is_null {
                 self.nulls.keep_member();
@@ -244,7 +244,7 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8, at: u64) {
-        // A key beyond the limit is cut off, and then equals no known name.
+        // A key beyond the limit is cut, and then equals no known name.
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;
@@ -296,7 +296,8 @@ impl Scan {
         self.id.as_ref().filter(|_| self.id().is_some())
     }
 
-    /// The position of the value of `id` or `jsonrpc`, if the value has begun and may go on in the next piece.
+    /// Returns the position of the value of `id` or `jsonrpc`, if the value has begun and may continue in the next
+    /// piece.
     pub fn unfinished_value(&self) -> Option<u64> {
         let begun = self.depth == 1 && self.after_colon && !self.token.is_empty();
         let is_short = self.token.len() < TOKEN_MAX && !self.closed;
@@ -319,7 +320,7 @@ impl Scan {
         Some((brace..brace, Bytes::from_static(br#","jsonrpc":"2.0""#)))
     }
 
-    /// The position of a member, with what separates it from others, that may be left out and whose end has not come.
+    /// Returns the position of a member, with its separator, that may be removed and whose end has not arrived.
     pub fn unfinished_null(&self) -> Option<u64> {
         self.nulls
             .unfinished()

@@ -33,8 +33,8 @@ impl Message {
         self.version == Version::Right
     }
 
-    /// A range of [`Message::raw`] and the text for its place that give a message its `"jsonrpc":"2.0"`. `None` if the
-    /// message has it, or is none of a single kind.
+    /// Returns a range of [`Message::raw`] and its replacement that give a message its `"jsonrpc":"2.0"`. `None` if the
+    /// message has it, or is not of a single kind.
     pub fn missing_version(&self) -> Option<(Range<usize>, Bytes)> {
         let is_single = matches!(self.kind, Kind::Request | Kind::Notification | Kind::Response);
         if !is_single || self.is_versioned() {
@@ -49,7 +49,7 @@ impl Message {
         {
             return Some((version.value, Bytes::from_static(VERSION)));
         }
-        // A message has a member at least, so that a comma is right.
+        // A message has at least one member, so the comma is valid.
         let start = json::skip_space(&self.raw, 0) + 1;
         Some((start..start, Bytes::from_static(br#""jsonrpc":"2.0","#)))
     }
@@ -59,8 +59,8 @@ impl Message {
         self.kind == Kind::Response && self.result.is_none() && self.error.is_none()
     }
 
-    /// An object with an `error` that names neither a request nor a version, as the error that the server means. Only
-    /// for text that comes in the response to a request: on standard streams such an object may be a line of a log.
+    /// Turns an object with an `error` but without id or version into the error that the server means. Only for text in
+    /// the response to a request: on standard streams such an object may be a line of a log.
     #[must_use]
     pub fn or_bare_error(mut self) -> Self {
         let error = self.error.clone().filter(|_| self.kind == Kind::Noise);

@@ -6,19 +6,19 @@ use bytes::{Bytes, BytesMut};
 
 use super::{BOM, CR, LF, line_end};
 
-/// The comment that keeps a stream alive: a block of its own that is no event to anyone.
+/// The comment that keeps a stream alive: a block of its own, which readers do not treat as an event.
 pub const COMMENT: &[u8] = b": keep-alive\n\n";
 
-/// The end of an event whose message breaks off. The last name of an event counts, and clients read messages of the
-/// name `message` alone: none takes the half for a message, and the stream can go on.
+/// The end of an event whose message is incomplete. The last name of an event counts, and clients read only messages
+/// with the name `message`, so that no client takes the part for a message, and the stream can continue.
 pub const BROKEN_OFF: &[u8] = b"\nevent: broken-off\n\n";
 
 /// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
 /// blocks too.
 #[derive(Clone, Debug)]
 pub struct SseEvent {
-    /// All bytes of the block as they came, the blank line included, and at the very start of a
-    /// stream its byte order mark.
+    /// All bytes of the block, unchanged, including the blank line, and at the very start of a stream its byte order
+    /// mark.
     pub raw: Bytes,
     pub(super) fields: FieldSpans,
     /// The blank line is Milepost's own: the stream ended before the server's.
@@ -30,7 +30,7 @@ pub struct SseEvent {
 pub(super) struct FieldSpans {
     /// The first `data` value.
     data: Span,
-    /// Whether there is more than one `data` line.
+    /// Whether the block has several `data` lines.
     several: bool,
     name: Span,
     id: Span,
@@ -38,7 +38,7 @@ pub(super) struct FieldSpans {
     retry: Span,
 }
 
-/// A part of a block. An end of 0 stands for no part, because no value of a field ends there.
+/// A part of a block. An end of 0 means none, because no value of a field can end there.
 ///
 /// Half the size of a `Range`: events are moved more often than anything else is done with them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,8 +82,7 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
     let name = line.len() - rest.len();
     match rest {
         [] => Some((field, name)),
-        // WHATWG HTML, Interpreting an event stream: one space behind the colon is not part of the
-        // value.
+        // WHATWG HTML, Interpreting an event stream: one space after the colon is not part of the value.
         [b':', b' ', ..] => Some((field, name + 2)),
         [b':', ..] => Some((field, name + 1)),
         _ => None,
@@ -91,7 +90,7 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
 }
 
 impl FieldSpans {
-    /// Takes in one line, its end not included.
+    /// Reads one line, without its end.
     #[inline]
     pub(super) fn read(&mut self, text: &[u8], line: Range<usize>) {
         let Some((field, value)) = field(&text[line.clone()]) else { return };
@@ -116,7 +115,7 @@ impl SseEvent {
         Self { raw, fields, is_completed: false }
     }
 
-    /// The event, whose blank line is Milepost's own.
+    /// Returns the event, whose blank line Milepost has added.
     pub(super) fn completed(mut self) -> Self {
         self.is_completed = true;
         self
@@ -132,8 +131,8 @@ impl SseEvent {
         BlockView { raw: &self.raw, fields: self.fields }
     }
 
-    /// The payload; `None` without a `data` line. The payload of one line is a slice of `raw`;
-    /// several lines are joined by LF, in a copy.
+    /// Returns the payload; `None` without a `data` line. The payload of one line is a slice of `raw`; several lines
+    /// are joined by LF, in a copy.
     pub fn data(&self) -> Option<Bytes> {
         let first = self.fields.data.range()?;
         if !self.fields.several {
@@ -155,8 +154,7 @@ impl SseEvent {
         self.fields.name.range().map(|name| &self.raw[name])
     }
 
-    /// The value of the last `id` field that holds no NUL. An empty one takes back the id that the
-    /// client has.
+    /// Returns the value of the last `id` field without a NUL. An empty value resets the client's last id.
     pub fn id(&self) -> Option<&[u8]> {
         self.fields.id.range().map(|id| &self.raw[id])
     }
@@ -166,8 +164,8 @@ impl SseEvent {
         self.fields.id.range().is_some()
     }
 
-    /// The last `retry` line with digits only, without its line end. With `\n\n` behind, the line
-    /// is a block of its own.
+    /// Returns the last `retry` line with digits only, without its line end. With `\n\n` after it, the line is a block
+    /// of its own.
     pub fn retry(&self) -> Option<Bytes> {
         self.fields.retry.range().map(|line| self.raw.slice(line))
     }
@@ -178,7 +176,7 @@ impl SseEvent {
     }
 }
 
-/// A block that stands whole in the input.
+/// A block that is complete in the input.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockView<'a> {
     /// All bytes of the block, as of [`SseEvent::raw`].
@@ -204,7 +202,7 @@ fn is_message(name: &[u8]) -> bool {
 struct FieldLine<'a> {
     start: usize,
     text: &'a [u8],
-    /// The line end, as it came: empty where the block breaks off.
+    /// The line end, unchanged: empty if the block is cut off.
     end: &'a [u8],
 }
 
@@ -222,10 +220,10 @@ fn lines(raw: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     })
 }
 
-/// The bytes of a new event before its message, for those who write an event in pieces.
+/// The bytes of a new event before its message, for an event that is written in pieces.
 pub const MESSAGE_HEAD: &[u8] = b"event: message\ndata: ";
 
-/// The bytes that end an event behind its message.
+/// The bytes that end an event after its message.
 pub const EVENT_END: &[u8] = b"\n\n";
 
 /// A new block around `data`, which is JSON: an event `message` without id or retry.
@@ -245,11 +243,12 @@ pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item =
 /// The beginning of a data line, as nearly all servers write it.
 const DATA: &[u8] = b"data: ";
 
-/// The bytes before the data of a block that has one data line, perhaps the usual name before it, and nothing else.
+/// Returns the bytes before the data of a block that has a single data line, optionally preceded by the usual name, and
+/// no other line.
 fn usual_head(raw: &[u8]) -> Option<&[u8]> {
     let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
     let rest = raw[name..].strip_prefix(DATA)?;
-    // The first line end is the last but one byte: the block has no other line.
+    // The first line end is the last byte but one, so the block has no other line.
     let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
     (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
 }
@@ -267,9 +266,9 @@ fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item 
     }
 }
 
-/// The block `raw` with `data`, which is JSON, in place of its first `data` line and comments in
-/// place of the others, and `message` in place of another event name. The rest is kept byte for
-/// byte. A block without a `data` line is given none.
+/// Returns the block `raw` with `data`, which is JSON, in the place of its first `data` line, comments in the place of
+/// the others, and `message` in the place of another event name. The rest is unchanged. A block without a `data` line
+/// gets one.
 pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(raw.len() + data.len() + 32);
     append_rewritten(&mut out, raw, [data]);
@@ -295,7 +294,7 @@ pub fn append_rewritten<T: AsRef<[u8]>>(
         }
         match data.take() {
             Some(data) => append_data(out, data),
-            // Without this line, a CR before it and a LF behind it could become one line end.
+            // Without this line, a CR before it and an LF after it could become one line end.
             None => out.extend_from_slice(b":"),
         }
         out.extend_from_slice(line.end);
@@ -322,7 +321,7 @@ pub fn without_id(raw: &Bytes) -> Bytes {
     }
     let mut out = BytesMut::with_capacity(raw.len());
     for line in lines(raw) {
-        // Without any line, a CR before it and a LF behind it could become one line end.
+        // Without any line, a CR before it and an LF after it could become one line end.
         out.extend_from_slice(if is_id(&line) { b":" } else { line.text });
         out.extend_from_slice(line.end);
     }

@@ -14,12 +14,11 @@ pub use self::event::{
     rename, rewrite, without_id, write,
 };
 
-// A reader of Milepost's own: ready-made readers return fields and drop the bytes. Of 14 small streams,
-// written again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream
-// 0.2.3 one; invalid UTF-8 stops all three, and a byte order mark makes the last one panic. This
-// reader preserves all 14 and holds no more than its limit. An event of 200 B, 2 KB, 200 KB in 8
-// KiB chunks takes 50 ns, 67 ns, 6.3 µs here; 74, 122, 7,200 ns, then 180, 212, 9,300 ns, then 466,
-// 1,850 ns and 2.2 ms there.
+// Milepost has its own SSE reader: existing readers return fields and drop the bytes. Of 14 small streams, written
+// again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream 0.2.3 one; invalid UTF-8
+// stops all three, and a byte order mark makes the last one panic. This reader preserves all 14 and keeps no more in
+// memory than its limit. An event of 200 B, 2 KB, 200 KB in 8 KiB chunks takes 50 ns, 67 ns, 6.3 µs here; 74, 122,
+// 7,200 ns, then 180, 212, 9,300 ns, then 466, 1,850 ns and 2.2 ms there.
 /// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -38,19 +37,19 @@ pub enum SseFrame {
     Start(Piece),
     /// A further piece of a long block, never empty; the last piece is the blank line.
     Piece(Piece),
-    /// The long block is over. A block that the end of input breaks off has no `End`.
+    /// The long block has ended. A block that is cut off by the end of the input has no `End`.
     End,
 }
 
-/// A part of a block that is too long to be held. The pieces together are its exact bytes, and
-/// their payloads are its data but for the LF between lines, where JSON can have only space.
+/// A part of a block that is too long for memory. The pieces together are its exact bytes, and their payloads are its
+/// data except for the LF between lines, where JSON can only have white space.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The bytes: of one line at most, its end included. The first piece also has the lines ahead of
-    /// the first payload that is not empty.
+    /// The bytes: of one line at most, including its end. The first piece also has the lines before the first payload
+    /// that is not empty.
     pub raw: Bytes,
-    /// The part of `raw` that is the payload of a `data` line, if `raw` is such a line or a piece
-    /// of one. The part may be empty.
+    /// The part of `raw` that is the payload of a `data` line, if `raw` is such a line or a piece of it. The part may
+    /// be empty.
     pub data: Option<Range<usize>>,
 }
 
@@ -71,7 +70,7 @@ pub struct Events {
     chunk: Bytes,
     /// The head of a block that began in an earlier chunk.
     carry: Vec<u8>,
-    /// The bytes of the block that stand ahead of its first line: a byte order mark.
+    /// The bytes of the block before its first line: a byte order mark.
     lead: usize,
     /// The start of the unfinished line in `carry`.
     line: usize,
@@ -104,7 +103,7 @@ enum ByteOrderMark {
 enum Offset {
     /// The number of bytes of a line that agree with `data:`; 0 at the start of a line.
     Name(usize),
-    /// Behind `data:`, where one space is no payload.
+    /// After `data:`, where one space is not part of the payload.
     Space,
     /// In the payload of a `data` line.
     Data,
@@ -115,9 +114,9 @@ enum Offset {
 }
 
 impl Events {
-    /// `inspect_max` is the longest block that is held whole, in bytes, a byte order mark and the LF
-    /// of a last CRLF not counted; 1 GiB at most. A longer one passes in pieces. No more than that
-    /// is ever held.
+    /// Returns a reader. `inspect_max` is the longest block that is kept in memory as a whole, in bytes, without a byte
+    /// order mark and the LF of a last CRLF; 1 GiB at most. A longer block is given out in pieces. The reader never
+    /// holds more than that.
     pub fn new(inspect_max: usize) -> Self {
         Self {
             inspect_max: inspect_max.min(HELD_MAX),
@@ -158,8 +157,8 @@ impl Events {
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
     }
 
-    /// The block that begins `at` bytes into the unread input, if the block is whole there. `at` is 0 or the end of
-    /// such a block.
+    /// Returns the block that begins `at` bytes into the unread input, if the block is complete there. `at` is 0 or the
+    /// end of such a block.
     pub fn peek(&self, at: usize) -> Option<BlockView<'_>> {
         let is_between = self.long.is_none() && self.carry.is_empty() && !self.cr && self.lead == 0;
         if !is_between || self.mark != ByteOrderMark::Past {
@@ -173,7 +172,7 @@ impl Events {
                 return None;
             }
             if end == from {
-                // Behind a CR a LF may belong to it.
+                // The line feed after a carriage return may belong to it.
                 return (text[next - 1] == LF).then(|| BlockView { raw: &text[..next], fields });
             }
             fields.read(text, from..end);
@@ -190,23 +189,23 @@ impl Events {
     /// Leaves out blocks of this length in all, which [`Events::peek`] has shown.
     pub fn skip(&mut self, count: usize) {
         if count == self.chunk.len() {
-            // Nothing is left that the buffer would be kept for.
+            // The chunk is used up, so its buffer is released.
             self.chunk = Bytes::new();
         } else {
             self.chunk.advance(count);
         }
     }
 
-    /// The event at the end of the input whose blank line has not come, with that line; `None` if the rest of the input
-    /// is no such event. Servers written by hand forget the line. To be called once `next` has returned `None`; changes
-    /// nothing.
+    /// Returns the event at the end of the input whose blank line is missing, with that line added; `None` if the rest
+    /// of the input is not such an event. Some hand-written servers forget the line. Call it after `next` has returned
+    /// `None`; it changes nothing.
     pub fn unfinished_event(&self) -> Option<SseEvent> {
         // Productboard's server forgets the blank line, and keeps the connection open.
         let rest = [self.carry.get(self.lead..)?, &self.chunk].concat();
         if self.long.is_some() || rest.is_empty() {
             return None;
         }
-        // A LF behind a CR would only complete that line end, so two are needed.
+        // An LF after a CR would only complete that line end, so two are needed.
         let line_ends: &[u8] = if rest.ends_with(b"\n") { b"\n" } else { b"\n\n" };
         let mut alone = Self::new(self.inspect_max);
         alone.mark = ByteOrderMark::Past;
@@ -225,8 +224,8 @@ impl Events {
         (self.line, self.lead) = (0, 0);
     }
 
-    /// The rest of an unfinished block, once the input has ended and `next` has returned `None`. By
-    /// the specification the rest has no meaning: it is not an event.
+    /// Returns the rest of an unfinished block, after the input has ended and `next` has returned `None`. According to
+    /// the specification the rest is not an event.
     pub fn finish(&mut self) -> Option<Bytes> {
         self.hold(self.chunk.len());
         self.broken |= self.carry.len() > self.lead;
@@ -234,8 +233,7 @@ impl Events {
         (!rest.is_empty()).then_some(rest)
     }
 
-    /// Whether the blocks given out so far end between two blocks, where a block of Milepost's own
-    /// may be inserted.
+    /// Whether the last block that was given out is complete, so that a block of Milepost may be inserted.
     pub fn at_boundary(&self) -> bool {
         self.long.is_none() && !self.broken
     }
@@ -298,8 +296,8 @@ impl Events {
         None
     }
 
-    /// A block that began in an earlier chunk. Its lines are carried one by one, so that none is
-    /// searched twice and nothing that follows the block is copied.
+    /// Reads a block that began in an earlier chunk. Its lines are copied one by one, so that no line is searched twice
+    /// and no byte after the block is copied.
     fn in_carry(&mut self) -> Option<SseFrame> {
         let most = self.inspect_max + self.lead;
         loop {
@@ -335,7 +333,7 @@ impl Events {
         let bytes = self.chunk.split_to(count);
         let need = self.carry.len() + bytes.len();
         if need > self.carry.capacity() {
-            // Twice as much each time, but never more than a block may have.
+            // The buffer is doubled each time, but never exceeds the longest block.
             let room = (2 * need).min(self.inspect_max + BOM.len() + 1).max(need);
             self.carry.reserve_exact(room - self.carry.len());
         }
@@ -368,7 +366,7 @@ impl Events {
         Some(SseFrame::Start(first))
     }
 
-    /// The available part of one line of a long block.
+    /// Returns the available part of one line of a long block.
     fn piece(&mut self, mut place: Offset) -> Option<Piece> {
         let source = if self.held.is_empty() { &mut self.chunk } else { &mut self.held };
         if source.is_empty() {
@@ -401,7 +399,7 @@ impl Events {
 const DATA_LEN: usize = b"data".len();
 
 impl Offset {
-    /// Reads some text of one line, and returns the position of the payload in it, if there is any.
+    /// Reads a part of one line, and returns the position of the payload in it, if it has any.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         if let Self::Name(known) = *self {

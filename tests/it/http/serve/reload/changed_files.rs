@@ -44,7 +44,7 @@ fn a_link_that_is_turned_is_seen_and_a_file_that_is_gone_for_a_moment_too() {
     volume.turn("..2026_03", "nonsense");
     until("the third is refused", || reloads(&proxy, "refused") == 1.0);
     assert_eq!(post_to(&proxy, "/two", &[], INITIALIZE).status(), 200);
-    // Three looks later nothing more has been said of it.
+    // After three further checks, the fault is still logged only once.
     std::thread::sleep(Duration::from_secs(6));
     assert_eq!(count(&proxy, "cannot be used"), 1, "{}", proxy.log());
     assert_eq!([reloads(&proxy, "taken"), reloads(&proxy, "refused")], [2.0, 1.0]);
@@ -69,8 +69,8 @@ fn a_file_that_is_emptied_and_written_again_is_read_once_it_is_whole() {
     let proxy = Proxy::of_file(&Start::default(), &file("", &demo("/a")));
     let path = PathBuf::from(proxy.file());
     std::fs::write(&path, "").unwrap();
-    // Whoever asks at this moment is answered by the next look, which finds the whole file. A program that
-    // sends the signal would take longer to start than a look may wait.
+    // A check at this moment is followed by another check, which finds the complete file. A program that sends the
+    // signal would take longer to start than the time between two checks.
     kill(Pid::from_raw(proxy.pid().cast_signed()), Signal::SIGHUP).unwrap();
     std::fs::write(&path, file("", &demo("/b"))).unwrap();
     until("the file is taken", || reloads(&proxy, "taken") == 1.0);
@@ -117,7 +117,7 @@ fn a_certificate_that_is_renewed_is_shown_to_new_connections() {
     );
     let proxy = Proxy::of_file(&Start::default(), &file(&tls, &demo("/a")));
     assert!(shows(&proxy, folder.path()));
-    // Half of it: the key of another.
+    // Only half of the pair was replaced: this key belongs to another certificate.
     let key = std::fs::read(folder.path().join("own.key")).unwrap();
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     std::fs::write(folder.path().join("own.key"), other).unwrap();

@@ -35,7 +35,7 @@ fn write(proxy: &Proxy, text: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// The same, and has it read; the line that says what came of it.
+/// Writes the file and lets the proxy read it. Returns the log line with the result.
 #[track_caller]
 fn reload(proxy: &Proxy, text: &str) -> String {
     let outcomes = [" reloaded ", " the route file cannot be used", " nothing to reload"];
@@ -89,7 +89,7 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told_of_as_at_the_start() {
     let mut check = crate::support::milepost();
     let said = check.arg("check").arg(proxy.file()).output().unwrap();
     let said = String::from_utf8(said.stderr).unwrap();
-    // The log has the first line of what `check` says, without the marks below the wrong part.
+    // The log has the first line of `check`'s message, without the marks below the wrong part.
     let said = said.lines().next().unwrap();
     let said = said.strip_prefix("milepost: ").unwrap().replace('"', "\\\"");
     assert!(line.contains(&said), "{line}\nis not what check says:\n{said}");
@@ -121,7 +121,7 @@ fn what_cannot_be_exchanged_says_so_and_the_rest_is_taken() {
     let bearer = [("authorization", "Bearer s3cret")];
     assert_eq!(post_to(&proxy, "/a", &bearer, INITIALIZE).status(), 200);
     assert!(!proxy.log().contains("s3cret"), "{}", proxy.log());
-    // Operators still come in.
+    // Operators can still connect.
     assert_eq!(reloads(&proxy, "taken"), 1.0);
 }
 
@@ -139,7 +139,7 @@ fn who_is_let_in_and_how_many_holds_from_then_on() {
     assert_eq!(named("tools.example"), "403");
     let keys = "allowed_hosts = [\"tools.example\"]\nmax_connections = 1";
     reload(&proxy, &file(keys, &demo("/a")));
-    // The connection before is the only one that may be open, for as long as it takes to close it.
+    // The connection before this one is the only one that may be open, until it is closed.
     until("there is room", || named("tools.example") == "200");
     let _held = TcpStream::connect(proxy.address()).unwrap();
     until("there is no more room", || named("tools.example") == "503");

@@ -60,12 +60,12 @@ fn with_another_command_a_call_ends_at_the_old_one_and_its_session_with_it() {
     let line = reload(&proxy, &file("", &stdio("new")));
     assert!(line.contains("changed=1") && line.contains("moved=1"), "{line}");
     assert_eq!(begin(&proxy).1, "new");
-    // Nothing begins in a session with the old one; whoever has no call there is gone.
+    // No call begins in a session with the old server, and a session without a call is ended.
     assert_eq!(post_to(&proxy, "/a", &named, PING).status(), 404);
     until("the unused session is over", || children(&proxy) == 2.0);
     let idle = [("mcp-session-id", idle.as_str())];
     assert_eq!(post_to(&proxy, "/a", &idle, PING).status(), 404);
-    // The call may still be told what its server has asked for.
+    // The client can still answer the question that its call's old server has asked.
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
     assert_eq!(json(&stream.rest())["result"]["by"], "old");
     until("the old one has ended", || children(&proxy) == 1.0);
@@ -98,7 +98,7 @@ fn a_stream_of_http_sse_in_which_nothing_was_said_goes_on_with_the_new_server() 
     assert_eq!(json(&new.event().unwrap())["result"]["serverInfo"]["name"], "newest");
     assert_eq!(post_to(&proxy, &path, &[], PING).status(), 202);
     assert_eq!(json(&new.event().unwrap())["result"]["by"], "newest");
-    // A session that the old server knows of cannot go on.
+    // A session that the old server knows cannot continue.
     assert_eq!(spoken.event(), None);
     assert_eq!(post_to(&proxy, &path_of_spoken, &[], PING).status(), 404);
 }
@@ -136,11 +136,11 @@ fn a_route_that_is_gone_ends_its_calls_in_peace() {
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
     assert_eq!(json(&stream.rest())["result"]["by"], "old");
     until("its server has ended", || children(&proxy) == 0.0);
-    // What it has counted stays, and what is counted now is nothing.
+    // Counts of the old server stay, and new counts start from there.
     let calls = number(&proxy, "milepost_calls_total", &[("route", "/a"), ("outcome", "result")]);
     assert!(calls >= 2.0, "{calls}");
     assert_eq!(number(&proxy, "milepost_sessions", &[("route", "/a")]), 0.0);
-    // The same route again is served again, and counts on.
+    // The same route is served again, and its counters continue.
     reload(&proxy, &file("", &both));
     assert_eq!(begin(&proxy).1, "old");
     let more = number(&proxy, "milepost_calls_total", &[("route", "/a"), ("outcome", "result")]);
@@ -157,7 +157,7 @@ fn sessions_live_on_where_only_settings_change() {
     let mut stream = post_to(&proxy, "/a", &named, &call("1", "1"));
     let told = std::iter::from_fn(|| stream.event()).find(|event| event.contains("progress"));
     assert_eq!(json(&told.unwrap())["params"]["total"], 9);
-    // Limits hold at once.
+    // Limits apply at once.
     assert_eq!(post(&proxy, INITIALIZE).status(), 503);
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
     drop(stream.rest());
@@ -168,7 +168,7 @@ fn sessions_live_on_where_only_settings_change() {
 #[test]
 fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_is_let_go() {
     let (old, new) = (Upstream::start(), Upstream::start());
-    // Without comments all that is read comes from a server.
+    // Without comments, all bytes come from a server.
     let route = |to: &Upstream| {
         format!("[[route]]\npath = \"/a\"\nkeep_alive = \"off\"\nupstream.url = \"{}\"\n", to.url())
     };
@@ -180,11 +180,11 @@ fn over_http_new_requests_go_to_the_new_server_and_who_only_listens_to_the_old_i
     let mut at_old = old_call(&proxy, &old);
     assert_eq!(listening.status(), 200);
     reload(&proxy, &file("", &route(&new)));
-    // A request of the same session is the new server's, who does not know it.
+    // A request of the same session goes to the new server, which does not know the session.
     let mut refused = post_to(&proxy, "/a", &named[..1], &call("2", ""));
     new.asked().answer("404 Not Found", "", "");
     assert_eq!(refused.status(), 404);
-    // An answer to the old one is the old one's.
+    // An answer for the old server goes to the old server.
     let mut told = post_to(&proxy, "/a", &named[..1], ROOTS);
     let mut asked = old.asked();
     assert_eq!(asked.body, ROOTS);
@@ -215,7 +215,7 @@ fn a_request_that_was_still_read_at_a_reload_is_the_old_servers_with_all_that_fo
         body.len()
     );
     caller.write_all(head.as_bytes()).unwrap();
-    // From here on the request is with the old server's route, and no call is open yet.
+    // From here on the request is on the old server's route, and no call is open yet.
     let mut line = [0; 25];
     caller.read_exact(&mut line).unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");

@@ -13,7 +13,7 @@ const RELOADS: u32 = 200;
 /// Calls that are open at any time, of each kind.
 const TOGETHER: u32 = 3;
 
-/// What a call reports before it is answered, and how far apart.
+/// The number of reports of a call before its answer.
 const REPORTS: u32 = 6;
 const APART: Duration = Duration::from_millis(25);
 
@@ -144,7 +144,7 @@ fn calls(
     seen
 }
 
-/// Ends clients and server at the end of the test, be it a failed one: it would wait for them.
+/// Ends clients and server at the end of the test, even if it fails: they would otherwise wait for each other.
 struct End<'a> {
     listener: &'a TcpListener,
     stop: &'a AtomicBool,
@@ -164,7 +164,7 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
     let command = serde_json::to_string(&["python3", "-c", SERVER]).unwrap();
     let text = |number: u32| {
         let scale = 1000 + number;
-        // No heartbeat: it would have no total before the first report.
+        // No heartbeat, which would have no total before the first report.
         let keys = format!("scale = \"{scale}\"\nmin_interval = \"0\"\nheartbeat.enabled = false");
         file(
             "",
@@ -201,7 +201,7 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
                 assert!(line.contains("changed=2") && line.contains("moved=0"), "{line}");
                 taken.store(number, Ordering::SeqCst);
             }
-            // However slow the machine is, each client goes on between the reloads.
+            // On a slow machine too, each client must make calls between the reloads.
             until("every client has called", || {
                 done.iter().all(|calls| calls.load(Ordering::SeqCst) >= number / 10)
             });
@@ -218,7 +218,7 @@ fn two_hundred_reloads_under_load_change_no_call_midway() {
         let counted = ["taken", "refused", "unchanged"].map(|outcome| reloads(&proxy, outcome));
         assert_eq!(counted, [180.0, 20.0, 0.0]);
         assert_eq!(number(&proxy, "milepost_config_last_reload_successful", &[]), 0.0);
-        // The sessions' children, and the one that is shared: none was started anew.
+        // The sessions' children, and the shared child: none was restarted.
         assert_eq!(number(&proxy, "milepost_child_starts_total", &[]), f64::from(TOGETHER + 1));
         assert_eq!(number(&proxy, "milepost_calls_total", &[("outcome", "error")]), 0.0);
     });

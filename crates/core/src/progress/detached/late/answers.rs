@@ -1,4 +1,4 @@
-//! The answers to calls that go on without their clients, and the ends of such calls.
+//! The answers to calls that continue without their clients, and the ends of such calls.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use crate::progress::ids::Principal;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// The reason in the cancellation of work whose client did not come back.
+/// The reason in the cancellation of work whose client did not return.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl LateCalls {
-    /// Gives up the calls that a client has left, because the client makes another call.
+    /// Gives up the calls that a client has abandoned, because the client makes another call.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         self.forget_given(who);
         for work in self.works.take_if(|work| work.details.principal == who) {
@@ -34,28 +34,28 @@ impl LateCalls {
         }
     }
 
-    /// The server's id of the call that goes on without its client, and that an answer with this id is for.
+    /// Returns the server's id of the call without a client that an answer with this id is for.
     fn id_of_answer(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let ledger = &gate.calls.open.ledger;
-        // An open request with exactly this id goes before work that its client has given up.
+        // An open request with exactly this id takes precedence over work that its client has given up.
         if self.any_running().is_none() || ledger.by_id(id).is_some() {
             return None;
         }
         if self.works.running(id).is_some() {
             return Some(id.clone());
         }
-        // An exact name, also that of an ended request, goes before another spelling.
+        // An exact name, even of an ended request, takes precedence over another spelling.
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
         is_unknown.then(|| self.running_in_other_spelling(id)).flatten()
     }
 
-    /// Whether an answer with this id is for a call that goes on without its client.
+    /// Whether an answer with this id is for a call that continues without its client.
     pub(crate) fn is_answer(&self, gate: &Gate, id: &Key) -> bool {
         self.id_of_answer(gate, id).is_some()
     }
 
-    /// Bytes that the answer with this id may have, so that it can wait for its client; without an id the answer to any
-    /// call. `None` if the answer is for no call that goes on without its client.
+    /// Returns the number of bytes that may be kept of the answer with this id until its client fetches it; without an
+    /// id, of the answer to any call. `None` if no call that continues without its client expects this answer.
     pub(crate) fn room(
         &self,
         gate: &Gate,
@@ -67,8 +67,8 @@ impl LateCalls {
         Some(room.saturating_sub(self.bytes()).min(kept_room.left()))
     }
 
-    /// Takes the answer to a call that goes on without its client. Returns false if the answer
-    /// belongs to another call.
+    /// Takes the answer to a call that continues without its client. Returns false if the answer belongs to another
+    /// call.
     pub(crate) fn take_answer(
         &mut self,
         gate: &mut Gate,
@@ -97,14 +97,14 @@ impl LateCalls {
         true
     }
 
-    /// Forgets a call that goes on without its client, because its answer cannot be kept.
+    /// Forgets a call that continues without its client, because its answer cannot be kept.
     pub(crate) fn drop_answer(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         if let Some(work) = self.works.take_running(id) {
             note(gate, now, &work, LateEvent::Dropped);
         }
     }
 
-    /// Forgets the calls that go on without their clients, because the server has ended.
+    /// Forgets the calls that continue without their clients, because the server has ended.
     pub(crate) fn drop_all(&mut self, gate: &mut Gate, now: Instant) {
         for work in self.take_all() {
             note(gate, now, &work, LateEvent::Dropped);
@@ -120,7 +120,7 @@ fn give_up(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
     }
 }
 
-/// Tells of an event of a call that goes on without its client.
+/// Reports an event of a call that continues without its client.
 pub(super) fn note(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
     gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
 }

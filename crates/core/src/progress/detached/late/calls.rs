@@ -1,4 +1,4 @@
-//! The calls that their clients gave up, and whose work goes on.
+//! The calls that their clients gave up, and whose work continues.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::progress::policy::Policy;
 use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Calls of one connection whose answers were just given, and are remembered for clients that give them up in that
-/// moment. Beyond it the oldest is forgotten.
+/// Maximum number of calls of one connection whose answers were just given and are remembered, because a client may
+/// give up a call at that moment. Beyond it the oldest is forgotten.
 const GIVEN_MAX: usize = 16;
 
-/// Tools of one server whose annotations are remembered.
+/// Maximum number of tools of one server whose annotations are remembered.
 const TOOLS_MAX: usize = 4096;
 
-/// What is known of a call whose client gave it up.
+/// The facts about a call whose client gave it up.
 #[derive(Debug)]
 pub(crate) struct LateCall {
     /// The server's token of the request.
@@ -35,7 +35,7 @@ pub(crate) struct LateCall {
     pub(crate) signature: Signature,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
-    /// Calls so far that asked for this work.
+    /// Number of calls so far that asked for this work.
     pub(crate) attempts: u32,
     /// The name by which the habits of the client are remembered.
     pub(crate) client: HabitKey,
@@ -43,7 +43,7 @@ pub(crate) struct LateCall {
     pub(crate) is_told: bool,
 }
 
-/// A call whose client gave it up, and whose work goes on.
+/// A call whose client gave it up, and whose work continues.
 pub(crate) type LateWork = Work<LateCall, Message>;
 
 /// A call whose answer was given to its client, which may have given the call up before the answer came.
@@ -90,19 +90,19 @@ struct ToolAnnotations {
     destructive: BTreeSet<String>,
     /// Tools with an `outputSchema`.
     structured: BTreeSet<String>,
-    /// There are more such tools than can be remembered.
+    /// Whether the limit on remembered tools was exceeded.
     overflowed: bool,
-    /// The server has listed its tools, and its list has not been read. Each tool may be destructive.
+    /// Whether the server has listed its tools, but its list could not be read. Then each tool may be destructive.
     unread: bool,
 }
 
-/// The calls of one connection that go on without their clients.
+/// The calls of one connection that continue without their clients.
 #[derive(Debug, Default)]
 pub(crate) struct LateCalls {
     pub(crate) works: WorkStore<LateCall, Message>,
     given: VecDeque<GivenCall>,
     tools: ToolAnnotations,
-    /// Open calls that are to be answered with words, by the time of that answer.
+    /// Open calls that are to be answered with a text, by the time of that answer.
     early_answers: BTreeSet<(Instant, CallId)>,
     /// Calls that wait for the cancellation of an older call for the same work.
     pub(crate) held: HeldCalls,
@@ -124,8 +124,8 @@ impl LateCalls {
         self.works.take(|work| work.details.principal == who && work.details.signature == *what)
     }
 
-    /// The members that may differ between the calls of a tool, where the oldest call of it goes on for the same
-    /// principal.
+    /// Returns the members that may differ between equal calls of a tool, according to the settings of its oldest
+    /// running call of the same principal.
     pub(crate) fn ignored_by(&self, who: Principal, tool: &str) -> Option<&[String]> {
         let mut calls = self.works.iter().map(|work| &work.details);
         let call = calls.find(|call| call.principal == who && call.signature.tool == tool)?;
@@ -140,13 +140,13 @@ impl LateCalls {
         self.given.push_back(given);
     }
 
-    /// Takes the call whose answer was just given to this principal under this id.
+    /// Removes and returns the call whose answer was just given to this principal with this id.
     pub(crate) fn take_given(&mut self, who: Principal, client_id: &Key) -> Option<GivenCall> {
         let is_meant = |given: &GivenCall| {
             given.work.details.principal == who
                 && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
-        // The newest, because clients use ids again.
+        // The newest, because clients reuse ids.
         let place = self.given.iter().rposition(is_meant)?;
         self.given.remove(place)
     }
@@ -168,7 +168,7 @@ impl LateCalls {
         self.works.take_all()
     }
 
-    /// Takes the calls whose time is over.
+    /// Removes and returns the calls whose time is over.
     pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateWork> {
         self.given.retain(|given| given.work.until > now);
         self.works.take_over(now)
@@ -179,7 +179,7 @@ impl LateCalls {
         self.works.iter().find(|work| work.is_running())
     }
 
-    /// The server's id of the only call without an answer whose id is `id` in another spelling.
+    /// Returns the server's id of the only unanswered call whose id is `id` in another spelling.
     pub(crate) fn running_in_other_spelling(&self, id: &Key) -> Option<Key> {
         let (class, other) = (id.class_of_value(), id.in_other_type());
         let is_meant = |work: &&LateWork| {
@@ -197,7 +197,7 @@ impl LateCalls {
         self.works.bytes() + given.map(KeptBytes::kept_bytes).sum::<usize>()
     }
 
-    /// Whether nothing is to be done at any time.
+    /// Whether nothing is planned.
     pub(crate) fn is_empty(&self) -> bool {
         self.works.is_empty()
             && self.given.is_empty()
@@ -205,7 +205,7 @@ impl LateCalls {
             && self.held.len() == 0
     }
 
-    /// The time at which something is to be done next.
+    /// Returns the time of the next planned action.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         // All answers are remembered equally long, so the oldest ends first.
         let given = self.given.front().map(|given| given.work.until);
@@ -214,12 +214,12 @@ impl LateCalls {
         over.chain(told).chain(self.held.next_due()).min()
     }
 
-    /// Plans the answer in words to an open call.
+    /// Plans the early answer with a text for an open call.
     pub(crate) fn plan_words(&mut self, at: Instant, call: CallId) {
         self.early_answers.insert((at, call));
     }
 
-    /// Takes the next open call that is to be answered with words now.
+    /// Removes and returns the next open call that is to be answered with a text now.
     pub(crate) fn next_told(&mut self, now: Instant) -> Option<CallId> {
         let first = self.early_answers.first().copied().filter(|(at, _)| *at <= now)?;
         self.early_answers.remove(&first);
@@ -270,13 +270,13 @@ impl LateCalls {
         }
     }
 
-    /// Whether the server says that a tool may destroy something, or its list of tools has not been read.
+    /// Whether the server says that a tool may be destructive, or its list of tools could not be read.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
-        // Beyond the limit every tool counts as destructive: work must not go on by mistake.
+        // Beyond the limit every tool counts as destructive, because work must not continue by mistake.
         self.tools.unread || self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 
-    /// Whether the results of a tool have a schema, which words alone do not fit.
+    /// Whether the results of a tool have a schema, which a text alone does not satisfy.
     pub(crate) fn is_structured(&self, tool: &str) -> bool {
         self.tools.structured.contains(tool)
     }

@@ -14,8 +14,8 @@ use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::Message;
 
-/// The time for which an answer that was given is remembered: a client whose clock ran out while the answer was on
-/// its way sends the cancellation after the answer.
+/// The time for which an answer that was given is remembered: a client whose timer expired while the answer was on its
+/// way sends the cancellation after the answer.
 const CROSSING_MAX: Duration = Duration::from_secs(5);
 
 /// The age of a call below which no clock of a client has run out.

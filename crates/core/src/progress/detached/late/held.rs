@@ -12,7 +12,7 @@ use crate::protocol::jsonrpc::{Key, Message};
 /// its cancellation up to 0.2 s after the call that repeats the cancelled one.
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// Calls of one connection that wait so. A further call goes to the server at once.
+/// Maximum number of calls of one connection that wait in this way. A further call is sent to the server at once.
 const HELD_MAX: usize = 16;
 
 /// The longest message, in bytes, that waits so. A longer call goes to the server at once.
@@ -49,7 +49,7 @@ pub(crate) struct HeldCalls {
 }
 
 impl HeldCalls {
-    /// Whether one more call with this message can wait.
+    /// Whether one more call with this message may wait.
     pub(crate) fn has_room(&self, message: &Message) -> bool {
         self.calls.len() < HELD_MAX && message.raw().len() <= HELD_MESSAGE_MAX
     }

@@ -1,5 +1,5 @@
-//! A call that repeats an open call waits for a moment: some clients send the cancellation of a call after the
-//! call that repeats the cancelled one.
+//! A call that repeats an open call waits briefly: some clients send the cancellation of a call after the call that
+//! repeats it.
 
 use std::time::Instant;
 

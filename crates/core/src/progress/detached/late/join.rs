@@ -1,4 +1,4 @@
-//! Calls that leave their clients and are joined again: keep, hold, join, answer with words.
+//! Calls that their clients leave and join again: keep, hold, join, and answer with a text.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
 impl DetachedWork {
-    /// Takes a `tools/call`: joins the same work if that goes on, and gives up what the client left for this
-    /// call. Returns the draft of a call that is to be sent to the server.
+    /// Takes a `tools/call`: joins the same work if that is still running, and gives up work that the client abandoned
+    /// in favour of this call. Returns the draft of a call that is to be sent to the server.
     pub(crate) fn join_late(
         &mut self,
         gate: &mut Gate,
@@ -44,8 +44,7 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
         let who = gate.calls.streams.late_principal(stream);
-        // On a shared server, a client without a known principal could not be told from other
-        // clients when it calls again.
+        // On a shared server, a client without a known principal cannot be recognised when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
@@ -59,8 +58,7 @@ impl DetachedWork {
             if let Some(signature) = &signature {
                 self.give_up_silently(gate, now, who, signature);
             }
-            // The work that goes on is compared by the settings that it began with, although new
-            // calls may have other settings.
+            // Running work is compared by the settings with which it began, although new calls may have other settings.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
             let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));
@@ -221,9 +219,8 @@ impl DetachedWork {
         true
     }
 
-    /// Takes back a call that its client gave up while the answer was on its way. If the client's
-    /// clock ran out, the answer waits for the same call. Returns false if the server has to see
-    /// the cancellation.
+    /// Takes back a call that its client gave up while the answer was on its way. If the client's timer expired, the
+    /// answer waits for a repeated call. Returns false if the server has to get the cancellation.
     pub(crate) fn regain_late(
         &mut self,
         gate: &mut Gate,
@@ -237,8 +234,7 @@ impl DetachedWork {
         let given = late.take_given(who, id);
         let Some(GivenCall { mut work, answer, is_joined, .. }) = given else { return false };
         let Some(answer) = answer.filter(|_| is_by_clock && late.works.has_room()) else {
-            // The server does not know the id of a joined call, so that call is not cancelled
-            // there.
+            // The server does not know the id of a joined call, so no cancellation is sent to it.
             return is_joined;
         };
         work.until = now + work.details.terms().finished;
@@ -250,7 +246,7 @@ impl DetachedWork {
         true
     }
 
-    /// Answers with words, and gives up, what is due.
+    /// Answers the calls that are due with a text, and gives up work whose time has passed.
     pub(crate) fn expire_late(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(id) = self.late.as_mut().and_then(|late| late.next_told(now)) {
             self.tell_late(gate, now, id);
@@ -293,7 +289,7 @@ impl DetachedWork {
         }
     }
 
-    /// Lets a held call join the same work, which goes on without its client.
+    /// Lets a held call join the same work, which continues without its client.
     pub(crate) fn join_held(
         &mut self,
         gate: &mut Gate,
@@ -308,7 +304,7 @@ impl DetachedWork {
         }
     }
 
-    /// Answers an open call with words for a model: the work goes on, and the same call waits for it.
+    /// Answers an open call with a text for a model: the work continues, and a repeated call waits for it.
     pub(crate) fn tell_late(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id).filter(|call| call.task.is_none()) else {
             return;
@@ -358,7 +354,7 @@ impl DetachedWork {
     }
 }
 
-/// The words for a model whose call goes on.
+/// Returns the text for a model whose call continues.
 fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
     let age = heartbeat::spell(age);
     let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));
@@ -371,9 +367,9 @@ fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -
     )
 }
 
-/// Whether the reason of a cancellation shows that the client's clock ran out, and that nobody cancelled the
-/// call: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request
-/// cancelled by caller` (Codex, which sends nothing when a person interrupts it).
+/// Whether the reason of a cancellation shows that the client's timer expired, and that no person cancelled the call:
+/// `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request cancelled by caller`
+/// (Codex, which sends no cancellation when a person interrupts the call).
 pub(crate) fn is_by_clock(params: &Bytes) -> bool {
     let reason = json::member(params, "reason");
     let words = reason.as_ref().and_then(|text| json::decode_str(text));

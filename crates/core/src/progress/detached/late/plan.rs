@@ -1,4 +1,4 @@
-//! Whether and when the work of a call goes on without its client.
+//! Whether and when the work of a call continues without its client.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::progress::policy::late::Late;
 use crate::progress::policy::{CallPolicy, Mode};
 
 impl LateCalls {
-    /// The settings of late answers among those of a call, if its work may go on.
+    /// Returns the settings of late answers of a call, if its work may continue.
     pub(crate) fn late_of<'a>(
         &self,
         gate: &Gate,
@@ -27,7 +27,7 @@ impl LateCalls {
         may.then_some(late)
     }
 
-    /// Plans the answer in words to a call that has just opened.
+    /// Plans the early answer with a text for a call that has just opened.
     pub(crate) fn plan(&mut self, gate: &Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id) else { return };
         let Some(late) = self.late_of(gate, call.settings(), call.tool.as_deref()) else { return };

@@ -90,7 +90,7 @@ impl TaskTable {
         }
     }
 
-    /// Forgets the tasks whose time to live is over; the server can stop its work.
+    /// Forgets the tasks whose time to live is over, and cancels their work at the server.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         for task in self.works.take_over(now) {
             if task.is_running() {
@@ -107,8 +107,7 @@ impl TaskTable {
     /// The id and the call of the task that an answer of the server ends; `None` if the answer belongs to another call.
     pub(crate) fn of_answer(&self, gate: &Gate, message: &Message) -> Option<(String, CallId)> {
         let key = message.id_key().filter(|_| self.offers.is_offered)?;
-        // An open request with this id goes first: the client may have used the id of the task's
-        // request again.
+        // An open request with this id takes precedence: the client may have reused the id of the task's request.
         if gate.calls.open.ledger.by_id(&key).is_some() {
             return None;
         }
@@ -141,7 +140,7 @@ impl TaskTable {
     }
 }
 
-/// The answer with its repairs, in memory of its own: it may wait for an hour.
+/// Returns the repaired answer in a copy: it may wait for an hour, and a slice would keep a whole read buffer.
 pub(crate) fn mended_answer(
     gate: &Gate,
     call: CallId,
@@ -158,8 +157,8 @@ pub(crate) fn mended_answer(
     whole(pieces.map_or_else(|| message.raw().clone(), |all| all.to_bytes()).into())
 }
 
-/// Whether a task with this answer has failed. VS Code throws the payload of a failed task away, so that for
-/// VS Code a task whose tool reports an error is complete.
+/// Whether a task with this answer has failed. VS Code discards the result of a failed task, so for VS Code a task
+/// whose tool reports an error counts as completed.
 fn is_failure(gate: &Gate, answer: &Message) -> bool {
     let Some(result) = answer.result().filter(|_| answer.error_code().is_none()) else {
         return true;

@@ -61,7 +61,7 @@ impl TaskTable {
             refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
-        // The server reports under the id of the task, because the client asks how the task goes.
+        // The server reports with the id of the task, because the client asks for the progress of the task.
         let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
         let notes = Some(Box::new(TaskNotes::new(now)));
         let about = Key::read(&text).map(|id| Task { id, text, notes });
@@ -94,8 +94,7 @@ impl TaskTable {
         let params = message.params().unwrap_or_default();
         let wanted = json::member(&params, "task").unwrap_or_default();
         let invalid = |why: &str| Err((INVALID_PARAMS, why.to_owned()));
-        // Only one of two equal members would be removed, and readers differ in which one they
-        // take.
+        // Milepost would remove only one of two equal keys, and JSON readers differ in which of the two they use.
         if message.repeats_a_key() || members_named(&params, "task") > 1 {
             return invalid("a member of this request occurs twice");
         }

@@ -1,5 +1,5 @@
-//! What a client is told about tasks: the capability in the answer to `initialize`, with the revision that knows
-//! tasks, and the tools that may run as tasks.
+//! What a client learns about tasks: the capability in the answer to `initialize`, with a revision that has tasks, and
+//! the tools that may run as tasks.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The member of a server's capabilities for tasks of calls, which can be cancelled. Tasks are not listed: they
-/// have one client, which knows them.
+/// The server capability for calls as tasks, which can be cancelled. Tasks are not listed: each has one client, which
+/// knows its id.
 const CAPABILITY: &str = r#""tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 
 /// The member of a tool that may run as a task, and the member of that member.
@@ -54,9 +54,9 @@ impl Policy {
 pub(crate) struct TaskOffers {
     /// The client has asked for the revision that has tasks of this form.
     is_wanted: bool,
-    /// The client has been told that calls may be tasks.
+    /// Whether the client was told that calls may be tasks.
     pub(crate) is_offered: bool,
-    /// The client has been told a newer revision than the server's.
+    /// Whether the client was told a newer revision than the server's.
     pub(crate) is_lifted: bool,
 }
 
@@ -74,7 +74,7 @@ impl TaskOffers {
         (self.is_offered, self.is_lifted) = (false, false);
     }
 
-    /// The changes of an answer that tell its client of tasks.
+    /// Returns the changes of an answer that tell its client about tasks.
     pub(crate) fn changes(
         &mut self,
         gate: &Gate,
@@ -105,7 +105,7 @@ impl TaskOffers {
             return None;
         }
         let mut splices = vec![first_member(raw, &capabilities, CAPABILITY)?];
-        // The client uses tasks only if the revision that has them is agreed on.
+        // The client uses tasks only if the negotiated revision has them.
         if revision < Revision::V2025_11_25 {
             let newer = json::quote(Revision::V2025_11_25.date());
             splices.push((within(raw, &date)?, newer));
@@ -116,7 +116,7 @@ impl TaskOffers {
     }
 }
 
-/// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
+/// Marks the tools whose calls may run as tasks. A member that the server itself has set stays.
 fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
     let tools = json::member(result, "tools")?;
     let (places, _) = json::elements(&tools)?;
@@ -137,7 +137,7 @@ fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range
     Some(marked.collect())
 }
 
-/// Puts a member before the other members of `object`, a part of `raw`. `None` if it is no object.
+/// Puts a member before the other members of `object`, a part of `raw`. `None` if `object` is not an object.
 pub(crate) fn first_member(
     raw: &Bytes,
     object: &Bytes,

@@ -146,8 +146,8 @@ impl TaskTable {
         self.answer_waiting(gate, now, id, None);
     }
 
-    /// The task that a request of the server is about, and the request with its name for the stream where its client
-    /// waits.
+    /// Returns the task that a request of the server is about, and the request with the task's id for the stream on
+    /// which its client waits.
     pub(crate) fn place_question(
         &mut self,
         gate: &Gate,
@@ -170,9 +170,9 @@ impl TaskTable {
         self.asked_by_server(gate, origin, message).is_some()
     }
 
-    /// The task that a request of the server is about, if only that one can be meant.
+    /// Returns the task that a request of the server is about; `None` if several tasks are possible.
     fn asked_by_server(&self, gate: &Gate, origin: Origin, message: &Message) -> Option<CallId> {
-        // A `ping` asks no person, so the task does not require input.
+        // `ping` does not ask a person, so it does not set the task to `input_required`.
         if !self.offers.is_offered || message.method().as_deref() == Some(mcp::PING) {
             return None;
         }

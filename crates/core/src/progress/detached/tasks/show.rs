@@ -61,13 +61,14 @@ impl TaskWork {
         let own = self.related_member();
         match json::member(result, "_meta") {
             Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
-            // A `_meta` that is no object has no place for the name.
+            // The name cannot be put into a `_meta` that is not an object.
             Some(_) => None,
             None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
         }
     }
 
-    /// A request of the server with the name of the task that it is about; `None` if there is no place for it.
+    /// Returns a request of the server with the id of the task that it is about added; `None` if the id cannot be
+    /// added.
     pub(crate) fn related_request(&self, message: &Message) -> Option<Payload> {
         let splice = self.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
@@ -96,7 +97,7 @@ impl TaskWork {
         )
     }
 
-    /// The status of a task in words for people.
+    /// Returns the status of a task as a text for people.
     fn words(&self, gate: &Gate, now: Instant, notes: Option<&TaskNotes>) -> String {
         let task = &self.details;
         let took = || heartbeat::spell(task.changed.saturating_duration_since(self.began));
@@ -134,8 +135,8 @@ impl TaskWork {
     }
 }
 
-/// The words and the figure of a notification about a call with these settings, as the status of a task shows them.
-/// `None` if no dialect of the settings reads the notification.
+/// Returns the text and the value of a notification about a call with these settings, in the form that the status of a
+/// task shows. `None` if no dialect of the settings reads the notification.
 pub fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
     let method = message.method()?;
     let fields = Fields::read(&message.params()?)?;

@@ -1,4 +1,4 @@
-//! The tasks of one connection, and what has been agreed on about tasks.
+//! The tasks of one connection, and what was negotiated about tasks.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Requests of a server about one task that wait for the client's answers. A further request does not change
-/// the status of the task.
+/// Maximum number of a server's requests about one task that wait for the client's answers. A further request does not
+/// change the status of the task.
 const ASKED_MAX: usize = 64;
 
 /// The prefix of the ids of tasks.
 const PREFIX: &str = "mp-";
 
-/// The error for a task that is not known, or is known no more, or belongs to another client.
+/// The error for a task that is unknown or forgotten, or belongs to another client.
 pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its time to live, and only the client \
                                   that began a task can ask for the task";
 
@@ -55,7 +55,7 @@ impl KeptBytes for TaskEnd {
     }
 }
 
-/// What is known of one task.
+/// The state of one task.
 #[derive(Debug)]
 pub(crate) struct OwnTask {
     pub(crate) id: String,
@@ -105,8 +105,8 @@ pub(crate) struct TaskTable {
 }
 
 impl TaskTable {
-    /// Lets calls run as tasks of Milepost's own, where the settings say so. The ids of the tasks follow from
-    /// `key`; `millis` is the time `now` in milliseconds since 1970.
+    /// Lets calls run as Milepost's own tasks, if the settings say so. The ids of the tasks are derived from `key`;
+    /// `millis` is the time `now` in milliseconds since 1970.
     pub(crate) fn enable(&mut self, now: Instant, key: NameKey, millis: u64) {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }
@@ -115,7 +115,7 @@ impl TaskTable {
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;
         self.count += 1;
-        // Whoever knows the id can ask for the answer, so the id must not be guessed.
+        // A task id is enough to ask for the answer, so it must not be guessable.
         Some(format!("{PREFIX}{}", clock.key.unguessable(self.count)))
     }
 
@@ -148,7 +148,7 @@ impl TaskTable {
 
     /// The task that the client's request of this id made.
     pub(crate) fn made_by(&self, id: &Key) -> Option<&TaskWork> {
-        // The newest, because clients use ids again.
+        // The newest, because clients reuse ids.
         self.works.iter().rev().find(|task| task.details.client_id == *id)
     }
 
