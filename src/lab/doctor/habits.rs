@@ -132,8 +132,7 @@ mod tests {
         assert_eq!(counts(&[1.0, 2.0, 3.0, 4.0]), None);
         assert_eq!(counts(&[10.0, 20.0]), None);
         assert_eq!(counts(&[50.0, 100.0, 150.0]), None);
-        let mut habits = Habits::default();
-        habits.has_total = true;
+        let mut habits = Habits { has_total: true, ..Habits::default() };
         [10.0, 20.0, 30.0].into_iter().for_each(|value| habits.see_value(value));
         assert_eq!(habits.scale(), None);
     }
