@@ -122,6 +122,8 @@ struct CallState {
     left: Option<u64>,
     answer_said: Option<u64>,
     answer_heard: Option<u64>,
+    /// Its client has made another call since it read the answer, and so gets this answer no second time.
+    is_past: bool,
     /// Another answer with its id was taken for its own, which is still to come.
     has_foreign_answer: bool,
     /// The task that the call has become is over.
@@ -337,9 +339,10 @@ impl Judge {
             What::GaveUp(call) => {
                 self.calls.get_mut(call).unwrap().cancelled.get_or_insert(now);
                 // Nobody's clock ran out within a second: that answer is not kept.
-                let CallState { began, answer_heard, .. } = self.calls[call];
+                let CallState { began, answer_heard, is_past, .. } = self.calls[call];
                 let is_young = answer_heard.is_some_and(|heard| heard < began + CLOCK);
-                if !self.withdraws(*call) && !self.goes_on_for_the_next(*call) && !is_young {
+                let is_kept = !is_young && !is_past;
+                if !self.withdraws(*call) && !self.goes_on_for_the_next(*call) && is_kept {
                     self.kept.push(*call);
                 }
             }
@@ -410,6 +413,7 @@ impl Judge {
             left: None,
             answer_said: None,
             answer_heard: None,
+            is_past: false,
             has_foreign_answer: false,
             task_over_said: None,
             task_over_heard: None,
@@ -493,6 +497,9 @@ impl Judge {
 
     /// A client that makes another call has moved on: the server is told that nobody waits for the work.
     fn moves_on(&mut self, client: usize) {
+        for state in self.calls.values_mut() {
+            state.is_past |= state.call.client == client && state.answer_heard.is_some();
+        }
         let is_of = |call: &usize| self.calls[call].call.client == client;
         let (left, kept): (Vec<usize>, Vec<usize>) = self.kept.iter().partition(|call| is_of(call));
         self.kept = kept;
@@ -1588,6 +1595,16 @@ impl Judge {
         is_task && self.world.reads_streams() && !self.listens.contains(&state.call.client)
     }
 
+    /// Whether the proxy may have closed the response on which a message comes: the response to a request that is
+    /// over is not read for ever.
+    fn is_read_no_longer(&self, place: Place, at: u64) -> bool {
+        let Place::Post(on) = place else { return false };
+        self.calls.get(&on).is_some_and(|on| {
+            let over = [on.over_said(), on.cancelled, on.left].into_iter().flatten().min();
+            over.is_some_and(|over| over + LINGERS < at + self.edge())
+        })
+    }
+
     /// Compliant progress is lost only to its answer.
     fn lost_update(&self, index: usize, about: Option<&CallState>) -> &'static str {
         let SaidState { at, say, stalled, .. } = &self.said[index];
@@ -1617,15 +1634,7 @@ impl Judge {
                 && self.sessions[other.call.client] == *session
         };
         let is_own = say.place == Place::Post(state.call.number);
-        // The response to a request that is over is not read for ever.
-        let is_over = |on: &CallState| {
-            let over = [on.over_said(), on.cancelled, on.left].into_iter().flatten().min();
-            over.is_some_and(|over| over + LINGERS < *at + self.edge())
-        };
-        if let Place::Post(on) = say.place
-            && !is_own
-            && self.calls.get(&on).is_some_and(is_over)
-        {
+        if !is_own && self.is_read_no_longer(say.place, *at) {
             return "";
         }
         let foreign = self.session_of(say.place).is_some_and(|scope| scope != session);
@@ -1692,6 +1701,9 @@ impl Judge {
         let number = state.call.number;
         let session = &self.sessions[state.call.client];
         if self.session_of(say.place).is_some_and(|scope| scope != session) {
+            return "";
+        }
+        if say.place != Place::Post(number) && self.is_read_no_longer(say.place, *at) {
             return "";
         }
         let mine = self.calls.values().filter(|other| {

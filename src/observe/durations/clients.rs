@@ -130,10 +130,14 @@ impl Store {
             let to = database.begin_write()?;
             claim(&to)?;
             let mut gone = 0;
-            to.open_table(CLIENTS)?.retain(|(on, _), _| {
-                gone += usize::from(on == route);
-                on != route
-            })?;
+            {
+                let mut stored = to.open_table(CLIENTS)?;
+                stored.retain(|(on, _), _| {
+                    let is_chosen = on == route;
+                    gone += usize::from(is_chosen);
+                    !is_chosen
+                })?;
+            }
             to.commit()?;
             Ok(gone)
         })?;

@@ -338,6 +338,8 @@ pub(super) fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     if version.is_none() {
         meta.insert("version", VERSION)?;
     }
+    // Readers take a file without this table for damaged, also where only habits of clients have been added.
+    to.open_table(ENTRIES)?;
     Ok(())
 }
 

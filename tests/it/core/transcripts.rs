@@ -176,7 +176,7 @@ impl Player {
                 self.filter.cancel_stream(self.now(), id());
             }
             "close" => self.filter.close_stream(self.now(), id()),
-            "gone" => self.filter.server_gone(self.now(), &words[1..].join(" ")),
+            "gone" => self.filter.server_gone(self.now(), &words[1..].join(" "), None),
             "left" => self.filter.close_clients(self.now()),
             "hears" => {
                 let message = Message::parse(Bytes::from(words[1..].join(" ")));

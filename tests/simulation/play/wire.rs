@@ -129,7 +129,7 @@ impl Player {
             }
             Step::Die => {
                 self.note(What::Died);
-                self.filter.server_gone(self.at(), "the server has exited");
+                self.filter.server_gone(self.at(), "the server has exited", None);
             }
             Step::Begin(..)
             | Step::Accept(_)

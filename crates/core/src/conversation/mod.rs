@@ -152,7 +152,7 @@ impl Conversation {
             }
             self.wire = Some(wire);
         }
-        self.filter.attempt(|filter| filter.server_gone(now, why));
+        self.filter.attempt(|filter| filter.server_gone(now, why, None));
         self.look_at_all();
     }
 

@@ -179,32 +179,13 @@ impl Filter {
             gate.rebind_stream(Origin::Shared, task);
         }
         if gate.calls.streams.is_empty() && !gate.calls.streams.topology.keeps_shadows() {
-            self.leave_open_calls(now);
+            leave_open_calls(&mut self.intake, now);
         }
     }
 
-    /// Ends the open calls of a client that has disconnected. Tasks continue, because their requests are already
-    /// answered.
-    fn leave_open_calls(&mut self, now: Instant) {
-        let Intake { gate, detached, .. } = &mut self.intake;
-        if let Some(held) = detached.held_mut() {
-            held.enter_all(gate, now);
-        }
-        let open = gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
-        let open: Vec<CallId> = open.map(|(id, _)| id).collect();
-        for id in open {
-            gate.end_call(now, id, Tombstone::Answered, Outcome::ClientLeft);
-        }
-    }
-
-    /// Handles the end of the upstream. Each open call gets an error with the reason `why`, and no
-    /// message waits for a guard any more.
-    pub fn server_gone(&mut self, now: Instant, why: &str) {
-        self.fail_calls(now, why, None);
-    }
-
-    /// Ends every open call as [`Filter::server_gone`] does, where the server answered with an HTTP status.
-    pub fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>) {
+    /// Handles the end of the upstream. Each open call gets an error with the reason `why` and the HTTP `status`, if
+    /// the server answered with a status. No message waits for a guard any more.
+    pub fn server_gone(&mut self, now: Instant, why: &str, status: Option<u16>) {
         // First, because no heartbeat may claim that a dead server still works.
         self.intake.gate.alive = false;
         // Before the errors are queued, because an error must not be written between the pieces of a message.
@@ -213,7 +194,7 @@ impl Filter {
         detached.server_gone(gate, now, why);
         let open: Vec<CallId> = gate.calls.open.iter().map(|(id, _)| id).collect();
         if gate.client_left {
-            self.leave_open_calls(now);
+            leave_open_calls(&mut self.intake, now);
         }
         let gate = &mut self.intake.gate;
         for id in open {
@@ -286,5 +267,19 @@ impl Filter {
         let mut streams = streams.map(|(id, stream)| (*id, rest(stream))).collect();
         let large = self.intake.salvage_large(&mut streams);
         Salvaged { streams, large, at_work: self.intake.at_work.take() }
+    }
+}
+
+/// Ends the open calls of a client that has disconnected. Tasks continue, because their requests are already
+/// answered.
+fn leave_open_calls(intake: &mut Intake, now: Instant) {
+    let Intake { gate, detached, .. } = intake;
+    if let Some(held) = detached.held_mut() {
+        held.enter_all(gate, now);
+    }
+    let open = gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
+    let open: Vec<CallId> = open.map(|(id, _)| id).collect();
+    for id in open {
+        gate.end_call(now, id, Tombstone::Answered, Outcome::ClientLeft);
     }
 }

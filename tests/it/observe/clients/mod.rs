@@ -221,7 +221,7 @@ mod in_the_filter {
 
         /// The server is gone: how each call ended.
         fn ended(&mut self) -> Vec<Summary> {
-            self.0.server_gone(std::time::Instant::now(), "gone");
+            self.0.server_gone(std::time::Instant::now(), "gone", None);
             let records = std::iter::from_fn(|| self.0.poll_event());
             let summary = |record| match record {
                 FilterEvent::Call(summary) => Some(*summary),

@@ -56,11 +56,11 @@ enum PatternKind {
     Presets,
     /// A regular expression.
     Expression(Regex),
-    Template(Template),
+    Template(WordTemplate),
 }
 
 /// A pattern that shows where the numbers stand: `{progress} of {total}`.
-struct Template {
+struct WordTemplate {
     expression: Regex,
     begins_with_number: bool,
     ends_with_number: bool,
@@ -213,7 +213,7 @@ impl PatternKind {
         agree(written, |name| found.contains(&name))?;
         let expression = compile(&expression)
             .map_err(|_| format!("{written:?} is too large; a shorter pattern is expected"))?;
-        Ok(Self::Template(Template { expression, begins_with_number, ends_with_number }))
+        Ok(Self::Template(WordTemplate { expression, begins_with_number, ends_with_number }))
     }
 }
 
@@ -259,7 +259,7 @@ fn no_pattern(written: &str) -> String {
     )
 }
 
-impl Template {
+impl WordTemplate {
     /// The match of a template, where no number is part of a longer word or number.
     fn find(&self, words: &str) -> Option<ProgressValue> {
         let mut from = 0;

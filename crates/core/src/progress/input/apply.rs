@@ -108,8 +108,8 @@ impl Filter {
             Input::SetClientSlow(slow) => gate.calls.streams.client_is_slow = *slow,
             Input::SetKeptRoom(bytes) => detached.kept_room.set(*bytes),
             Input::CloseClients => self.close_clients(now),
-            Input::CloseServer(why) => self.server_gone(now, why),
-            Input::FailCalls(status, why) => self.fail_calls(now, why, *status),
+            Input::CloseServer(why) => self.server_gone(now, why, None),
+            Input::FailCalls(status, why) => self.server_gone(now, why, *status),
             Input::StopHeartbeats => gate.stop_heartbeats(),
             Input::Flush => gate.calls.streams.flush(),
             // These inputs are recorded so that a replay takes the same path. They do not change the filter.

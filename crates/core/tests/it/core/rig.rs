@@ -143,7 +143,7 @@ impl Rig {
 
     /// The server goes away.
     pub(crate) fn gone(&mut self) {
-        self.filter.server_gone(self.now(), "the server has exited");
+        self.filter.server_gone(self.now(), "the server has exited", None);
         self.drain();
     }
 
