@@ -146,7 +146,7 @@ impl Filter {
     }
 
     /// Ends the calls and tasks whose time limit is over.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }
 

@@ -90,7 +90,7 @@ fn calls_end_on_time_though_nobody_reads() {
     let at = wire.filter.poll_timeout().unwrap();
     assert_eq!(at, wire.now + Duration::from_secs(4));
     wire.now = at;
-    wire.filter.expire(at);
+    wire.filter.handle(at, &Input::Expire);
     assert_eq!(wire.said_to_server().len(), 1);
     assert_eq!(wire.filter.open_calls(), 0);
     assert_eq!(wire.filter.poll_timeout(), None);
