@@ -23,10 +23,10 @@ pub struct Args {
     /// Print all tools, not only the 20 that were called last
     #[arg(long)]
     all: bool,
-    /// Print JSON of all tools: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
+    /// Print JSON of all tools and clients: an array of objects, times in milliseconds, `last_seen` in seconds since 1970
     #[arg(long, conflicts_with = "forget")]
     json: bool,
-    /// Delete the durations of the route, or of that tool of the route
+    /// Delete the durations of the route and the limits of its clients, or only the durations of that tool
     #[arg(long, requires = "route")]
     forget: bool,
     /// The folder of the durations [default: $MILEPOST_STATE_DIR, $XDG_STATE_HOME/milepost or
