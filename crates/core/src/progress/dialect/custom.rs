@@ -38,7 +38,7 @@ pub struct CustomDialect {
     /// The sources whose JSON objects the dialect reads, with pointers relative to these objects; empty if it has
     /// methods.
     pub sources: Vec<TextSource>,
-    /// The id of the request.
+    /// The pointer to the request id.
     pub request_id: Option<Pointer>,
     /// The pointer to the value in place of the token.
     pub token: Option<Pointer>,
@@ -48,7 +48,7 @@ pub struct CustomDialect {
     pub total: Option<Pointer>,
     /// The pointer to the message.
     pub message: Option<Pointer>,
-    /// The mark of the last message.
+    /// The mark of a call's last message.
     pub last: Option<Final>,
     /// What a value without a total counts.
     pub scale: Count,
@@ -139,7 +139,7 @@ fn as_words(text: Bytes) -> Bytes {
     json::decode_str(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
-/// The mark of the last message of a call.
+/// The mark of a call's last message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Final {
     /// The pointer to the mark.
