@@ -25,7 +25,7 @@ pub struct Tasks {
     pub after: Duration,
     /// The longest time to live of a task, from its beginning.
     pub ttl: Duration,
-    /// Bytes of answers that wait for their clients, of all tasks of one connection to a server.
+    /// Limit of the bytes of waiting answers, for all tasks of one connection to a server.
     pub bytes: usize,
 }
 
