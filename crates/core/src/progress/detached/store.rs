@@ -110,7 +110,7 @@ impl<D, A> Work<D, A> {
     }
 }
 
-/// The work of one connection that continues without its clients, oldest first, at most [`WORK_MAX`] items.
+/// The work of one connection that continues without its clients, oldest first, at most 256 items.
 #[derive(Debug)]
 pub struct WorkStore<D, A> {
     works: VecDeque<Work<D, A>>,
