@@ -104,7 +104,7 @@ impl Correlator {
     }
 
     /// Returns the message with the envelope that strict clients expect; `None` if its envelope is already correct. The
-    /// new envelope has `"jsonrpc":"2.0"` and no null members, and an empty answer gets an error. Adds the repairs to
+    /// new envelope has `"jsonrpc":"2.0"`, no null members, and an error in an empty answer. Adds the repairs to
     /// `done`.
     pub(crate) fn well_formed(
         &self,
@@ -148,8 +148,7 @@ impl Correlator {
         (settings.answers.unicode && !settings.observes()).then(ReadablePieces::default)
     }
 
-    /// Returns an answer to an open request as its client needs it; `None` if the answer needs no repair. The request
-    /// stays open.
+    /// Returns a repaired answer to an open request, which stays open; `None` if the answer needs no repair.
     pub fn repaired_answer(&self, message: &Message) -> Option<Transmit> {
         let legible = self.legible(message);
         let message = legible.as_ref().unwrap_or(message);

@@ -122,7 +122,7 @@ impl Correlator {
         let settings = self.policy.of(tool.as_deref());
         let timeout = settings.call_timeout.filter(|_| settings.mode == Mode::Full);
         let expires = timeout.map(|timeout| now + timeout);
-        // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
+        // Copied, because a call may be open for hours, and a slice would keep a whole read buffer in memory.
         let own =
             |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
         let token = draft.token.as_ref();
@@ -220,8 +220,8 @@ impl Correlator {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
-            // The mapping of ids cannot change during a connection, because the server knows open and ended requests by
-            // only one kind of name.
+            // The mapping of ids cannot change during a connection, because the server knows all requests by one kind
+            // of name.
             let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);

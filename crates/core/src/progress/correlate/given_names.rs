@@ -1,5 +1,5 @@
-//! The names that Milepost gives to requests if clients share a server: integers that no client can guess. Each integer
-//! is given only once.
+//! The names that Milepost gives to requests if clients share a server: integers that no client can guess, each given
+//! once.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -44,7 +44,7 @@ impl NameKey {
         let half = |part: u8| {
             let mut hasher = self.hasher();
             hasher.write(&number.to_le_bytes());
-            // `half` hashes eight bytes. With a ninth byte, the hashes here differ from those.
+            // `Self::half` hashes eight bytes. With a ninth byte, no hash here equals a hash there.
             hasher.write(&[part]);
             hasher.finish()
         };
@@ -145,8 +145,7 @@ impl GivenNames {
         }
     }
 
-    /// Whether `key` is a name that Milepost has given to a request. The caller knows that no open request has this
-    /// name.
+    /// Whether Milepost has given the name `key` to a request. The caller knows that no open request has this name.
     pub(crate) fn was_given(&self, key: &Key, streams: &ClientStreams) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),

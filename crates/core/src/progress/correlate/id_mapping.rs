@@ -24,8 +24,7 @@ fn translates(call: &Call, topology: Topology) -> bool {
         || call.token.as_ref().is_some_and(|token| token.translated)
 }
 
-/// Returns a server message about `call` in the form for its client: the same bytes, except for names given by
-/// Milepost.
+/// Returns a server message about `call` for its client: the same bytes, except for names given by Milepost.
 pub(crate) fn with_client_names(
     call: &Call,
     message: &Message,

@@ -4,8 +4,8 @@
 //! Over Streamable HTTP a request has its own stream, and nearly all messages about the request arrive there. Each
 //! request therefore has its own filter, so that requests do not wait for one another. The session's filter also knows
 //! every open request, as a *shadow*: for a shadow it writes nothing, but it finds the request of a message that
-//! arrives on another stream. If a request's stream closes before the answer, the session's filter serves the request
-//! from then on.
+//! arrives on another stream. If a request's stream closes before the answer, the session's filter takes the request
+//! over.
 
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ impl Correlator {
         }
         if let Some(token) = &about.token {
             if let Some(call) = self.open.ledger.by_alias(token) {
-                // If different clients share the server, the server may have used the name for both.
+                // If different clients share the server, it may use one name for requests of several clients.
                 if self.streams.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
@@ -107,8 +107,7 @@ impl Correlator {
         let now = self.received_at;
         let mut names = about.token.iter().chain(&about.request);
         if names.any(|name| self.names.is_of_no_call(name, now, &self.open)) {
-            // The name must not mean a later call either, even after the server's answer that contains the name is
-            // forgotten.
+            // The name must not mean a later call either, even after the answer that contains the name is forgotten.
             self.names.note_stray(about, &self.open);
             return Err(Reason::Late);
         }
@@ -122,8 +121,7 @@ impl Correlator {
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
-        // All requests of this stream have ended. The report is about one of them, not about a request of another
-        // stream.
+        // All requests of this stream have ended. The report is about one of them, and not about another stream.
         if self.open.is_stale(origin, &self.streams) {
             return Err(Reason::Unknown);
         }
@@ -208,8 +206,8 @@ impl Correlator {
         }
     }
 
-    /// Whether an array that came on the stream `on` contains a message about a request of another stream, named by its
-    /// own token or id.
+    /// Whether an array that came on the stream `on` contains a message that names a request of another stream by token
+    /// or id.
     pub fn is_for_others(&mut self, on: StreamId, message: &Message) -> bool {
         // If an array were judged as one message, all its progress would go to the call on whose stream it came.
         let origin = Origin::Stream(on);

@@ -14,15 +14,13 @@ use crate::protocol::jsonrpc::Key;
 /// Limit of the foreign tokens that are remembered for one call. Some servers invent a token for each notification.
 const ALIASES_MAX: usize = 64;
 
-/// The longest id or token, in bytes, that is remembered after its message was handled. Real names are not longer than
-/// UUIDs.
+/// The longest id or token, in bytes, that is remembered after its message. Real names are not longer than UUIDs.
 pub(super) const KEY_MAX: usize = 1 << 10;
 
 /// The stream in a key of `by_client_id` or `by_client_token` if all streams belong to one client.
 const ANY_STREAM: StreamId = StreamId(0);
 
-/// The names (ids and tokens) of the open calls, as the server and as the clients know them, and the names of ended
-/// calls.
+/// The names (ids and tokens) of the open calls, as the server and the clients know them, and those of ended calls.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     by_id: NameIndex,
@@ -199,8 +197,7 @@ impl Ledger {
     }
 
     /// Returns the request that an answer with this id is for: the oldest request with exactly this id, else the only
-    /// request with the id in another spelling. The second is not used if a request with exactly this id has already
-    /// ended.
+    /// request with the id in another spelling. The second is not used if a request with exactly this id has ended.
     pub(crate) fn call_of_answer(&self, key: &Key) -> Option<CallId> {
         self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }

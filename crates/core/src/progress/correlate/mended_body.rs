@@ -67,8 +67,7 @@ fn member_of(text: &Bytes, value: &Range<usize>) -> Option<Range<usize>> {
     members.find(|member| member.value == *value).map(|member| member.key.start..value.end)
 }
 
-/// Whether a result is an empty value of another type (`[]`, `null`), which some languages write instead of an empty
-/// object.
+/// Whether a result is an empty value of another type (`[]`, `null`), which some languages write for an empty object.
 fn is_nothing(result: &Bytes) -> bool {
     let inner = result.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     **result == *b"null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())

@@ -19,8 +19,7 @@ const F32_STEPS_BELOW: f64 = 16_384.0;
 pub(crate) struct EmittedProgress {
     /// The value.
     pub value: f64,
-    /// The total. If the value was repaired, this is the total that the meter knows (`Meter::total_text`), else the
-    /// server's.
+    /// The total. If the value was repaired, this is the meter's total (`Meter::total_text`), else the server's.
     pub total: Option<f64>,
     /// The repair that made the value, if it is not the server's own value.
     pub repair: Option<Repair>,
@@ -66,8 +65,7 @@ impl Meter {
         self.emitted
     }
 
-    /// Raises the value to the value of another request with the same token, because a client identifies progress by
-    /// its token.
+    /// Raises the value to that of another request with the same token: clients identify progress by its token.
     pub(crate) fn raise_to(&mut self, emitted: Option<f64>) {
         if emitted > self.emitted {
             self.emitted = emitted;
@@ -190,8 +188,7 @@ impl Meter {
             return;
         }
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
-            // Fractions of 1 are added to the estimates. Values of a larger scale soon exceed the estimates without
-            // this.
+            // Fractions of 1 are added to the estimates. Values of a larger scale soon exceed them anyway.
             let value = figure.value.value;
             let total = figure.total.as_ref().map_or(1.0, |total| total.value);
             let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
@@ -302,8 +299,7 @@ mod tests {
         spelled(emitted.value) + &emitted.total.map_or_else(String::new, |_| total())
     }
 
-    /// Checks what is sent for each value of the server: `=` for the same value, else the value that is sent; `x` if
-    /// nothing is sent.
+    /// Checks what is sent for each value of the server: `=` for the same value, else the sent value; `x` for none.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();

@@ -41,8 +41,7 @@ impl NameIndex {
     /// Returns the only call whose name is `key` in another spelling, with that name.
     pub(super) fn in_other_spelling(&self, key: &Key) -> Option<(CallId, Key)> {
         let other = key.in_other_type();
-        // Two large numbers may be equal as doubles although their digits differ. Only one of them has exactly these
-        // digits.
+        // Two large numbers may be equal as doubles although their digits differ. Only one has exactly these digits.
         let exact = other.as_ref().filter(|_| matches!(key, Key::Text(_)));
         if let Some(number) = exact
             && let [first, rest @ ..] = self.get(number)

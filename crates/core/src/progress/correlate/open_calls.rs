@@ -42,8 +42,7 @@ pub struct OpenCalls {
     /// number of other calls.
     by_stream: FewMap<StreamId, CallIds>,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether open requests may exist that have no entry here. An answer without an entry may then still be expected,
-    /// and is not an orphan.
+    /// Whether open requests may exist that have no entry here. An answer without an entry is then not an orphan.
     overflowed: bool,
     /// Whether a call may run as one of Milepost's own tasks.
     has_own_tasks: bool,

@@ -66,8 +66,8 @@ impl Correlator {
         let order = self.streams.order;
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for (at, call) in stream.due_heartbeats(now) {
-            // `u64::MAX` marks a heartbeat that is not in the queue yet, so that it is sorted behind all messages of
-            // the same time.
+            // `u64::MAX` marks a heartbeat that is not in the queue yet, so that it is sorted after all messages of
+            // that time.
             stream.wakes.remove(&(at, u64::MAX, call));
             stream.wakes.insert((at, order, call), ());
             if let Some(call) = self.open.get_mut(call) {
@@ -217,8 +217,7 @@ impl Correlator {
         true
     }
 
-    /// Refuses a message whose names cannot be replaced, because the server could take them for another client's
-    /// request.
+    /// Refuses a message whose names cannot be replaced: the server could take them for another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);

@@ -27,8 +27,7 @@ use crate::protocol::{json, mcp};
 /// answer.
 pub(crate) const OVER: Duration = Duration::from_secs(10);
 
-/// The stream for a message (`None`: no stream) and the bytes for its client, or the reason for withholding the
-/// message.
+/// The stream for a message (`None`: no stream) and the bytes for its client, or the reason for withholding it.
 pub(crate) type Placement = Result<(Option<StreamId>, Payload), Reason>;
 
 /// The subscription that is named by a message which is neither progress nor an answer.
@@ -166,8 +165,7 @@ impl OpenCalls {
         call.answer_repairs().response_id.then_some(own)
     }
 
-    /// Returns the request that an error without an id may answer, because the error came on the stream of a single
-    /// request.
+    /// Returns the request that an error without an id may answer, because it came on the stream of a single request.
     pub(crate) fn call_of_error_without_id(
         &self,
         origin: Origin,
@@ -229,8 +227,7 @@ impl OpenCalls {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
         let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
-        // If the message names a call, only that call is considered. If the call has ended, the message is about no
-        // other call.
+        // If the message names a call, only that call is considered. If it has ended, no other call is meant.
         if let Some(named) = named {
             return self.ledger.by_id(&named).into_iter().collect();
         }

@@ -27,12 +27,11 @@ impl Signature {
         if text.len() > COMPARED_MAX {
             return None;
         }
-        // Two calls may mean different work although they look equal, if a number in them is rounded or a member is
-        // repeated.
+        // Two calls that look equal may mean different work if a number in them is rounded, or a member is repeated.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
-        // Members of `_meta` other than the token are part of the signature, because calls that differ in them may ask
-        // for different work.
+        // Members of `_meta` other than the token are part of the signature, because they may change what the call asks
+        // for.
         remove_empty_meta(&mut params);
         // A call without `arguments` asks for the same work as a call with `{}`.
         let members = params.as_object_mut()?;

@@ -145,8 +145,8 @@ impl DetachedWork {
         RepairedAnswer { payload, id: answered, guard, verdict, call, stream: Some(stream) }
     }
 
-    /// Keeps an answer that fits no open request if it may be meant for the request of its stream. Returns whether it
-    /// is kept.
+    /// Keeps an answer that fits no open request, if it may be for the request of its stream. Returns whether it is
+    /// kept.
     pub(crate) fn keep_orphan(
         &self,
         gate: &mut Gate,

@@ -83,8 +83,7 @@ impl<D, A> Work<D, A> {
         self.state = WorkState::Answered(answer);
     }
 
-    /// Notes that the client has got the answer. Returns false if the client had already got it, or if there is none
-    /// yet.
+    /// Notes that the client has got the answer. Returns false if the client already had it, or if there is none.
     pub fn fetch(&mut self) -> bool {
         // `Running` is only a placeholder while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
@@ -128,8 +127,8 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.len() < WORK_MAX
     }
 
-    /// Makes room for more work by forgetting the oldest work whose client has had the answer. Returns false if there
-    /// is none.
+    /// Makes room for more work: forgets the oldest work whose client has had the answer. Returns false if there is
+    /// none.
     pub fn make_room(&mut self) -> bool {
         self.has_room() || self.forget_fetched()
     }

@@ -210,8 +210,7 @@ impl Pointer {
                     "{text:?} has a `~` that is not ~0 or ~1; did you mean {near:?}?"
                 ));
             }
-            // RFC 6901, section 4: `~1` is replaced before `~0`. In the other order `~01` would become `/` instead of
-            // `~1`.
+            // RFC 6901, section 4: `~1` is replaced before `~0`. In the other order `~01` would become `/`, not `~1`.
             steps.push(PointerStep::Part(plain.replace("~1", "/").replace("~0", "~")));
             steps.extend((plain.len()..part.len()).map(|_| PointerStep::Embedded));
         }

@@ -168,8 +168,8 @@ pub(super) fn whole(text: &'static str) -> Number {
     Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
 }
 
-/// Returns a text that a server did not write as a progress message, without terminal control sequences. `None` if
-/// nothing is left.
+/// Returns a text that a server did not write as a progress message, without terminal control sequences. `None` if it
+/// is empty.
 pub(super) fn clean(words: &str) -> Option<Bytes> {
     let words = terminal::plain(words);
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))

@@ -100,8 +100,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the custom dialect for objects in text from `source`, if it has a pointer to the request of such an
-    /// object.
+    /// Returns the custom dialect for objects in text from `source`, if it has a pointer to their request.
     pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
             Self::Custom(own) if own.sources.contains(&source) => {

@@ -46,8 +46,7 @@ impl<'a> Reader<'a> {
             match rest[length] {
                 b'"' => return Some(&self.text[start..self.at]),
                 b'\\' => match self.text.get(self.at)? {
-                    // `\u` is not accepted, because it may be half of a surrogate pair, which parsers read in different
-                    // ways.
+                    // `\u` is not accepted, because parsers read half of a surrogate pair in different ways.
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
                     _ => return None,
                 },

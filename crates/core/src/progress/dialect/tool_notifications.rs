@@ -12,8 +12,7 @@
 //! {"jsonrpc":"2.0","method":"notifications/tool/progress","params":{"requestId":4,"toolName":"scan","progress":0.4,"message":"m","seq":3,"contentChunk":{"type":"text","text":"m"}}}
 //! ```
 //! Seen in: a TypeScript framework with `async function*` tools, desktop hosts, data viewers, servers in Rust and
-//! tutorials copied from each other; with `tool_name` the value is a percentage, with `toolName` it is a fraction of
-//! one.
+//! tutorials copied from each other; with `tool_name` the value is a percentage, with `toolName` a fraction of 1.
 
 use crate::progress::dialect::fields::{clean, number, whole};
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};

@@ -84,8 +84,8 @@ impl FastPaths {
         gate.calls.received_at = Some(now);
         *messages += 1;
         gate.calls.events.push_verdict(*messages, Some(id), Verdict::Forwarded);
-        // If a wake-up is already planned, it is not too late for the new heartbeat. The heartbeat's time is computed
-        // again then.
+        // A wake-up that is already planned stays, because it can only be too early. The heartbeat's time is then
+        // computed again.
         if is_unplanned {
             gate.schedule(id);
         }

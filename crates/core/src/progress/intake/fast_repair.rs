@@ -158,8 +158,8 @@ fn take_plain(
     gate.calls.streams.next_order();
     let form = (Repairs::default(), report.repairs.is_empty());
     let rendered = gate.render_view(now, id, &report, form);
-    // If a wake-up is already planned, it is not too late for the new heartbeat. The heartbeat's time is computed again
-    // then.
+    // A wake-up that is already planned stays, because it can only be too early. The heartbeat's time is then computed
+    // again.
     if gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
         gate.schedule(id);
     }

@@ -1,5 +1,5 @@
-//! Late answers: the work of a call continues after the client's clock ran out and the client gave the call up. The same
-//! call of the same client joins that work.
+//! Late answers: the work of a call continues after the client's clock ran out and the client gave the call up. The
+//! same call of the same client then joins the work.
 //!
 //! ```text
 //!  open call ──given up by a clock──> kept ──the same call──> open call, with the client's new id and token

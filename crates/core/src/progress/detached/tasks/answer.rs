@@ -104,8 +104,7 @@ impl TaskTable {
         }
     }
 
-    /// Returns the id and the call of the task that a server's answer ends; `None` if the answer belongs to another
-    /// call.
+    /// Returns the id and the call of the task that a server's answer ends; `None` if the answer is for another call.
     pub(crate) fn of_answer(&self, gate: &Gate, message: &Message) -> Option<(String, CallId)> {
         let key = message.id_key().filter(|_| self.offers.is_offered)?;
         // An open request with this id takes precedence: the client may have reused the id of the task's request.

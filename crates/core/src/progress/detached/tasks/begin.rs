@@ -61,7 +61,7 @@ impl TaskTable {
             refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
-        // Without a token the client asks for progress by the task's id, so the server's reports may have this id as
+        // Without a token the client asks for progress by the task's id, so the server may report with this id as
         // token.
         let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
         let notes = Some(Box::new(TaskNotes::new(now)));
@@ -95,8 +95,8 @@ impl TaskTable {
         let params = message.params().unwrap_or_default();
         let wanted = json::member(&params, "task").unwrap_or_default();
         let invalid = |why: &str| Err((INVALID_PARAMS, why.to_owned()));
-        // Milepost would remove only one of two equal keys, and JSON readers differ in which of the two they use. So
-        // such a request is refused.
+        // Milepost would remove only one of two equal keys, and JSON readers differ in which one they use. So the
+        // request is refused.
         if message.repeats_a_key() || members_named(&params, "task") > 1 {
             return invalid("a member of this request occurs twice");
         }

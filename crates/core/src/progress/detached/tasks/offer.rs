@@ -137,8 +137,7 @@ fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range
     Some(marked.collect())
 }
 
-/// Inserts a member before the other members of `object`, which is a part of `raw`. `None` if `object` is not an
-/// object.
+/// Inserts a member before the other members of `object`, a part of `raw`. `None` if `object` is not an object.
 pub(crate) fn first_member(
     raw: &Bytes,
     object: &Bytes,

@@ -52,8 +52,7 @@ impl TaskWork {
         Some(spliced(message, splices).to_bytes())
     }
 
-    /// Returns the member that names the task, to be inserted into `_meta` of the result or the parameters of
-    /// `message`.
+    /// Returns the member that names the task, to be inserted into `_meta` of the result or parameters of `message`.
     fn related(
         &self,
         message: &Message,
