@@ -55,7 +55,7 @@ pub struct Piece {
 /// Reads blocks from input in chunks.
 ///
 /// A line ends at CR, LF or CRLF, in any mixture. A block is returned as soon as its blank line is certain. If the
-/// blank line is a CR at the end of a chunk, an LF may follow. It is then returned immediately as an empty block,
+/// blank line is a CR at the end of a chunk, an LF may follow. The LF is then returned immediately as an empty block,
 /// because some clients accept a CR as a line end only after they have seen the next byte.
 ///
 /// Apart from this case, neither the blocks nor the choice of blocks that are kept whole depend on how the input is
