@@ -9,12 +9,12 @@
 //!    nothing else.
 //! 2. [`progress`]: a [`progress::Filter`] receives every message of a connection, in both directions, and returns what
 //!    to write. A program that frames messages itself, and has many streams, drives a filter.
-//! 3. [`protocol`]: messages are read where they lie, and never written again.
+//! 3. [`protocol`]: reads messages in place and never serializes them again.
 //!
 //! A [`progress::Policy`] has the settings of a route of the proxy as fields: [`progress::CallPolicy`] those of calls. With
 //! the feature `toml` it is read from the same TOML as a route (`Policy::from_toml`).
 //!
-//! A filter by itself, with a clock that stands still until it is moved:
+//! A filter without a conversation, with a clock that the program moves:
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The filters of today: each request has a filter of its own, and the session's filter knows the request as a shadow.
-//! The calls and their order are those of `Exchange` and `Session` in `src/gateway/direct`.
+//! The filters as the gateway uses them today: each request has its own filter, and the session's filter knows the
+//! request as a shadow. The calls and their order are those of `Exchange` and `Session` in `src/gateway/direct`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::shell::{Event, Guard, Lock, Session};
 /// The only stream of a request's filter.
 const OWN: StreamId = StreamId(0);
 
-/// A session whose requests have filters of their own.
+/// A session whose requests have their own filters.
 pub(crate) struct Apart {
     shared: Lock<Shared>,
     policy: Arc<Policy>,
@@ -30,7 +30,7 @@ struct Shared {
 
 pub(crate) struct OwnFilter {
     filter: Guard,
-    /// The stream of the shadow.
+    /// The stream of the request's shadow in the session's filter.
     stream: StreamId,
 }
 
@@ -50,7 +50,7 @@ impl Shared {
 }
 
 impl Apart {
-    /// The shadow of a request.
+    /// Adds the shadow of a request to the session's filter, and returns the request's own filter.
     fn enter(&self, at: Instant, message: &Message, members: &RequestMembers) -> OwnFilter {
         let revision =
             |shared: &mut Shared| shared.filter.run(|filter| filter.calls().handshake().revision());
@@ -78,7 +78,7 @@ impl Apart {
         OwnFilter { filter, stream }
     }
 
-    /// A message that the fast path does not take.
+    /// Handles a message that the fast path does not take.
     fn handle(&self, request: &mut OwnFilter, at: Instant, message: &Message) {
         let origin = Origin::Stream(OWN);
         if request.filter.server_message(at, OWN, message) {
@@ -93,7 +93,8 @@ impl Apart {
         }
     }
 
-    /// Asks the session's filter whose message this is, which its request does not know.
+    /// Asks the session's filter which request a message belongs to, because the filter of this request does not know
+    /// it.
     fn ask(&self, on: StreamId, message: &Message) {
         let origin = Origin::Stream(on);
         self.shared.with(|shared| {

@@ -1,4 +1,4 @@
-//! Two threads and one session with 32 open requests: what threads wait for each other, and what that costs.
+//! Two threads use one session with 32 open requests: measures how long they wait for each other, and what that costs.
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -12,39 +12,40 @@ use crate::joint::Joint;
 use crate::load::{Clock, Load, Script, begun, round};
 use crate::shell::Session;
 
-/// Requests of a session that are open at once.
+/// Number of requests of a session that are open at the same time.
 const OPEN: usize = 32;
 
-/// Short runs of each form, in turns. On a busy machine the threads seldom run at once.
+/// Number of short runs of each form, which alternate. On a busy machine the threads seldom run at the same time.
 const RUNS: usize = 100;
 
-/// The runs that count: those in which the threads had most of their cores.
+/// Number of runs that are evaluated: those in which the threads had most of their cores.
 const KEPT: usize = 9;
 
-/// Steps of a hash that stand for the rest of the proxy's work: a small request takes 100,000 instructions more, and an
-/// event of a flood 2,000 (docs/performance.md, "Instructions and allocations"). A step takes five.
+/// Steps of a hash that represent the rest of the proxy's work. The proxy needs 100,000 more instructions for a small
+/// request and 2,000 for an event of a flood (docs/performance.md, "Instructions and allocations"). A step needs five
+/// instructions.
 const WORK: [usize; 2] = [100_000 / 5, 2_000 / 5];
 
-/// What one run measured, in nanoseconds for each request.
+/// The results of one run, in nanoseconds per request.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     cpu: f64,
     waited: f64,
-    /// Waits for each 1,000 requests.
+    /// Number of waits per 1,000 requests.
     waits: f64,
-    /// The cores that the threads had: on a busy machine fewer than there are threads, and fewer waits.
+    /// The number of cores that the threads had. On a busy machine there are fewer cores than threads, and fewer waits.
     cores: f64,
 }
 
-/// The CPU time of this thread in nanoseconds.
+/// Returns the CPU time of this thread in nanoseconds.
 fn cpu_time() -> u64 {
-    // The scheduler adds up a thread's time when it looks at the thread.
+    // The scheduler updates a thread's time only when it switches threads.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Keeps this thread on a core of its own, if `taskset` is installed. Busy machines leave new threads on one core.
+/// Keeps this thread on its own core, if `taskset` is installed. Busy machines leave new threads on one core.
 fn keep_to(core: usize) {
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread = thread.file_name().unwrap();
@@ -52,7 +53,7 @@ fn keep_to(core: usize) {
     let _status = Command::new("taskset").args(words).arg(thread).stdout(Stdio::null()).status();
 }
 
-/// Work that touches nothing of the session: half of that of a request before it, half before its answer.
+/// Work that does not use the session. Half of a request's work is done before it, half before its answer.
 fn work(events: usize) {
     let steps = if events == 0 { WORK[0] / 2 } else { WORK[1] * events };
     let mut hash = black_box(1_u64);
@@ -62,7 +63,7 @@ fn work(events: usize) {
     black_box(hash);
 }
 
-/// CPU time that `rounds` take on this thread. Each round has the same requests.
+/// Returns the CPU time that `rounds` take on this thread. Each round has the same requests.
 fn cpu_of<S: Session>(session: &S, rounds: &[Vec<Script>], works: bool) -> u64 {
     let from = cpu_time();
     for scripts in rounds {
@@ -75,7 +76,7 @@ fn cpu_of<S: Session>(session: &S, rounds: &[Vec<Script>], works: bool) -> u64 {
     cpu_time() - from
 }
 
-/// The rounds of each thread, which every run has in a session of its own.
+/// Returns the rounds of each thread. Every run plays them in a new session.
 fn rounds_of(load: Load, threads: usize) -> Vec<Vec<Vec<Script>>> {
     let rounds = if load.reports > 100 { 2 } else { 40 };
     let of_each = Load { open: OPEN / threads, ..load };
@@ -113,7 +114,7 @@ fn measured<S: Session>(rounds: &[Vec<Vec<Script>>], works: bool) -> Measured {
     }
 }
 
-/// The median of a value in the runs that count.
+/// Returns the median of a value over the evaluated runs.
 fn median(runs: &[Measured], value: fn(&Measured) -> f64) -> f64 {
     let mut all: Vec<f64> = runs.iter().map(value).collect();
     all.sort_by(f64::total_cmp);

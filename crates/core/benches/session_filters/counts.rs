@@ -1,4 +1,4 @@
-//! Instructions and allocations of a request: figures that do not depend on the machine.
+//! Counts instructions and allocations per request. These numbers do not depend on the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::joint::Joint;
 use crate::load::{Clock, Load, Script, begun, round};
 use crate::shell::Session;
 
-/// The first word of a child that valgrind counts.
+/// The first argument of a child process whose instructions valgrind counts.
 pub(crate) const CHILD: &str = "child";
 
-/// Requests before those that are counted: the names of as many are remembered.
+/// Number of requests before the counted requests. The filter remembers the names of this number of requests.
 const WARM: usize = 128;
 
 fn loads() -> Vec<Load> {
@@ -31,12 +31,12 @@ fn loads() -> Vec<Load> {
     loads
 }
 
-/// Requests that are counted.
+/// Returns the number of requests that are counted.
 fn requests(load: Load) -> usize {
     if load.reports > 100 { 32 } else { 640 }
 }
 
-/// Runs a load and counts the allocations of its requests; their number, and the number of messages that the client got.
+/// Runs a load. Returns the number of allocations for its requests, and the number of messages that the client got.
 fn counted<S: Session>(load: Load) -> (u64, usize) {
     let policy = Arc::new(Policy::default());
     let mut clock = Clock::new();
@@ -52,7 +52,7 @@ fn counted<S: Session>(load: Load) -> (u64, usize) {
     (allocation_counter::measure(count).count_total, told)
 }
 
-/// The function whose instructions count. Without closures of its own, which would have its name too.
+/// The function whose instructions are counted. It has no closures, because they would be matched by its name too.
 #[inline(never)]
 fn counted_rounds<S: Session>(session: &S, rounds: &[Vec<Script>], clock: &mut Clock) -> usize {
     let mut told = 0;
@@ -66,20 +66,20 @@ fn round_alone<S: Session>(session: &S, scripts: &[Script], clock: &mut Clock) -
     round(session, scripts, || clock.next(), |_| {})
 }
 
-/// The part of a child: one load of one form.
+/// Runs in the child process: plays one load with one form of session.
 pub(crate) fn run_child(words: &[String]) {
     let load = Load::of_arguments(&words[1..]);
     let count = if words[0] == Apart::NAME { counted::<Apart> } else { counted::<Joint> };
     count(load);
 }
 
-/// Options of callgrind for the instructions of the counted requests, and for those of them that are under the lock.
+/// The options of callgrind: for all instructions of the counted requests, and for those under the lock.
 const COUNTED: [&[&str]; 2] = [
     &["--toggle-collect=*counted_rounds*"],
     &["--toggle-collect=*under_lock*", "--zero-before=*counted_rounds*"],
 ];
 
-/// Instructions of a request of a form; `None` without valgrind.
+/// Returns the instructions per request for one form of session; `None` if valgrind is not installed.
 fn instructions(form: &str, load: Load, of: &[&str], folder: &Path) -> Option<f64> {
     let out = folder.join("callgrind.out");
     let done = Command::new("valgrind")

@@ -1,4 +1,4 @@
-//! One filter for a session: each request is a stream of the filter, under the session's lock.
+//! A session with one filter: each request is a stream of the filter, under the session's lock.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Joint {
 struct Shared {
     filter: Guard,
     streams: u64,
-    /// The number of tasks that were woken, instead of their wakers.
+    /// Counts the tasks that would be woken, in place of their wakers.
     woken: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The requests of a client, and what the server says to them.
+//! The requests of a client, and the server's messages in response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use milepost_core::protocol::jsonrpc::Message;
 
 use crate::shell::{Event, Session};
 
-/// Events that one read brings where there are many.
+/// Number of events in one read, if there are many events.
 const EVENTS_A_READ: usize = 32;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1.0"}}}"#;
@@ -19,13 +19,13 @@ const READY: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Progress notifications for each request. Without any the server answers with JSON.
+    /// Number of progress notifications per request. If it is zero, the server answers with JSON.
     pub(crate) reports: usize,
-    /// The server invents the token of its reports.
+    /// Whether the server invents the token of its reports.
     pub(crate) invents: bool,
-    /// Requests that are open at once.
+    /// Number of requests that are open at the same time.
     pub(crate) open: usize,
-    /// The client gives its ids and tokens to later requests again.
+    /// Whether the client reuses its ids and tokens for later requests.
     pub(crate) reuses: bool,
 }
 
@@ -41,7 +41,7 @@ impl Load {
         format!("{reports}{ids}")
     }
 
-    /// The words of a command line.
+    /// Returns the load as command-line arguments.
     pub(crate) fn to_arguments(self) -> [String; 4] {
         let flag = |is_set: bool| u8::from(is_set).to_string();
         [self.reports.to_string(), flag(self.invents), self.open.to_string(), flag(self.reuses)]
@@ -57,7 +57,7 @@ impl Load {
         }
     }
 
-    /// The requests of one round, from the number `first` on.
+    /// Returns the requests of one round, numbered from `first`.
     pub(crate) fn scripts(self, first: usize) -> Vec<Script> {
         (0..self.open).map(|slot| self.script(first, slot)).collect()
     }
@@ -107,7 +107,7 @@ fn event(text: &str) -> Event {
     Event { frame: Bytes::from(format!("{head}{text}\n\n")), text: text_at }
 }
 
-/// A clock that goes on by a millisecond each time that it is read.
+/// A clock that advances by a millisecond each time it is read.
 pub(crate) struct Clock(Instant);
 
 impl Clock {
@@ -121,7 +121,7 @@ impl Clock {
     }
 }
 
-/// A session after the handshake.
+/// Returns a session after the handshake.
 pub(crate) fn begun<S: Session>(policy: &Arc<Policy>, clock: &mut Clock) -> S {
     let session = S::new(policy);
     let hello = message(HELLO.to_owned());
@@ -132,8 +132,8 @@ pub(crate) fn begun<S: Session>(policy: &Arc<Policy>, clock: &mut Clock) -> S {
     session
 }
 
-/// The requests of a round, all of them open at once, and the reports in turns. Returns the number of messages that the
-/// client got.
+/// Plays the requests of one round. All of them are open at the same time, and their reports alternate. Returns the
+/// number of messages that the client got.
 #[inline(never)]
 pub(crate) fn round<S: Session>(
     session: &S,

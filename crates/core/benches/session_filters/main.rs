@@ -1,10 +1,10 @@
-//! What one filter for a whole session would cost over Streamable HTTP, against the filters of today: one for each
+//! Compares the cost of one filter for a whole session over Streamable HTTP with that of today's filters: one for each
 //! request, and one for the session that knows the requests as shadows. Both are driven as `src/gateway/direct` drives
-//! its filters, without the rest of the proxy: the mailbox, the leases of tokens, the log and the bytes of HTTP are the
-//! same in both.
+//! its filters, without the rest of the proxy, which is the same for both: the mailbox, the token leases, the log and
+//! the bytes of HTTP.
 //!
-//! `cargo bench -p milepost-core --bench session_filters` prints the tables of docs/performance.md; names of tables
-//! (`counts`, `memory`, `contention`) print these only. Instructions need valgrind.
+//! `cargo bench -p milepost-core --bench session_filters` prints the tables of docs/performance.md; with the name of a
+//! table (`counts`, `memory`, `contention`) it prints only this table. Instructions need valgrind.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod apart;
@@ -16,7 +16,7 @@ mod memory;
 mod shell;
 
 fn main() {
-    // Cargo adds `--bench`.
+    // Removes the argument that Cargo adds.
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if words.first().is_some_and(|word| word == counts::CHILD) {
         return counts::run_child(&words[1..]);

@@ -1,4 +1,4 @@
-//! Bytes of heap that a session holds.
+//! Measures the bytes of heap that a session needs.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::joint::Joint;
 use crate::load::{Clock, Load, begun, round};
 use crate::shell::Session;
 
-/// The streams of one server that the proxy serves at once, and so the sessions that one bench has.
+/// Number of sessions in this benchmark: the number of streams that the proxy serves for one server at the same time.
 const SESSIONS: usize = 9_900;
 
 const SMALL: Load = Load { reports: 0, invents: false, open: 1, reuses: false };
 
-/// Bytes that are still held after `build`.
+/// Returns the number of bytes that are still allocated after `build`.
 fn held<T>(build: impl FnOnce() -> T) -> i64 {
     let mut built = None;
     let counted = allocation_counter::measure(|| built = Some(build()));
@@ -22,7 +22,7 @@ fn held<T>(build: impl FnOnce() -> T) -> i64 {
     counted.bytes_current
 }
 
-/// A session, in a box, after so many small requests.
+/// Returns a boxed session that has served this number of small requests.
 fn session<S: Session>(policy: &Arc<Policy>, clock: &mut Clock, requests: usize) -> Box<S> {
     let session = Box::new(begun(policy, clock));
     for first in 0..requests {
@@ -31,7 +31,7 @@ fn session<S: Session>(policy: &Arc<Policy>, clock: &mut Clock, requests: usize)
     session
 }
 
-/// The bytes that open requests add to a session at rest. Each has had two reports.
+/// Returns the bytes that open requests add to an idle session. Each request has had two reports.
 fn with_open<S: Session>(policy: &Arc<Policy>, open: usize) -> i64 {
     let mut clock = Clock::new();
     let session: Box<S> = session(policy, &mut clock, 3);

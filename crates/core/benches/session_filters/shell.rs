@@ -1,5 +1,5 @@
-//! What both forms of a session have in common: the guard around a filter, the lock of a session, and the events of a
-//! server.
+//! The parts that both forms of a session share: the guard around a filter, the lock of a session, and a server's
+//! events.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,28 +16,28 @@ use milepost_core::progress::{
 };
 use milepost_core::protocol::jsonrpc::{Framing, Message};
 
-/// A session and its requests, as the gateway drives them. All functions that take a message of the server return the
-/// number of messages that the client gets.
+/// A session and its requests, with the operations that the gateway uses. Functions that handle a message of the server
+/// return the number of messages that the client gets.
 pub(crate) trait Session: Sync {
     /// One open request.
     type Request;
     const NAME: &'static str;
 
-    /// A session that has not begun.
+    /// Returns a session before its handshake.
     fn new(policy: &Arc<Policy>) -> Self;
-    /// A client sends a request.
+    /// Handles a request that a client sends.
     fn open(&self, at: Instant, message: &Message, members: &RequestMembers) -> Box<Self::Request>;
-    /// A client sends a notification.
+    /// Handles a notification that a client sends.
     fn notify(&self, at: Instant, message: &Message);
-    /// One read of the server's response: some events.
+    /// Handles some events, which one read of the server's response has returned.
     fn read(&self, request: &mut Self::Request, at: Instant, events: &[Event]) -> usize;
-    /// The whole body of a JSON response.
+    /// Handles the whole body of a JSON response.
     fn body(&self, request: &mut Self::Request, at: Instant, body: &Bytes) -> usize;
-    /// The response has ended.
+    /// Handles the end of the response.
     fn end(&self, request: &mut Self::Request, at: Instant) -> usize;
-    /// The client has the whole response.
+    /// Ends a request after its client has received the whole response.
     fn close(&self, request: Box<Self::Request>, at: Instant);
-    /// How long threads have waited for the session, in nanoseconds, and how often.
+    /// Returns how long threads have waited for the session, in nanoseconds, and how often.
     fn waits(&self) -> (u64, u64);
 }
 
@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// A filter whose panics do not leave the guard: `FilterGuard` of the proxy, without observers.
+/// A filter in a guard that catches panics, like `FilterGuard` of the proxy, but without observers.
 pub(crate) struct Guard {
     filter: Filter,
     policy: Arc<Policy>,
@@ -120,7 +120,8 @@ impl Guard {
         while self.poll_event().is_some() {}
     }
 
-    /// Takes what the gateway takes after a look at a stream: the verdicts, the events, and the messages for the server.
+    /// Takes everything that the gateway takes after it has looked at a stream: verdicts, events, and messages for the
+    /// server.
     pub(crate) fn note(&mut self, still_open: impl FnOnce(&mut Filter) -> bool) {
         self.run(|filter| filter.calls().handshake().revision());
         loop {
@@ -133,7 +134,7 @@ impl Guard {
         while self.run(Filter::poll_to_server).flatten().is_some() {}
     }
 
-    /// Writes what is due on a stream.
+    /// Writes what is due on a stream. Returns the number of messages.
     pub(crate) fn drain(&mut self, at: Instant, on: StreamId) -> usize {
         let mut told = 0;
         while self.run(|filter| filter.poll_transmit(at, on)).flatten().is_some() {
@@ -143,7 +144,8 @@ impl Guard {
         told
     }
 
-    /// Collects what is due on a stream, as a response does after each event of the ordinary path and after each read.
+    /// Collects what is due on a stream. A response does this after each event of the ordinary path and after each
+    /// read.
     pub(crate) fn collect(
         &mut self,
         at: Instant,
@@ -158,7 +160,7 @@ impl Guard {
         told
     }
 
-    /// The fast path of an event; `None` if the event takes the ordinary path.
+    /// Tries the fast path for an event; `None` if the event takes the ordinary path.
     pub(crate) fn fast(&mut self, at: Instant, on: StreamId, event: &Event) -> Option<usize> {
         let fast = |filter: &mut Filter| {
             filter.intake_mut().fast_repair(at, on, event.arrived(), |_| false)
@@ -170,8 +172,8 @@ impl Guard {
         }
     }
 
-    /// The message of an event of the ordinary path. Other sessions have calls too, so the gateway asks which tokens the
-    /// message names.
+    /// Returns the message of an event for the ordinary path. Also asks which tokens the message names, as the gateway
+    /// does, because other sessions have calls too.
     pub(crate) fn ordinary(&mut self, on: StreamId, event: &Event) -> Message {
         let message = event.message();
         self.run(|filter| filter.calls().handshake().revision());
@@ -184,7 +186,7 @@ impl Guard {
         self.run(|filter| filter.intake_mut().tokens_named(origin, message));
     }
 
-    /// Handles the end of a response: an answer that fits no request may be the one that is missing.
+    /// Handles the end of a response, after which an answer that fits no request may count as the missing answer.
     pub(crate) fn end_response(&mut self, at: Instant, on: StreamId) {
         if self.run(|filter| filter.gate().holds_answer(on)) == Some(true) {
             self.apply(at, Input::EndResponse(on));
@@ -205,7 +207,7 @@ impl Guard {
     }
 }
 
-/// The function whose instructions are those under the lock.
+/// The function whose instructions are counted as those under the lock.
 #[inline(never)]
 fn under_lock<T, R>(state: &mut T, work: impl FnOnce(&mut T) -> R) -> R {
     work(state)

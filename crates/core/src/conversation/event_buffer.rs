@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use crate::conversation::output::ConversationEvent;
 
-/// Events of a conversation that wait for a program that does not poll. Beyond the limit the oldest is dropped and
+/// Limit of the events that wait while the program does not poll. Beyond the limit the oldest event is dropped and
 /// counted.
 pub const EVENTS_MAX: usize = 1024;
 
-/// Bytes of the texts in waiting events that are not messages. Beyond the limit the oldest event is dropped and
-/// counted.
+/// Limit of the bytes of waiting events that carry text which is not a message. Beyond the limit the oldest event is
+/// dropped and counted.
 pub const NOISE_MAX: usize = 1 << 20;
 
-/// Events, oldest first, with their limits.
+/// Waiting events, oldest first, limited by [`EVENTS_MAX`] and [`NOISE_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct EventBuffer {
     events: VecDeque<ConversationEvent>,
     noise: usize,
-    /// Events that were dropped and not reported yet.
+    /// Number of events that were dropped and not reported yet.
     lost: u64,
 }
 
@@ -32,7 +32,7 @@ impl EventBuffer {
         }
     }
 
-    /// Returns the next event, oldest first. The number of dropped events comes before all others.
+    /// Returns the next event, oldest first. If events were dropped, their number is returned before all other events.
     pub(crate) fn pop(&mut self) -> Option<ConversationEvent> {
         if self.lost > 0 {
             return Some(ConversationEvent::Lost(std::mem::take(&mut self.lost)));

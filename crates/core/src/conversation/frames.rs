@@ -1,4 +1,4 @@
-//! The messages of a conversation in lines, on their way to the filter.
+//! Passes the messages of a conversation in lines to the filter.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use crate::progress::{Fragment, Origin, Payload};
 use crate::protocol::jsonrpc::{Message, Scan};
 use crate::protocol::lines::LineFrame;
 
-/// The reason of an error where the server's output ended within an answer.
+/// The reason in the error for a request whose answer the server broke off.
 const BROKEN_OFF: &str = "the server's output ended within its answer";
 
 impl Conversation {
-    /// Takes a frame of the client.
+    /// Handles a frame from the client.
     pub(crate) fn client_frame(&mut self, now: Instant, wire: &mut Wire, frame: LineFrame) {
         let (payload, part) = match frame {
             LineFrame::Line(line) | LineFrame::Rest(line) => {
@@ -41,7 +41,7 @@ impl Conversation {
         self.keep_events();
     }
 
-    /// Takes a frame of the server.
+    /// Handles a frame from the server.
     pub(crate) fn server_frame(&mut self, now: Instant, frame: LineFrame) {
         let filter = &mut self.filter;
         let place = match frame {
@@ -64,7 +64,7 @@ impl Conversation {
     }
 }
 
-/// Whether the rest at the end of the input is a complete JSON value.
+/// Whether the text after the last newline of the input is a complete JSON value.
 fn is_whole(rest: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(rest).is_ok()
 }

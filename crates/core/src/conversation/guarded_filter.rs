@@ -14,7 +14,7 @@ use crate::progress::{
 };
 use crate::protocol::jsonrpc::Message;
 
-/// A filter, or its remains.
+/// A filter, or what is left of the filter after a panic.
 #[derive(Debug)]
 pub(crate) struct GuardedFilter {
     filter: Filter,
@@ -53,7 +53,7 @@ impl GuardedFilter {
         done.ok()
     }
 
-    /// The open stream for messages of the server that come on `origin`, without the filter.
+    /// Returns the open stream for server messages that come on `origin`, without the help of the filter.
     fn place_of(&self, origin: Origin) -> Option<StreamId> {
         let own = match origin {
             Origin::Stream(stream) if self.streams.contains_key(&stream) => Some(stream),
@@ -76,7 +76,7 @@ impl GuardedFilter {
         }
     }
 
-    /// The message for the server.
+    /// Returns the form of the message that the server gets.
     pub(crate) fn client_message(
         &mut self,
         now: Instant,
@@ -106,7 +106,7 @@ impl GuardedFilter {
         }
     }
 
-    /// The first piece of a line of the server that is too long to be held.
+    /// Begins a line of the server that is too long to be kept whole: takes its first piece.
     pub(crate) fn begin_large(&mut self, now: Instant, head: Bytes) -> Disposition {
         let (piece, text) = (head.clone(), 0..head.len());
         let place = self
@@ -147,7 +147,7 @@ impl GuardedFilter {
         Disposition::Consumed
     }
 
-    /// The next bytes to be written on a stream now.
+    /// Returns the next bytes to be written on a stream now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
         match self.attempt(|filter| filter.poll_transmit(now, stream)) {
             Some(transmit) => transmit,
@@ -155,9 +155,9 @@ impl GuardedFilter {
         }
     }
 
-    /// The next event, oldest first. Durations are learned from calls that end.
+    /// Returns the next event, oldest first. Learns durations from calls that end.
     pub(crate) fn poll_event(&mut self) -> Option<ConversationEvent> {
-        // The events from before the failure come first, because the records of calls are among them.
+        // Events from before the failure come first, because they include the records of calls.
         let event = self.filter.poll_event();
         if let Some(FilterEvent::Call(call)) = &event {
             self.policy.learned.learn(call);
@@ -172,7 +172,7 @@ impl GuardedFilter {
         failed.poll_event().map(ConversationEvent::Decision)
     }
 
-    /// Whether nothing more is to be written on a stream. `has_ended`: the server writes nothing more on the stream.
+    /// Whether nothing is left to write on a stream. `has_ended`: the server sends nothing more for the stream.
     pub(crate) fn is_over(&mut self, now: Instant, stream: StreamId, has_ended: bool) -> bool {
         let is_exchange = self.streams.get(&stream) == Some(&StreamKind::Exchange);
         let is_over = self.attempt(|filter| {

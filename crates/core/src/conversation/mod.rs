@@ -38,8 +38,7 @@ use crate::protocol::lines::INSPECT_MAX;
 pub use crate::conversation::event_buffer::{EVENTS_MAX, NOISE_MAX};
 pub use crate::conversation::output::{ConversationEvent, Output};
 
-/// The time after which the engine is asked again for a message that is due but cannot be written yet, because it waits
-/// for another input.
+/// The delay before the engine is asked again for a message that is due but has to wait for another input first.
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// A conversation between one client and one server, with its progress repaired.
@@ -50,11 +49,11 @@ const AGAIN: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Conversation {
     filter: GuardedFilter,
-    /// The time of the latest input; none before the first.
+    /// The time of the latest input; `None` before the first input.
     now: Option<Instant>,
     /// The open client streams, and whether the server's half of each has ended.
     streams: BTreeMap<StreamId, bool>,
-    /// Streams that may have something to be written now.
+    /// Streams that may have something to write now.
     looks: Vec<StreamId>,
     /// Streams whose bytes were given out after the last input.
     unwritten: BTreeSet<StreamId>,
@@ -63,7 +62,7 @@ pub struct Conversation {
     events: EventBuffer,
     /// The framing of both sides, if the bytes come in lines.
     wire: Option<Box<Wire>>,
-    /// The longest line that is held whole, in bytes.
+    /// Limit of a line that is kept whole, in bytes.
     line_max: usize,
 }
 
@@ -77,8 +76,8 @@ impl Default for Conversation {
 impl Conversation {
     /// Returns a conversation without open streams or requests.
     ///
-    /// The settings [`Policy::id_mapping`] and `tasks` have no effect: a conversation has one client, and no chance to
-    /// make ids of tasks from.
+    /// The settings [`Policy::id_mapping`] and `tasks` have no effect: a conversation has only one client, and no
+    /// random numbers for task ids.
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         let mut policy = policy.into();
         if policy.id_mapping {
@@ -100,7 +99,7 @@ impl Conversation {
 
     /// Sets the longest line that is kept in memory as a whole, in bytes without its line end; at least 1, and
     /// [`INSPECT_MAX`] by default. A longer line is passed on in pieces, and progress in such a line is withheld. Each
-    /// side needs this much memory at most. Has no effect after the first bytes.
+    /// side needs at most this much memory. The method has no effect after the first bytes.
     pub fn hold_lines(&mut self, max: usize) {
         self.line_max = max;
     }
@@ -271,7 +270,8 @@ impl Conversation {
         now
     }
 
-    /// Runs an input of bytes in lines.
+    /// Begins an input at `now`: treats the bytes given out earlier as written, and keeps untaken events for later.
+    /// Returns the time of the input.
     fn with_wire(&mut self, now: Instant, input: impl FnOnce(&mut Self, Instant, &mut Wire)) {
         let now = self.begin(now);
         let mut wire = self.wire.take().unwrap_or_else(|| {
@@ -359,7 +359,7 @@ impl Conversation {
             unwritten.iter().all(|stream| filter.intake().has_nothing_due(now, *stream))
         });
         // Messages wait until the bytes that `poll` has returned are written. The next input counts as the sign that
-        // they are, so the program is asked to call `tick` at once.
+        // they are, so the program is asked to call `tick` immediately.
         if is_quiet == Some(false) {
             return Some(now);
         }

@@ -19,12 +19,12 @@ pub(crate) struct Wire {
     pub(crate) from_server: WireReader,
     pub(crate) to_client: WireWriter,
     pub(crate) to_server: WireWriter,
-    /// The envelope of a message of the client that is too long to be held.
+    /// The envelope, as far as it is read, of a client message that is too long to be kept whole.
     pub(crate) large: Scan,
 }
 
 impl Wire {
-    /// Framing that holds lines of up to `max` bytes whole.
+    /// Returns framing that keeps lines of up to `max` bytes whole.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             from_client: WireReader::new(max),
@@ -36,7 +36,7 @@ impl Wire {
     }
 }
 
-/// Reads lines out of bytes in any pieces.
+/// Splits bytes, which may arrive in any pieces, into lines.
 #[derive(Debug)]
 pub(crate) struct WireReader {
     lines: Lines,
@@ -57,7 +57,7 @@ impl WireReader {
         self.lines.decode(&mut self.input)
     }
 
-    /// The next frame after the end of the input.
+    /// Returns the next frame after the end of the input.
     pub(crate) fn finish(&mut self) -> Option<LineFrame> {
         self.lines.finish(&mut self.input)
     }
@@ -68,7 +68,7 @@ impl WireReader {
 pub(crate) struct WireWriter {
     /// Whether pieces of a message have been written without a line end.
     midway: bool,
-    /// Whole messages that wait for this line end.
+    /// Whole messages that wait until the unfinished line has ended.
     waiting: Vec<(StreamId, Bytes)>,
 }
 

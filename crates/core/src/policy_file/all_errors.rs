@@ -1,7 +1,7 @@
-//! All errors of a file of settings: the part with the first error is taken out, and the rest is read again,
-//! until nothing is wrong.
+//! Finds all errors of a settings file: takes out the part with the first error and reads the rest again, until no
+//! error is left.
 //!
-//! An error that exists only because a part was taken out is not reported: `path` is not missing where a
+//! An error that exists only because a part was taken out is not reported. For example, `path` is not missing if a
 //! wrong `path` was taken out.
 
 use toml::Spanned;
@@ -10,7 +10,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::diagnostics::ConfigError;
 use super::syntax;
 
-/// The parts that are taken out at most. A file with more errors is reported in parts.
+/// Limit of the parts of a file that are taken out. If a file has more errors, correcting these shows the others.
 const ROUNDS_MAX: usize = 100;
 
 /// A reader of the table of a file.
@@ -19,10 +19,10 @@ pub type TableReader<'r, T> = &'r dyn Fn(Spanned<DeTable<'_>>) -> Result<T, Conf
 /// Rewords an error at a key.
 pub type RewordError<'r> = &'r dyn Fn(Option<&str>, String) -> String;
 
-/// Reads the text of a file with `read`. `reword` rewrites an error for people.
+/// Reads the text of a file with `read`. `reword` makes an error readable for people.
 ///
 /// # Errors
-/// Every error, at least one, in the order of the file.
+/// All errors, at least one, in the order of the file.
 pub fn read<T>(
     text: &str,
     read: TableReader<'_, T>,
@@ -88,7 +88,7 @@ fn collect<T>(
     found
 }
 
-/// A step of the way to a value.
+/// A step of the path to a value in the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum TomlStep {
     Key(String),
@@ -99,7 +99,7 @@ enum TomlStep {
 #[derive(Debug)]
 struct TakenPart {
     steps: Vec<TomlStep>,
-    /// The names under which other errors speak of it.
+    /// The names by which other errors may refer to the removed part.
     names: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ impl TakenPart {
             TomlStep::Element(_) => None,
         });
         let what = reword(key.as_deref(), what.to_owned());
-        // The key that an unknown key probably means, or the table where it belongs.
+        // The key that an unknown key was probably meant to be, or the table where the key belongs.
         let meant =
             ["did you mean ", "it belongs to "].iter().find_map(|word| what.split_once(word));
         let meant = meant.iter().flat_map(|(_, rest)| rest.split('`').skip(1).step_by(2));
@@ -147,7 +147,7 @@ impl TakenPart {
     }
 }
 
-/// The narrowest part that an offset lies in.
+/// Returns the path to the narrowest part of the file that contains an offset.
 fn place_at(table: &DeTable<'_>, at: usize) -> Option<Vec<TomlStep>> {
     let mut narrowest = None;
     search(table, &mut Vec::new(), at, &mut narrowest);
@@ -201,7 +201,7 @@ fn search_value(
     }
 }
 
-/// The table without these parts.
+/// Returns the table without `parts`.
 fn without<'a>(mut table: Spanned<DeTable<'a>>, parts: &[TakenPart]) -> Spanned<DeTable<'a>> {
     let mut ways: Vec<&[TomlStep]> = parts.iter().map(|part| &*part.steps).collect();
     // Later elements first, because removing an element changes the numbers of the following ones.

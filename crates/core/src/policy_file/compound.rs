@@ -47,11 +47,11 @@ impl<'de> Deserialize<'de> for Sources {
     }
 }
 
-/// The mark of the last message: a pointer to `true`, or a pointer and the value there.
+/// The mark of a call's last message: a pointer to `true`, or a pointer and the value that is expected there.
 pub struct FinalSection {
     /// The pointer to the mark.
     pub pointer: TextValue<JsonPointer>,
-    /// The value as JSON text.
+    /// The expected value as JSON text.
     pub equals: Bytes,
 }
 

@@ -1,8 +1,8 @@
-//! The declarations of the settings that can differ from tool to tool: the key of each, what it does, the kind
-//! of its values, the field that it sets, its flag, and its default where that is no value.
+//! Declares the settings that can differ from tool to tool. Each has a key, a description, a kind of values, the field
+//! that it sets, a flag, and a default text if its default is not a value.
 //!
-//! To add a setting, add it to a policy with its default, declare it here, and write its row in
-//! `proxy.toml`; all else follows. A kind of values without a word (`format.rs`) is not recorded.
+//! To add a setting, add it to a policy with its default, declare it here, and write its row in `proxy.toml`;
+//! everything else follows. A kind of values that has no word (`format.rs`) is not recorded.
 
 use super::format::{DialectNames, List, NoRepair, Object, PatternList, Switch};
 use super::setting::Flag;
@@ -19,7 +19,7 @@ use crate::progress::{
 };
 use crate::settings;
 
-/// The parts of `--help`, by their place in [`Flag::HEADINGS`].
+/// The groups of flags in `--help`, as indices into [`Flag::HEADINGS`].
 pub(super) const FIRST: usize = 0;
 const SILENCE: usize = 1;
 const TIMING: usize = 2;
@@ -27,7 +27,7 @@ pub(super) const FIGURES: usize = 3;
 const ANSWERS: usize = 4;
 pub(super) const REQUESTS: usize = 5;
 
-/// A time that a source names holds for every client.
+/// Applies a time that a settings source names to every client, also to clients that are known to need no pauses.
 fn pace_every_client(policy: &mut CallPolicy) {
     policy.spare_known_clients = false;
 }

@@ -1,4 +1,4 @@
-//! The declarations of the settings of a whole route for its filters; see `declared_call.rs`.
+//! Declares the settings that a whole route's filters share; see `declared_call.rs`.
 
 use super::declared_call::{FIGURES, FIRST, REQUESTS};
 use super::format::{Object, Switch};

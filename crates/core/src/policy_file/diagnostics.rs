@@ -1,4 +1,4 @@
-//! Errors of a file of settings: the position, the key, and a message that names the right value.
+//! Errors in a settings file: the position, the key, and a message that names the right value.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use super::values::nearest;
 /// An error, and its place in the text.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// The place, in bytes from the beginning of the text.
+    /// The position of the error, in bytes from the beginning of the text.
     pub at: usize,
-    /// The fault, and the form that would be right.
+    /// What is wrong, and the form that would be right.
     pub what: String,
 }
 
 impl ConfigError {
-    /// The error at the beginning of `span`.
+    /// Returns the error at the beginning of `span`.
     pub fn new(span: Range<usize>, what: impl Into<String>) -> Self {
         Self { at: span.start, what: what.into() }
     }
@@ -41,7 +41,7 @@ impl From<toml::de::Error> for ConfigError {
     }
 }
 
-/// Returns the fault of a value that is not a table or list, with serde's description.
+/// Returns the error for a value that is neither a table nor a list, with serde's description.
 pub fn reject(value: Spanned<DeValue<'_>>, expected: &str) -> ConfigError {
     struct Reject<'a>(&'a str);
     impl<'de> Visitor<'de> for Reject<'_> {
@@ -62,7 +62,7 @@ pub fn is_secret(key: &str) -> bool {
     key.ends_with(".bearer") || key.contains(".env.") || key.contains(".set.")
 }
 
-/// Rewords an error of serde.
+/// Rewrites serde's message in Milepost's words.
 fn reword(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field") {
@@ -78,7 +78,7 @@ fn reword(message: &str) -> String {
     format!("{} is expected, not {}", kind(expected), kind(found))
 }
 
-/// The beginning of the error for an unknown key that resembles no known key.
+/// The beginning of the error for an unknown key that is not similar to a known key.
 pub const KNOWN_HERE: &str = "unknown key; known here: ";
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
@@ -99,7 +99,7 @@ fn kind(name: &str) -> &str {
     }
 }
 
-/// The key of dialects of a file's own.
+/// The key of the dialects that a file describes itself.
 pub const DIALECT: &str = "dialect";
 
 /// The end of the error for a single table where a list of tables is expected.
@@ -110,7 +110,7 @@ pub fn several_tables(table: &str) -> String {
     format!("[[{table}]] is expected, not [{table}]: there may be several")
 }
 
-/// Returns the error at `key`, without the value if it may be a secret.
+/// Returns the message of an error at `key`, without the value if the value may be a secret.
 pub fn at_key(key: Option<&str>, what: String) -> String {
     if let Some(table @ DIALECT) = key
         && what.ends_with(NOT_A_TABLE)
@@ -132,7 +132,7 @@ pub fn key_at(text: &str, at: usize) -> Option<String> {
     narrowest.map(|(_, key)| key)
 }
 
-/// The bytes from a place of a text to the end of the key or value there, on the same line; at least 1.
+/// Returns the number of bytes from a position to the end of the key or value there, on the same line; at least 1.
 pub fn width_at(text: &str, at: usize) -> usize {
     let mut narrowest = None;
     if let Ok(table) = DeTable::parse(text) {
@@ -143,7 +143,7 @@ pub fn width_at(text: &str, at: usize) -> usize {
     rest.lines().next().unwrap_or_default().trim_end().len().max(1)
 }
 
-/// A place of a text and its key.
+/// The narrowest part found so far: its range in the text, and its key.
 type Narrowest = Option<(Range<usize>, String)>;
 
 fn search(table: &DeTable<'_>, above: &str, at: usize, narrowest: &mut Narrowest) {

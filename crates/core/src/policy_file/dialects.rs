@@ -121,7 +121,7 @@ fn describe(table: &Spanned<DialectTable>) -> Result<CustomDialect, ConfigError>
     Ok(dialect)
 }
 
-/// Returns `settings` with the dialects that are named for all tools and for single tools.
+/// Resolves the names of dialects for all tools and for single tools, and returns `settings` with these dialects.
 ///
 /// # Errors
 /// If a name is not the name of a dialect, or two dialects claim the same method.
@@ -143,7 +143,7 @@ pub fn choose<'a>(
     Ok(settings)
 }
 
-/// The methods of a dialect.
+/// Checks and returns the methods of a dialect.
 fn methods(written: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
     let methods = &written.get_ref().0;
     if methods.is_empty() {
@@ -163,7 +163,7 @@ fn methods(written: &Spanned<OneOrMore>) -> Result<Vec<String>, ConfigError> {
     Ok(methods.clone())
 }
 
-/// The sources of a dialect.
+/// Checks and returns the sources of a dialect.
 fn sources(written: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
     let sources = &written.get_ref().0;
     if sources.is_empty() {
@@ -176,7 +176,7 @@ fn sources(written: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
     Ok(sources.clone())
 }
 
-/// The dialects of some names.
+/// Returns the dialects with these names.
 fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, ConfigError> {
     let mut chosen: Vec<Dialect> = Vec::new();
     for name in names {

@@ -1,12 +1,12 @@
-//! The faults of a file of settings as people and programs read them: each with its place, its key, the line with marks
-//! below, and a text that would be right.
+//! The faults of a settings file in a form for people and programs: each has its position, its key, the faulty line
+//! with marks below, and a corrected text.
 
 use std::fmt::{self, Write};
 
 use super::diagnostics::{self, ConfigError};
 use crate::progress::clients::is_unprintable;
 
-/// Characters of a line of the file that are shown. A longer line is not shown.
+/// Limit of the characters of a line that is shown. A longer line is not shown.
 const EXCERPT_MAX: usize = 160;
 
 /// One fault in the text of a file.
@@ -18,14 +18,14 @@ pub struct PolicyFault {
     pub column: usize,
     /// The key, such as `heartbeat.after`, if the text is TOML.
     pub key: Option<String>,
-    /// The fault, and a text that would be right.
+    /// What is wrong, and a text that would be right.
     pub message: String,
     /// The line of the file, and a line with marks below it; `None` if the line is empty, too long, or may hold a secret.
     pub excerpt: Option<String>,
 }
 
 impl PolicyFault {
-    /// The fault for an error in `text`. `key`: the key at its place, if it is known.
+    /// The fault for an error in `text`. `key`: the key at the position of the error, if known.
     pub fn of(text: &str, error: ConfigError, key: Option<String>) -> Self {
         let at = text.floor_char_boundary(error.at);
         let before = &text[..at];
@@ -42,7 +42,7 @@ impl PolicyFault {
     }
 }
 
-/// The place, the key and the message: `3:9: heartbeat.after: ...`.
+/// Writes position, key and message: `3:9: heartbeat.after: ...`.
 impl fmt::Display for PolicyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:", self.line, self.column)?;
@@ -75,7 +75,7 @@ impl PolicyFaults {
     }
 }
 
-/// A line for each fault.
+/// Writes one line for each fault.
 impl fmt::Display for PolicyFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, fault) in self.faults.iter().enumerate() {
@@ -88,8 +88,8 @@ impl fmt::Display for PolicyFaults {
 
 impl std::error::Error for PolicyFaults {}
 
-/// The line at the beginning of `text`, and marks below `width` bytes from `at` on. The value of a key
-/// that may be a secret is left out.
+/// Returns the first line of `text`, and a line with marks below `width` bytes from `at` on. The value of a key that
+/// may be a secret is left out.
 fn excerpt(
     text: &str,
     number: usize,
@@ -122,7 +122,8 @@ fn excerpt(
     Some(out)
 }
 
-/// Whether a text is the key of a line, and not also a part of the value: the `=` after the key may be missing.
+/// Whether a text is only the key of a line. If the `=` after the key is missing, the text also contains a part of the
+/// value.
 fn is_key(text: &str) -> bool {
     let text = text.trim();
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || "_-.\"'".contains(sign);

@@ -1,7 +1,6 @@
 //! The kinds of values that settings have.
 //!
-//! Each kind has one reader and one writer, which are used for the key of a route file, the flag, and the word of a
-//! recording.
+//! Each kind has one reader and one writer. They serve the key of a route file, the flag, and the word of a recording.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -20,7 +19,7 @@ use crate::progress::policy::masks::Masks;
 
 /// A kind of values.
 pub trait Format: 'static {
-    /// A value as a route file has it.
+    /// The type of a value in a route file.
     type Written: DeserializeOwned;
     /// The type of the parsed value.
     type Value: Clone + Debug + Send + Sync + 'static;
@@ -29,12 +28,12 @@ pub trait Format: 'static {
 
     /// Checks a value of a route file.
     fn check(written: Self::Written) -> Result<Self::Value, String>;
-    /// Reads the texts of a flag.
+    /// Reads the texts that were given to a flag.
     fn read(texts: &[String]) -> Result<Self::Value, String>;
     /// The value in effect, as JSON; `None` if there is none.
     fn value(field: &Self::Field) -> Option<Value>;
 
-    /// Puts a value into effect.
+    /// Sets the field to a value.
     fn put(field: &mut Self::Field, value: Self::Value) {
         *field = value.into();
     }
@@ -79,7 +78,7 @@ impl<'de, F: Format> Deserialize<'de> for Checked<F> {
     }
 }
 
-/// The last text of a flag.
+/// Returns the last text given to a flag.
 pub fn last(texts: &[String]) -> &str {
     texts.last().map_or("", String::as_str)
 }
@@ -112,7 +111,7 @@ impl<S: Spelling<Value: Debug + Send + Sync>> Format for S {
     }
 }
 
-/// `true` or `false`; a flag and a recording have `on` and `off`.
+/// `true` or `false` in a file; `on` or `off` for a flag and in a recording.
 pub struct Switch;
 
 impl Format for Switch {
@@ -150,11 +149,11 @@ impl<S: Spelling<Value: Debug + Send + Sync>> Format for List<S> {
     }
 }
 
-/// The repairs of answers that are not made.
+/// The repairs of answers that are turned off.
 pub struct NoRepair;
 
 impl NoRepair {
-    /// The switch of each repair.
+    /// Returns each repair's name and its switch.
     fn switches(repairs: &mut AnswerRepairs) -> [(&'static str, &mut bool); 12] {
         let [
             response_id,
@@ -239,7 +238,7 @@ impl Format for NoRepair {
     }
 }
 
-/// A list of patterns, read together.
+/// A list of patterns that are read together into one value.
 pub struct PatternList<T>(PhantomData<T>);
 
 /// A value that is read from a list of patterns.
@@ -286,10 +285,11 @@ impl<T: FromPatterns> Format for PatternList<T> {
     }
 }
 
-/// The name that toml gives to a date where serde asks for a value of any kind.
+/// The name that the `toml` crate gives to a date if serde asks for a value of any kind.
 const DATE: &str = "$__toml_private_datetime";
 
-/// Members of a JSON object; in `_meta`, except for those that only the client may set.
+/// Members of a JSON object. With `IS_META` they are members of `_meta`, which must not include those that only the
+/// client may set.
 pub struct Object<const IS_META: bool = false>;
 
 /// A TOML table as a JSON object.
@@ -334,7 +334,7 @@ impl<const IS_META: bool> Format for Object<IS_META> {
     }
 }
 
-/// The names of dialects. Built-in names are known at once; names from the route file are looked up after all tables
+/// A list of dialect names. Built-in names are known at once; names from the route file are looked up after all tables
 /// are read.
 pub struct DialectNames;
 

@@ -1,6 +1,6 @@
 //! The tables of settings within a table of settings, such as `heartbeat`.
 
-/// Tables of settings within a table.
+/// All tables of settings within a settings table.
 pub const GROUPS: [KeyGroup; 4] = [
     KeyGroup { name: "heartbeat", expected: "a table such as { enabled = false }", switch: None },
     KeyGroup {
@@ -16,12 +16,12 @@ pub const GROUPS: [KeyGroup; 4] = [
     KeyGroup { name: "ask", expected: "a table such as { token_type = \"string\" }", switch: None },
 ];
 
-/// A table of settings within a table.
+/// A table of settings within a settings table.
 pub struct KeyGroup {
     /// The key of the table.
     pub name: &'static str,
     /// The expected form that an error names if the value is not a table.
     pub expected: &'static str,
-    /// The setting that the table switches on by being there.
+    /// The setting that is switched on if the table exists.
     pub switch: Option<&'static str>,
 }

@@ -1,12 +1,12 @@
 //! [`Policy`] read from TOML, with the keys of the proxy's `[defaults]`.
 //!
-//! The module needs the feature `toml`; without the feature the engine knows no text of settings. A program reads a
-//! [`Policy`] with [`Policy::from_toml`] and needs nothing else of this module. The proxy reads the settings of its
-//! routes with the parts: it has tables and settings of its own beside them.
+//! The module needs the feature `toml`; without the feature the engine cannot read settings from text. A program reads
+//! a [`Policy`] with [`Policy::from_toml`] and needs nothing else of this module. The proxy reads its routes with the
+//! submodules, because it has tables and settings of its own as well.
 //!
 //! - [`setting`], [`mod@format`], [`text`], [`values`]: what a setting is, and the kinds of values.
 //! - `declared_call.rs`, `declared_policy.rs`: the declaration of each setting, once.
-//! - [`table`], [`dialects`], [`variables`]: the tables of a file.
+//! - [`table`], [`dialects`], [`variables`]: the tables and variables of a file.
 //! - [`all_errors`], [`diagnostics`], [`fault`]: what is wrong, where, and what would be right.
 
 pub mod all_errors;
@@ -39,9 +39,9 @@ use crate::progress::Policy;
 impl Policy {
     /// Reads the settings that `text` names; all others have their defaults.
     ///
-    /// The text is TOML with the keys that `[defaults]` of the proxy's route file has for the progress (`docs/settings.md`
-    /// lists them), and `[[dialect]]`. Settings of connections, such as `connect_timeout`, and variables of the environment
-    /// are unknown here.
+    /// The text is TOML with `[[dialect]]` and with those keys of `[defaults]` in the proxy's route file that are about
+    /// progress (`docs/settings.md` lists them). Settings of connections, such as `connect_timeout`, and variables of
+    /// the environment are unknown here.
     ///
     /// # Errors
     /// Everything that is wrong in the text: each fault with its line, its column, its key, and what would be right.
@@ -61,7 +61,7 @@ impl Policy {
     }
 }
 
-/// Reads the table of a policy, which was read from `text`.
+/// Reads the table of a policy. `text` is the source of the table.
 fn read(mut table: Spanned<DeTable<'_>>, text: &str) -> Result<Policy, ConfigError> {
     variables::refuse(table.get_mut(), text)?;
     let mut dialects = Vec::new();

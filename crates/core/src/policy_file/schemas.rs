@@ -9,12 +9,12 @@ use super::format::JsonTable;
 use super::text::{DescribedSpelling, JsonPointer, OneOf, TextValue};
 use crate::progress::dialect::TextSource;
 
-/// Also accepts a string with a variable, because an editor cannot know its value.
+/// Extends `schema` to accept a string with a variable, because an editor cannot know the value of the variable.
 fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": r"\$\{" }] })
 }
 
-/// Implements `JsonSchema` for types whose schema stands where they are used.
+/// Implements `JsonSchema` for types whose schema is written in full at each use, without a definition of its own.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! inline_schemas {

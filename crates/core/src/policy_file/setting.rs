@@ -1,4 +1,4 @@
-//! Settings, each declared once: its key, what it does, its flag, the kind of its values and the field that it sets.
+//! Settings. Each is declared once, with its key, effect, flag, kind of values, and the field that it sets.
 //!
 //! Flags, keys of the route file, the JSON Schema, `check --print`, the words of a recording and
 //! `docs/settings.md` are made from the declarations. A source of settings (flags, `[defaults]`, a
@@ -21,7 +21,7 @@ use super::toml_text::{ShowText, plain};
 use crate::progress::dialect::Dialect;
 use crate::progress::{CallPolicy, Policy};
 
-/// A place where settings are in effect.
+/// A struct whose fields are settings, such as a policy.
 pub trait SettingScope: Sized + 'static {
     /// The settings of this scope, in the order of `check --print`.
     const SETTINGS: &'static [Setting<Self>];
@@ -37,13 +37,13 @@ pub trait DescribedScope: SettingScope {
     const SCHEMAS: &'static [fn(&mut SchemaGenerator) -> Schema];
 }
 
-/// The declaration of one setting, written with [`settings!`](crate::settings).
+/// The declaration of one setting; use [`settings!`](crate::settings) to write one.
 pub struct Setting<S: SettingScope> {
-    /// The key in a route file, with that of its table: `heartbeat.after`.
+    /// The key in a route file, including the key of its table: `heartbeat.after`.
     pub key: &'static str,
     /// The effect of the setting; see [`Setting::doc`].
     pub doc: &'static str,
-    /// The parts that few settings have.
+    /// The rarely used parts of the declaration.
     pub options: SettingOptions<S>,
     /// The field that the setting sets.
     pub field: &'static dyn SettingField<S>,
@@ -51,7 +51,7 @@ pub struct Setting<S: SettingScope> {
 
 /// A field of a scope, with the kind of its values.
 pub trait SettingField<S>: Sync {
-    /// The value in effect, as TOML; `None` if there is none.
+    /// Returns the value in effect as TOML; `None` if there is none.
     fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String>;
     /// Reads a value of a file.
     ///
@@ -68,14 +68,14 @@ pub trait SettingField<S>: Sync {
     fn choices(&self) -> Vec<&'static str>;
     /// Returns the names in a recording, if they differ from the key.
     fn names(&self) -> &'static [&'static str];
-    /// The value in effect as a word of a recording; `None` if no word can hold it.
+    /// Returns the value in effect as a word of a recording; `None` if no word can express it.
     fn word(&self, scope: &S, name: &str) -> Option<String>;
     /// Reads a word of a recording.
     ///
     /// # Errors
     /// The fault of the word.
     fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Result<(), String>;
-    /// The value in effect in all its parts, by which two values are compared.
+    /// Returns the complete value as text, for the comparison of two values.
     fn debug(&self, scope: &S) -> String;
 }
 
@@ -83,9 +83,9 @@ pub trait SettingField<S>: Sync {
 pub struct FormatField<S, F: Format> {
     /// The key of the setting.
     pub key: &'static str,
-    /// The field of a scope.
+    /// Returns the field of a scope.
     pub get: fn(&S) -> &F::Field,
-    /// The field of a scope, to be changed.
+    /// Returns the field of a scope, to be changed.
     pub get_mut: fn(&mut S) -> &mut F::Field,
 }
 
@@ -126,22 +126,22 @@ impl<S: SettingScope, F: Format> SettingField<S> for FormatField<S, F> {
     }
 }
 
-/// The parts of a declaration that few settings have.
+/// The rarely used parts of a setting's declaration.
 pub struct SettingOptions<S> {
     /// The flag of the setting.
     pub flag: Option<Flag>,
     /// The default as text, if it depends on other settings or is not a value.
     pub default: &'static str,
-    /// The default for `--help`, where its text differs.
+    /// The default that `--help` shows, if it differs from `default`; empty otherwise.
     pub flag_default: &'static str,
-    /// A further change, made whenever a flag or a route file names the setting.
+    /// A further change to the scope, made whenever a flag or a route file names the setting.
     pub also: fn(&mut S),
     /// Whether a recording has a word for the setting.
     pub is_recorded: bool,
 }
 
 impl<S> SettingOptions<S> {
-    /// No flag, and a default that is a value.
+    /// The options of a setting without a flag whose default is a value.
     pub const NONE: Self =
         Self { flag: None, default: "", flag_default: "", also: |_| {}, is_recorded: true };
 }
@@ -149,7 +149,7 @@ impl<S> SettingOptions<S> {
 /// The flag of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
-    /// The part of `--help` that has the flag; `None`: the first.
+    /// The heading of `--help` under which the flag is listed; `None`: the first group, which has no heading.
     pub heading: Option<&'static str>,
     /// The name of the flag's value; `None`: the flag takes no value and means `switches_to`.
     pub value: Option<&'static str>,
@@ -159,14 +159,14 @@ pub struct Flag {
     pub is_value_optional: bool,
     /// Whether the flag may be given more than once.
     pub repeats: bool,
-    /// The name, where it is not made from the key; empty otherwise.
+    /// The name, if it is not made from the key; empty otherwise.
     pub name: &'static str,
-    /// The text of `--help`, where the effect of the setting is not; empty otherwise.
+    /// The text of `--help`, if it differs from the description of the setting; empty otherwise.
     pub help: &'static str,
 }
 
 impl Flag {
-    /// The parts of `--help`, in their order.
+    /// The headings of `--help`, in their order.
     pub const HEADINGS: [Option<&'static str>; 6] = [
         None,
         Some("Silence"),
@@ -176,7 +176,7 @@ impl Flag {
         Some("Requests"),
     ];
 
-    /// A flag with a value. `heading`: its place in [`Flag::HEADINGS`].
+    /// A flag with a value. `heading`: the index of its heading in [`Flag::HEADINGS`].
     pub const fn new(heading: usize, value: &'static str) -> Self {
         let heading = Self::HEADINGS[heading];
         Self {
@@ -195,17 +195,17 @@ impl Flag {
         Self { value: None, ..Self::new(heading, "") }
     }
 
-    /// The value may be left out, and is `on` then.
+    /// Makes the value optional; without a value the flag means `on`.
     pub const fn optional(self) -> Self {
         Self { is_value_optional: true, ..self }
     }
 
-    /// The flag may be given more than once.
+    /// Allows the flag to be given more than once.
     pub const fn repeats(self) -> Self {
         Self { repeats: true, ..self }
     }
 
-    /// The text of `--help`.
+    /// Sets the text of `--help`.
     pub const fn help(self, help: &'static str) -> Self {
         Self { help, ..self }
     }
@@ -218,12 +218,12 @@ impl<S: SettingScope> fmt::Debug for Setting<S> {
 }
 
 impl<S: SettingScope> Setting<S> {
-    /// The setting with a key.
+    /// Returns the setting with a key.
     pub fn named(key: &str) -> Option<&'static Self> {
         S::SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// The effect of the setting, in a sentence or two.
+    /// Returns the description of the setting, in a sentence or two.
     pub fn doc(&self) -> &'static str {
         self.doc.trim()
     }
@@ -233,13 +233,13 @@ impl<S: SettingScope> Setting<S> {
         self.options.flag.as_ref()
     }
 
-    /// The name of the flag, without `--`.
+    /// Returns the name of the flag, without `--`.
     pub fn flag_name(&self) -> Option<Cow<'static, str>> {
         let flag = self.flag()?;
         Some(if flag.name.is_empty() { dashed(self.key) } else { flag.name.into() })
     }
 
-    /// The text of `--help` for the flag.
+    /// Returns the text of `--help` for the flag.
     pub fn help(&self) -> String {
         let help = self.flag().map(|flag| flag.help).filter(|help| !help.is_empty());
         let help = help.unwrap_or_else(|| self.doc()).trim_end_matches('.');
@@ -257,12 +257,12 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// The default as a value of a route file, if the default is a value.
+    /// Returns the default as a value of a route file, if the default is a value.
     pub fn printed_default(&self) -> Option<String> {
         self.print(&S::defaults(), &|_, text| plain(text))
     }
 
-    /// The value in effect, as TOML; `None` if there is none.
+    /// Returns the value in effect as TOML; `None` if there is none.
     pub fn print(&self, scope: &S, show: ShowText<'_>) -> Option<String> {
         self.field.print(scope, show)
     }
@@ -300,12 +300,12 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// The description of the key for editors, with its default.
+    /// Returns the description of the key for editors, with the default.
     pub fn description(&self) -> String {
         format!("{} Default: {}.", self.doc(), self.default())
     }
 
-    /// The names that the setting has in a recording.
+    /// Returns the names that the setting has in a recording.
     pub fn words(&self) -> Vec<Cow<'static, str>> {
         match self.field.names() {
             _ if !self.options.is_recorded => Vec::new(),
@@ -314,8 +314,8 @@ impl<S: SettingScope> Setting<S> {
         }
     }
 
-    /// Returns the words of a recording for the difference between `scope` and the defaults; `None` if the difference
-    /// cannot be written.
+    /// Returns the recording's words for a value in `scope` that differs from the default. `None` if no word can
+    /// express the value.
     pub fn write_words(&self, scope: &S) -> Option<Vec<String>> {
         let usual = S::defaults();
         // The values are compared, not their words: two different values may have the same word.
@@ -330,7 +330,7 @@ impl<S: SettingScope> Setting<S> {
         (!words.is_empty()).then_some(words)
     }
 
-    /// Reads a word of a recording; `None` if no setting has this name.
+    /// Reads a word of a recording into `scope`; `None` if this setting does not have the name.
     pub fn read_word(&self, scope: &mut S, name: &str, text: &str) -> Option<Result<(), String>> {
         let is_name = match self.field.names() {
             [] => dashed(self.key) == name,
@@ -355,7 +355,7 @@ impl<S: DescribedScope> Setting<S> {
     }
 }
 
-/// The name of a key among flags and words: `heartbeat-after`.
+/// Returns the form of a key in flags and recordings: `heartbeat-after`.
 fn dashed(key: &'static str) -> Cow<'static, str> {
     match key.strip_suffix(".enabled") {
         // `late.enabled` is the switch of its whole table: the flag is `--late`.
@@ -365,10 +365,10 @@ fn dashed(key: &'static str) -> Cow<'static, str> {
     }
 }
 
-/// The value of one setting in a source.
+/// A setting that a source names, and the value that the source gives to it.
 pub struct SettingChange<S> {
     key: &'static str,
-    /// The value in all its parts, by which two changes are compared.
+    /// The complete value as text, for the comparison of two changes.
     value: String,
     set: Arc<dyn Fn(&mut S) + Send + Sync>,
 }
@@ -379,7 +379,7 @@ impl<S: SettingScope> SettingChange<S> {
         value: V,
         set: impl Fn(&mut S, V) + Send + Sync + 'static,
     ) -> Self {
-        // Functions cannot be compared: the text of the value stands for the change.
+        // Functions cannot be compared, so two changes are compared by the text of their values.
         let text = format!("{value:?}");
         Self { key, value: text, set: Arc::new(move |scope| set(scope, value.clone())) }
     }
@@ -412,25 +412,25 @@ impl<S> fmt::Debug for SettingChange<S> {
 }
 
 impl SettingChange<CallPolicy> {
-    /// The dialects that are understood, which only their users can look up.
+    /// The change that sets the dialects. A program has to look up their names itself before.
     pub fn dialects(dialects: Vec<Dialect>) -> Self {
         Self::new("dialects", dialects, |call, dialects| call.dialects = dialects)
     }
 }
 
-/// The settings of one source, such as a file or the flags.
+/// The settings that one source names, such as a file or the flags.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// For the route.
+    /// Changes that apply to the whole route.
     pub route: Vec<SettingChange<Policy>>,
-    /// For every tool.
+    /// Changes that apply to every tool.
     pub call: Vec<SettingChange<CallPolicy>>,
-    /// For single tools, by name.
+    /// Changes that apply to single tools, by name.
     pub tools: Vec<(String, Vec<SettingChange<CallPolicy>>)>,
 }
 
 impl Settings {
-    /// Changes `policy` by the settings: first by those for every tool, then by those of single tools.
+    /// Applies the settings to `policy`: first those for every tool, then those for single tools.
     pub fn apply(&self, policy: &mut Policy) {
         self.route.iter().for_each(|change| change.apply(policy));
         let apply = |changes: &[SettingChange<CallPolicy>], call: &mut CallPolicy| {
@@ -438,7 +438,7 @@ impl Settings {
         };
         apply(&self.call, &mut policy.call);
         policy.tools.values_mut().for_each(|tool| apply(&self.call, tool));
-        // Last, so that the settings of a tool override those for all tools, whatever their order in the file.
+        // Applied last, so that the settings of a tool override those for all tools, whatever their order in the file.
         for (name, changes) in &self.tools {
             let base = policy.call.clone();
             apply(changes, policy.tools.entry(name.clone()).or_insert(base));
@@ -446,9 +446,9 @@ impl Settings {
     }
 }
 
-/// Declares the settings of a scope, which becomes a [`SettingScope`]: for each setting its documentation, key, format
-/// and field, and rarely used options ([`SettingOptions`]). The attribute in front determines when the scope has JSON
-/// Schemas too, which needs `schemars`: `#[cfg(test)]`, for instance.
+/// Declares the settings of a scope and makes the scope a [`SettingScope`]. Each setting has documentation, a key, a
+/// format, a field, and rarely used options ([`SettingOptions`]). The attribute in front determines when the scope has
+/// JSON Schemas too, which needs `schemars`: `#[cfg(test)]`, for instance.
 #[macro_export]
 macro_rules! settings {
     (#[$described:meta] $scope:ty, $defaults:expr; $(

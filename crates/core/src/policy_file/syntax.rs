@@ -1,12 +1,12 @@
-//! Errors of TOML syntax, described by the author's mistake.
+//! Errors of TOML syntax, described as the mistake that the author made.
 
 use super::diagnostics::ConfigError;
 
-/// Quotes that programs for texts write in the place of `"` and `'`.
+/// Quotes that text editors write in place of `"` and `'`.
 const CURVED: [char; 6] = ['“', '”', '„', '‘', '’', '«'];
 
-/// Rewrites an error in plain words if the parser's message does not name the mistake. The value is never shown,
-/// because it may be a secret.
+/// Rewrites an error in plain words if the parser's message does not name the mistake. The value is left out, because
+/// it may be a secret.
 pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     let ConfigError { at, what } = error;
     let rest = text.get(at..).unwrap_or_default();
@@ -40,14 +40,13 @@ pub(super) fn reword(text: &str, error: ConfigError) -> ConfigError {
     ConfigError { at, what }
 }
 
-/// The line in which a place is, up to its end.
+/// Returns the line that contains a position, from its start to its end.
 fn line_at(text: &str, at: usize) -> &str {
     let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
     text[start..].lines().next().unwrap_or_default()
 }
 
-/// Whether a line is the header of a table or a key with a value, or there is no line: such a line is not part of a
-/// list.
+/// Whether a line is a table header or a key with a value, and so not part of a list. Also true if there is no line.
 fn begins_something_else(line: &str) -> bool {
     let line = line.trim_start();
     let is_key = line.split_once('=').is_some_and(|(key, _)| {
@@ -56,7 +55,7 @@ fn begins_something_else(line: &str) -> bool {
     line.is_empty() || line.starts_with('[') || is_key
 }
 
-/// Returns which key is set twice, and where it is set first in its table.
+/// Returns the message for a key that is set twice: the key, and the line where its table sets it first.
 fn duplicate(text: &str, at: usize) -> Option<String> {
     let is_of_key = |sign: char| sign.is_alphanumeric() || "._-".contains(sign);
     let rest = text.get(at..)?;
@@ -65,7 +64,7 @@ fn duplicate(text: &str, at: usize) -> Option<String> {
         return None;
     }
     let before: Vec<&str> = text.get(..at)?.lines().collect();
-    // The line of the key itself is incomplete here, and is not one of the lines before it.
+    // The line of the repeated key is cut off at `at`. It must not count as one of the lines above.
     let above = before.len() - usize::from(!text[..at].ends_with('\n') && at > 0);
     let is_first = |line: &&str| {
         let rest = line.trim_start().strip_prefix(key);
@@ -80,7 +79,7 @@ fn duplicate(text: &str, at: usize) -> Option<String> {
     })
 }
 
-/// The place of the list that begins in a text and does not end there.
+/// Returns the position of a list that begins in a text and does not end there.
 fn open_list(text: &str) -> Option<usize> {
     let (mut open, mut quote, mut at) = (Vec::new(), None, 0);
     let bytes = text.as_bytes();
@@ -116,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// The first error of a text, and its line.
+    /// Returns the first error of a text, and its line.
     fn told(text: &str) -> String {
         let (_, errors) = DeTable::parse_recoverable(text);
         let error = reword(text, errors.into_iter().next().unwrap().into());

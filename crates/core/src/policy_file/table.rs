@@ -1,4 +1,4 @@
-//! Tables of settings as a file has them: for all tools, and for a single tool.
+//! Settings tables of a file: for all tools, and for a single tool.
 //!
 //! The keys of settings come from their declarations. serde cannot flatten one table into another that refuses unknown
 //! keys, so these tables are read by hand.
@@ -21,7 +21,7 @@ pub type FileValue<'a> = Spanned<DeValue<'a>>;
 /// A key and its place in the text.
 pub type FileKey<'a> = Spanned<Cow<'a, str>>;
 
-/// A reader of one key of a table.
+/// Reads the value of one key of a table.
 pub type KeyReader<'r, 'a> = dyn FnMut(&FileKey<'a>, FileValue<'a>) -> Result<(), ConfigError> + 'r;
 
 /// Reads a value as a type.
@@ -33,7 +33,7 @@ pub fn read<T: DeserializeOwned>(value: FileValue<'_>) -> Result<T, ConfigError>
     T::deserialize(ValueDeserializer::from(value)).map_err(|error| ConfigError::within(span, error))
 }
 
-/// Reads a table: hands each key to `read_key`, and refuses keys that are not known.
+/// Reads a table: passes each key to `read_key`, and refuses unknown keys.
 ///
 /// # Errors
 /// If the value is not a table, a key is not known, or `read_key` refuses a key.
@@ -53,23 +53,23 @@ pub fn read_table<'a>(
     Ok(())
 }
 
-/// The key of dialects, whose names are looked up when the whole file is read.
+/// The key of the list of dialects, whose names are looked up after the whole file is read.
 const DIALECTS: &str = "dialects";
 
-/// The key of the settings of single tools.
+/// The key of the tables for single tools.
 const TOOLS: &str = "tools";
 
-/// The keys of a table that are not settings of the progress.
+/// The keys of a table that are not progress settings.
 pub struct OtherKeys<'r, 'a> {
-    /// Keys that an error names before the settings of the progress.
+    /// Keys that an error lists before the progress settings.
     pub before: &'r [&'r str],
-    /// Keys that an error names after the settings of the progress.
+    /// Keys that an error lists after the progress settings.
     pub after: &'r [&'r str],
     /// Reads the values of these keys.
     pub read: &'r mut KeyReader<'r, 'a>,
 }
 
-/// What the settings of a table are for.
+/// The calls that the settings of a table apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
     /// All calls of a route.
@@ -78,7 +78,7 @@ pub enum TableKind {
     Tool,
 }
 
-/// The keys of settings: of a group, or outside of all groups where it is "".
+/// Returns the keys of the settings in a group, or of those outside all groups if `group` is empty.
 fn keys(group: &str, kind: TableKind) -> Vec<&'static str> {
     fn of<S: SettingScope>() -> impl Iterator<Item = &'static str> {
         S::SETTINGS.iter().map(|setting| setting.key)
@@ -149,7 +149,7 @@ impl SettingsTable {
         let known = keys(key, kind);
         let switch = group.switch.and_then(Setting::<CallPolicy>::named);
         let switched = switch.and_then(|switch| switch.read_flag(&["on".to_owned()]).ok());
-        // Applied before the keys of the table, so that an `enabled = false` in the table wins.
+        // Applied before the keys of the table, so that `enabled = false` in the table takes precedence.
         self.call.extend(switched);
         read_table(value, group.expected, Some(&known), &mut |key, value| {
             self.read_setting(&format!("{}.{}", group.name, key.get_ref()), value)
@@ -169,13 +169,14 @@ impl SettingsTable {
         Ok(())
     }
 
-    /// The settings of the progress; the dialects are looked up elsewhere.
+    /// Returns the progress settings, without the dialects: [`dialects::choose`](super::dialects::choose) looks them
+    /// up.
     pub fn settings(&self) -> Settings {
         let tools = self.tools.iter().map(|(name, tool)| (name.clone(), tool.call.clone()));
         Settings { route: self.route.clone(), call: self.call.clone(), tools: tools.collect() }
     }
 
-    /// Returns the names of dialects: those of the table, and those of single tools.
+    /// Returns the dialect names of the table, and those of each single tool.
     pub fn dialects(&self) -> impl Iterator<Item = (Option<&str>, &[Spanned<String>])> {
         let tools = self.tools.iter().map(|(name, tool)| (Some(&**name), &tool.dialects));
         let all = std::iter::once((None, &self.dialects)).chain(tools);

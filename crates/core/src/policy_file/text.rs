@@ -17,34 +17,34 @@ use crate::progress::dialect::Pointer;
 use crate::progress::policy::ask::LogLevel;
 use crate::progress::policy::late::RepeatedAfter;
 
-/// A way of spelling a value.
+/// How the values of a setting are written as strings.
 pub trait Spelling: 'static {
     /// The type of the parsed value.
     type Value: Clone;
-    /// The expected text, with an example, for errors.
+    /// Describes the expected text, with an example, for errors.
     fn expected() -> String;
     /// Reads the value; the error names the right form.
     fn read(text: &str) -> Result<Self::Value, String>;
-    /// The value as text.
+    /// Returns the value as text.
     fn spell(value: &Self::Value) -> String;
-    /// The value as a word of a recording.
+    /// Returns the value as a word of a recording.
     fn word(value: &Self::Value) -> String {
         Self::spell(value)
     }
-    /// Returns all words of the value, if a flag accepts no other text.
+    /// Returns every word that a flag accepts; empty if the flag also accepts other texts.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
 }
 
-/// A way of spelling that has a JSON Schema, for editors.
+/// A [`Spelling`] with a JSON Schema, for editors.
 #[cfg(feature = "schema")]
 pub trait DescribedSpelling: Spelling {
-    /// The JSON Schema of the value.
+    /// Returns the JSON Schema of the value.
     fn schema() -> Schema;
 }
 
-/// A string that is spelled in this way.
+/// A string in the form `S`.
 pub struct TextValue<S: Spelling>(pub S::Value);
 
 impl<'de, S: Spelling> Deserialize<'de> for TextValue<S> {
@@ -63,7 +63,7 @@ impl<'de, S: Spelling> Deserialize<'de> for TextValue<S> {
     }
 }
 
-/// Reads a list of strings that are spelled in this way.
+/// Reads a list of strings in the form `S`.
 pub fn texts<'de, S: Spelling, D: Deserializer<'de>>(from: D) -> Result<Vec<S::Value>, D::Error> {
     Ok(Vec::<TextValue<S>>::deserialize(from)?.into_iter().map(|text| text.0).collect())
 }
@@ -100,9 +100,9 @@ impl<T: Word + PartialEq> DescribedSpelling for OneOf<T> {
     }
 }
 
-/// Declares kinds of strings, each of which becomes a [`Spelling`]: the type of the value, the expected text, reading
-/// and writing, and the JSON Schema. The attribute in front determines when the schemas exist, which need `schemars`:
-/// `#[cfg(test)]`, for instance.
+/// Declares kinds of strings and implements [`Spelling`] for them. Each has a type of values, an expected text, a
+/// reader, a writer and a JSON Schema. The attribute in front, such as `#[cfg(test)]`, determines when the schemas
+/// exist, because they need `schemars`.
 #[macro_export]
 macro_rules! spellings {
     (#[$described:meta] $(
@@ -162,7 +162,7 @@ spellings! { #[cfg(feature = "schema")]
         schema: { "type": "string", "pattern": TIME, "examples": ["150ms", "2s", "1m 30s"] }
     }
 
-    /// A time that is more than none.
+    /// A time above zero.
     pub Period: Duration, "a time such as \"5s\"" {
         read: positive_time,
         spell: time_text,

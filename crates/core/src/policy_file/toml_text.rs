@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-/// Writes a string of a route file as TOML; a member of an object comes with its name, by which
-/// secrets are known.
+/// Writes a string of a route file as TOML. The first argument is the name, if the string is a member of an object:
+/// secrets are recognized by their names.
 pub type ShowText<'a> = &'a dyn Fn(Option<&str>, &str) -> String;
 
-/// `text` as a TOML string.
+/// Writes `text` as a TOML string.
 pub fn plain(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// `name` as a TOML key.
+/// Writes `name` as a TOML key.
 pub fn key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(is_bare) {
@@ -22,18 +22,18 @@ pub fn key(name: &str) -> String {
     String::from_utf8_lossy(&crate::protocol::json::quote(name)).replace('\u{7f}', "\\u007f")
 }
 
-/// A TOML list.
+/// Writes a TOML list.
 pub fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// An inline TOML table.
+/// Writes an inline TOML table.
 pub fn table(items: impl IntoIterator<Item = String>) -> String {
     let items: Vec<String> = items.into_iter().collect();
     if items.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", items.join(", ")) }
 }
 
-/// Returns a JSON value as TOML, on one line. A bare string is written unchanged.
+/// Writes a JSON value as TOML, on one line. A string at the top level is written unchanged.
 pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => plain(text),
@@ -41,7 +41,7 @@ pub fn inline(value: &Value, show: ShowText<'_>) -> String {
     }
 }
 
-/// Writes a value within another value; an element of a list has the name of the list.
+/// Writes a value within another value. An element of a list is shown under the name of the list.
 fn within(name: Option<&str>, value: &Value, show: ShowText<'_>) -> String {
     match value {
         Value::String(text) => show(name, text),

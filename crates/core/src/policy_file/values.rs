@@ -13,7 +13,7 @@ use crate::progress::{
 
 /// A setting whose values are a few fixed words.
 pub trait Word: Copy + 'static {
-    /// Every word and its value.
+    /// All words with their values.
     const WORDS: &'static [(&'static str, Self)];
 
     /// Finds the value of `word`; the error names the most similar word.
@@ -25,7 +25,7 @@ pub trait Word: Copy + 'static {
     }
 }
 
-/// The word of a meaning.
+/// Returns the word for a value.
 pub fn word<T: Word + PartialEq>(meaning: T) -> &'static str {
     T::WORDS.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
 }
@@ -39,10 +39,10 @@ fn unknown<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The similarity of two words that differ by one typing error: an additional, missing, wrong or exchanged letter.
+/// The similarity of two words that differ by one typing error: one letter too many, missing, wrong or exchanged.
 const SLIP: f64 = 0.85;
 
-/// The word that comes closest, if any is close.
+/// Returns the known word that is most similar, if any is similar.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let scored = known.into_iter().map(|name| (likeness(&word, &name.to_lowercase()), name));
@@ -145,10 +145,10 @@ pub const ANSWER_REPAIRS: [&str; 12] = [
 /// The name that means the dialects that are on by default.
 pub const DEFAULT_DIALECTS: &str = "defaults";
 
-/// The longest time that a setting accepts. Clocks overflow a few centuries beyond.
+/// The longest time that a setting accepts. Clocks overflow at a few centuries, which is far beyond.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A time such as `150ms`, `2s`, `1m 30s` or `0`.
+/// Reads a time such as `150ms`, `2s`, `1m 30s` or `0`.
 pub fn time(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -162,7 +162,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// A time that is more than none.
+/// Reads a time above zero.
 pub fn positive_time(text: &str) -> Result<Duration, String> {
     match time(text)? {
         Duration::ZERO => Err("more than 0 is expected".to_owned()),
@@ -170,16 +170,16 @@ pub fn positive_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The word for a time that never comes.
+/// The word for no time limit, or for a feature that is off.
 pub const OFF: &str = "off";
 
 /// The word for a value that Milepost finds itself.
 pub const AUTO: &str = "auto";
 
-/// The units of sizes, the largest first.
+/// The units of sizes, largest first.
 const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// A number of bytes, such as `64MiB`.
+/// Reads a number of bytes, such as `64MiB`.
 pub fn byte_size(text: &str) -> Result<usize, String> {
     let unit = SIZES.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
     let (digits, size) = unit.unwrap_or((text, 1));
@@ -189,13 +189,13 @@ pub fn byte_size(text: &str) -> Result<usize, String> {
     })
 }
 
-/// A number of bytes in the largest unit that it is a multiple of.
+/// Writes a number of bytes in the largest unit that divides it.
 pub fn byte_size_text(bytes: usize) -> String {
     let unit = SIZES.iter().find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
     unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
 }
 
-/// A time that is more than none, or `off`.
+/// Reads a time above zero, or `off`.
 pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
     match text {
         OFF => Ok(None),
@@ -207,7 +207,7 @@ pub fn time_or_off(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// A time, `auto` or `off`.
+/// Reads a time, `auto` or `off`.
 pub fn repeated_after(text: &str) -> Result<RepeatedAfter, String> {
     match text {
         OFF => Ok(RepeatedAfter::Off),
@@ -232,17 +232,17 @@ pub fn scale(text: &str) -> Result<Scale, String> {
     }
 }
 
-/// A level of log messages, or `off`.
+/// Reads a log level, or `off`.
 pub fn level_or_off(text: &str) -> Result<Option<LogLevel>, String> {
     if text == OFF { Ok(None) } else { LogLevel::read(text).map(Some) }
 }
 
-/// Members of an object, as JSON text.
+/// Reads the members of an object from JSON text.
 pub fn members(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("a JSON object is expected ({error})"))
 }
 
-/// Checks members that are to be put into `_meta`: a member that belongs to the client is an error.
+/// Checks members that are to be added to `_meta`: a member that only the client may set is an error.
 pub fn checked_meta(members: JsonObject) -> Result<JsonObject, String> {
     match members.keys().find(|name| ask::is_clients_own(name)) {
         Some(name) => Err(format!("{name:?} is for the client to say, and for nobody else")),
@@ -250,7 +250,7 @@ pub fn checked_meta(members: JsonObject) -> Result<JsonObject, String> {
     }
 }
 
-/// The dialects of some names: built-in ones, or those of a route file.
+/// Returns the dialects with these names: built-in dialects, or those of a route file.
 pub fn dialects<'a>(
     names: impl IntoIterator<Item = &'a str>,
     own: &[Dialect],

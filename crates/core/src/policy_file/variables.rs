@@ -1,4 +1,5 @@
-//! `${NAME}` in the strings of a file. The engine does not read the environment: a program supplies the values.
+//! Replaces `${NAME}` in the strings of a file. The engine does not read the environment: a program supplies the
+//! values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,11 +13,11 @@ use super::diagnostics::ConfigError;
 pub struct ExpandedText {
     /// The string.
     pub text: String,
-    /// The variables.
+    /// The names of the variables that the string contained.
     pub names: Vec<String>,
 }
 
-/// An error in a string, and the part of the string that is wrong.
+/// What is wrong with a variable, and the part of the string where it is wrong.
 pub struct VariableFault {
     part: String,
     /// The error.
@@ -24,7 +25,7 @@ pub struct VariableFault {
 }
 
 impl VariableFault {
-    /// The error with the place of the part in the file.
+    /// Returns the error with the position of the faulty part in the file.
     pub fn at(self, text: &str, span: Range<usize>) -> ConfigError {
         let within = text.get(span.clone()).and_then(|raw| raw.find(&self.part)).unwrap_or(0);
         ConfigError { at: span.start + within, what: self.what }
@@ -35,7 +36,7 @@ impl VariableFault {
 /// it has none.
 ///
 /// # Errors
-/// `look_up` has no value, or a `${` has no `}`.
+/// If `look_up` has no value, or a `${` has no `}`.
 pub fn fill<'a>(
     written: &str,
     look_up: &dyn Fn(&str) -> Result<&'a str, String>,

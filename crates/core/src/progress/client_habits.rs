@@ -1,40 +1,40 @@
-//! What is learned of clients that give calls up: their clocks, and whether they come back for their work.
+//! What is learned about clients that give calls up: after which time, and whether they come back for the result.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Clients of one route whose habits are remembered. The client unused for longest is replaced.
+/// Limit of the clients of one route whose habits are remembered. The client unused for longest is replaced.
 pub const CLIENTS_MAX: usize = 64;
 
-/// Ages of calls that are remembered while no two of them are the same. A person who cancels a few calls in between
-/// does not push the age of a clock out.
+/// Number of ages of calls that are remembered until two are alike. With several, the calls that a person cancels in
+/// between do not displace an age at which the client's own clock ran out.
 const AGES: usize = 4;
 
-/// The age in milliseconds below which no clock of a client has run out.
+/// The lowest age, in milliseconds, at which a client's own clock can run out. Younger calls are given up by people.
 const CLOCK_MIN: u32 = 1000;
 
-/// Calls in a row that have to live longer than a clock before the clock is forgotten.
+/// Number of calls in a row that have to outlive a client's clock before the clock is forgotten.
 const OUTLIVED_ENOUGH: u8 = 3;
 
-/// Times in a row that a client is told to call again, and does not, before it is told no more.
+/// Number of times in a row that a client may fail to call again when told to, before it is told no more.
 const IN_VAIN_ENOUGH: u8 = 2;
 
-/// Times in a row that a client repeats a call which it has left open, before the client counts as one that never
-/// cancels. One time alone may be a client that wants the work twice.
+/// Number of times in a row that a client has to repeat a call which it has left open, before it counts as a client
+/// that never cancels. A single repetition may come from a client that wants the work twice.
 const LEFT_OPEN_ENOUGH: u8 = 2;
 
 /// Something that a client did, or did not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Habit {
-    /// The client gave a call of this age, in milliseconds, up by its clock.
+    /// The client's own clock ran out for a call of this age, in milliseconds, and the client gave the call up.
     GivenUp(u32),
     /// The client waited for an answer for this time, in milliseconds.
     Lived(u32),
     /// The client was told to call again, and did not.
     ToldInVain,
-    /// The client came back for its work.
+    /// The client came back for the result of a call that it had given up.
     CameBack,
     /// The client repeated a call that it had left open.
     LeftOpen,
@@ -68,7 +68,7 @@ impl ClientHabits {
         true
     }
 
-    /// Adds what was learned earlier.
+    /// Combines these habits with what was learned earlier.
     pub fn precede(&mut self, older: &Self) {
         let mut all = *older;
         for age in self.ages.into_iter().rev().filter(|age| *age > 0) {
@@ -80,17 +80,18 @@ impl ClientHabits {
         *self = all;
     }
 
-    /// The age at which the client gives calls up, if it is known.
+    /// Returns the age at which the client gives calls up, if known.
     pub fn gives_up_after(&self) -> Option<Duration> {
         self.clock.map(|millis| Duration::from_millis(millis.into()))
     }
 
-    /// The age of a call at which the client has to be answered, so that the answer comes before the clock runs out.
+    /// Returns the age of a call at which the client has to be answered so that the answer comes before the client's
+    /// clock runs out.
     pub(crate) fn told_at(&self) -> Option<Duration> {
         self.gives_up_after().map(|clock| clock * 85 / 100)
     }
 
-    /// Whether the client is told to call again: it is not if it did not come back twice.
+    /// Whether the client is told to call again. It is not told after it has failed to do so twice in a row.
     pub fn is_told(&self) -> bool {
         self.told_in_vain < IN_VAIN_ENOUGH
     }
@@ -101,7 +102,7 @@ impl ClientHabits {
     }
 
     fn note_given_up(&mut self, age: u32) {
-        // The client has sent a cancellation.
+        // A client that gives a call up by a cancellation does not leave calls open.
         self.left_open = 0;
         if age < CLOCK_MIN {
             return;
@@ -112,7 +113,7 @@ impl ClientHabits {
                 self.note_lived(age);
                 let same = self.ages.into_iter().find(|other| *other > 0 && is_same(age, *other));
                 if let Some(other) = same {
-                    // The smaller one: an answer that comes too early is no loss.
+                    // The smaller age is kept, because an answer that comes too early does no harm.
                     self.clock = Some(age.min(other));
                     (self.ages, self.outlived) = ([0; AGES], 0);
                     return;
@@ -142,10 +143,11 @@ fn is_same(a: u32, b: u32) -> bool {
     a.abs_diff(b) <= a.max(b) / 10
 }
 
-/// A listener that gets each event that teaches something, with the name that its client is remembered by.
+/// A listener that gets each event from which something was learned, with the name under which the client is
+/// remembered.
 type HabitListener = Box<dyn Fn(&str, Habit) + Send + Sync>;
 
-/// The habits learned of the clients of one route. All filters of the route share them.
+/// What was learned about the clients of one route. All filters of the route share it.
 #[derive(Default)]
 pub struct LearnedClients {
     clients: Mutex<BTreeMap<Box<str>, KnownClient>>,

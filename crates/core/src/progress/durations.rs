@@ -1,4 +1,4 @@
-//! The durations of each tool's calls, and the estimates for a silent call.
+//! The durations of each tool's calls, and the estimates that are made from them for silent calls.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,21 +9,20 @@ use std::time::Duration;
 use crate::progress::client_habits::LearnedClients;
 use crate::progress::event::summary::{Outcome, Summary};
 
-/// Calls of a tool that are remembered. More would only make a tool that has changed look like its
-/// old self for longer.
+/// Limit of the calls of one tool that are remembered. With more, a tool that has changed would be judged by its old
+/// durations for longer.
 pub const REMEMBERED: usize = 64;
 
-/// Maximum number of tools of one route whose durations are remembered. The tool unused for longest is replaced.
+/// Limit of the tools of one route whose durations are remembered. The tool unused for longest is replaced.
 pub const TOOLS_MAX: usize = 512;
 
-/// Bytes of a tool's name under which durations are remembered; the specification asks for shorter
-/// names.
+/// Limit of the bytes of a tool's name under which durations are remembered. The specification asks for shorter names.
 pub const NAME_MAX: usize = 128;
 
-/// Minimum number of remembered calls for an estimate: a single call may have been unusual.
+/// The number of remembered calls that an estimate needs, because a single call may have been unusual.
 const ENOUGH: usize = 2;
 
-/// The largest estimated fraction. Only the answer says that the work is done.
+/// The largest estimated fraction. It is below 1, because only the answer shows that the work is done.
 const FRACTION_MAX: f64 = 0.99;
 
 /// One successful call.
@@ -31,23 +30,23 @@ const FRACTION_MAX: f64 = 0.99;
 pub struct Sample {
     /// The duration in milliseconds.
     pub millis: u32,
-    /// Whether the server reported a value of its own.
+    /// Whether the server reported progress values for the call.
     pub has_figure: bool,
 }
 
-/// The end of a call, as far as anything is learned from the call.
+/// What is learned from the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleOutcome {
-    /// With success.
+    /// The call succeeded.
     Took(Sample),
-    /// With an error, of the protocol or of the tool.
+    /// The call failed with a protocol error or a tool error.
     Failed,
-    /// The client or the proxy gave it up.
+    /// The client or the proxy gave the call up.
     GivenUp,
 }
 
 impl SampleOutcome {
-    /// The duration learned from a call; none from a call that became a task or lost its server.
+    /// Returns what is learned from a call; `None` for a call that became a task or lost its server.
     fn of(call: &Summary) -> Option<Self> {
         let took = call.ended.saturating_duration_since(call.opened).as_millis();
         let millis = u32::try_from(took).unwrap_or(u32::MAX);
@@ -66,19 +65,19 @@ impl SampleOutcome {
     }
 }
 
-/// The remembered calls of one tool: the durations of the last [`REMEMBERED`] successful calls, and
-/// the number of all others.
+/// The remembered calls of one tool: the durations of the last [`REMEMBERED`] successful calls, and the numbers of
+/// failed and of given-up calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durations {
     samples: VecDeque<Sample>,
-    /// Calls that ended with an error.
+    /// Number of calls that ended with an error.
     pub errors: u64,
     /// Number of calls that their clients gave up.
     pub given_up: u64,
 }
 
 impl Durations {
-    /// The durations of these successful calls, oldest first.
+    /// Returns the durations of these successful calls, oldest first, with the numbers of other calls.
     pub fn new(samples: impl IntoIterator<Item = Sample>, errors: u64, given_up: u64) -> Self {
         let mut all = Self { samples: VecDeque::new(), errors, given_up };
         samples.into_iter().for_each(|sample| all.note(SampleOutcome::Took(sample)));
@@ -99,7 +98,7 @@ impl Durations {
         }
     }
 
-    /// Adds older durations.
+    /// Adds calls that ended before those remembered here.
     pub fn precede(&mut self, older: &Self) {
         let room = REMEMBERED - self.samples.len();
         older.samples.iter().rev().take(room).for_each(|sample| self.samples.push_front(*sample));
@@ -107,7 +106,7 @@ impl Durations {
         self.given_up = self.given_up.saturating_add(older.given_up);
     }
 
-    /// The successful calls, oldest first.
+    /// Returns the successful calls, oldest first.
     pub fn samples(&self) -> impl ExactSizeIterator<Item = Sample> {
         self.samples.iter().copied()
     }
@@ -133,31 +132,33 @@ impl Durations {
         sorted
     }
 
-    /// The usual duration, for a silent call.
+    /// Returns the durations from which the duration of a silent call is estimated; `None` if the estimate would be
+    /// unreliable or is not needed.
     fn usual(&self) -> Option<Usual> {
-        // Values that the server reports are better than an estimate, so their tools get none.
+        // Values that the server reports are better than an estimate, so tools with such values get none.
         let enough = self.samples.len() >= ENOUGH && !self.are_figured();
         enough.then(|| Usual { sorted: self.sorted().into() })
     }
 }
 
-/// The remembered durations of the calls of a tool, the shortest first. Never empty.
+/// The remembered durations of a tool's calls, shortest first. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usual {
     sorted: Arc<[u32]>,
 }
 
-/// The expectation for an open call.
+/// The expected duration of an open call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Expected {
-    /// The call will take about this long in total, of which this part has passed.
+    /// The call will probably take this long in total. The fraction has already passed.
     About(Duration, f64),
-    /// No remembered call took this long; the field is the longest duration.
+    /// The call already takes longer than all remembered calls. The duration is the longest of theirs.
     Longer(Duration),
 }
 
 impl Expected {
-    /// Returns the part of the work that may be done; `None` if the call takes longer than every remembered call.
+    /// Returns the fraction of the work that is probably done; `None` if the call takes longer than every remembered
+    /// call.
     pub(crate) fn part(self) -> Option<f64> {
         match self {
             Self::About(_, part) => Some(part),
@@ -167,9 +168,9 @@ impl Expected {
 }
 
 impl Usual {
-    /// The time that a call is expected to take which has been running for `running`: the median of the known durations
-    /// that are longer. With two middle values it is the longer one, because a bar that ends too early is worse than a
-    /// bar that waits at its end.
+    /// Returns the expected total duration of a call that has been running for `running`: the median of the remembered
+    /// durations that are longer. Of two middle values the longer one is used, because a progress bar that ends too
+    /// early is worse than one that waits at its end.
     pub(crate) fn expected(&self, running: Duration) -> Expected {
         let millis = running.as_millis();
         let passed = self.sorted.partition_point(|took| u128::from(*took) < millis);
@@ -181,7 +182,7 @@ impl Usual {
             middle => {
                 let about = time(middle);
                 let part = running.as_secs_f64() / about.as_secs_f64();
-                // Three digits read better than sixteen.
+                // Rounded down to three digits, which are easier to read than sixteen.
                 let part = (part.min(FRACTION_MAX) * 1e3).floor() / 1e3;
                 Expected::About(about, part)
             }
@@ -189,13 +190,13 @@ impl Usual {
     }
 }
 
-/// A listener that gets each call, with the name that its tool is remembered by.
+/// A listener that gets the outcome of each call, with the name under which its tool is remembered.
 type SampleListener = Box<dyn Fn(&str, SampleOutcome) + Send + Sync>;
 
-/// The learned durations of the tools of one route. All filters of the route share them.
+/// The learned durations of one route's tools. All filters of the route share them.
 #[derive(Default)]
 pub struct LearnedDurations {
-    /// The habits of the route's clients, which are kept beside the durations.
+    /// The habits of the route's clients, which have the same lifetime as the durations.
     pub clients: LearnedClients,
     tools: Mutex<Tools>,
     listener: Option<SampleListener>,
@@ -210,14 +211,14 @@ struct Tools {
 #[derive(Default)]
 struct Tool {
     durations: Durations,
-    /// The estimate from the durations, once requested.
+    /// The estimate from the durations; `None` until it is requested.
     usual: Option<Option<Usual>>,
     used: u64,
 }
 
 impl LearnedDurations {
-    /// Begins without durations, and reports each call to `listener`. The listener is called while
-    /// messages pass, and must not wait.
+    /// Returns learned durations without any calls, which report each call to `listener`. The listener is called while
+    /// messages pass, so it must not wait.
     pub fn with_listener(
         clients: LearnedClients,
         listener: impl Fn(&str, SampleOutcome) + Send + Sync + 'static,
@@ -230,8 +231,8 @@ impl LearnedDurations {
         let Some(tool) = call.tool.as_deref() else { return };
         let Some(ended) = SampleOutcome::of(call) else { return };
         let name = name_of(tool);
-        // A tool is added with its first success: clients can call any name, and made-up names must
-        // not fill the table.
+        // A tool is added only with its first success: clients can call any name, and invented names must not fill the
+        // table.
         let took = matches!(ended, SampleOutcome::Took(_));
         let mut tools = self.lock();
         if took {
@@ -244,26 +245,26 @@ impl LearnedDurations {
         }
     }
 
-    /// Adds earlier durations.
+    /// Adds durations that were learned earlier.
     pub fn remember(&self, tool: &str, older: &Durations) {
         let (name, mut tools) = (name_of(tool), self.lock());
         tools.enter(&name);
         tools.change(&name, |durations| durations.precede(older));
     }
 
-    /// The durations known for a tool.
+    /// Returns the durations known for a tool.
     pub fn of(&self, tool: &str) -> Option<Durations> {
         self.lock().known.get(&*name_of(tool)).map(|known| known.durations.clone())
     }
 
-    /// The usual durations of the calls of `tool`, if enough of them are known and they are silent.
+    /// Returns the usual durations of a tool's calls, if enough are known and the tool reports no values.
     pub(crate) fn usual(&self, tool: &str) -> Option<Usual> {
         let mut tools = self.lock();
         let Tool { durations, usual, .. } = tools.known.get_mut(&*name_of(tool))?;
         usual.get_or_insert_with(|| durations.usual()).clone()
     }
 
-    /// Locks the tools. A poisoned lock is used too: a panic while it was held loses one call at most.
+    /// Locks the tools. A poisoned lock is used too, because a panic while it was held loses one call at most.
     fn lock(&self) -> MutexGuard<'_, Tools> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,7 +289,7 @@ impl Tools {
         let Some(tool) = self.known.get_mut(name) else { return };
         self.uses += 1;
         tool.used = self.uses;
-        // Computed again when a heartbeat needs it: that happens less often than the end of a call.
+        // Computed again when a heartbeat needs the estimate, which happens less often than the end of a call.
         tool.usual = None;
         change(&mut tool.durations);
     }
@@ -300,8 +301,8 @@ impl fmt::Debug for LearnedDurations {
     }
 }
 
-/// The name under which a tool is remembered: its own name, or the beginning of a long name and a
-/// number that distinguishes names with the same beginning.
+/// Returns the name under which a tool is remembered. A long name is replaced by its beginning and a number that
+/// distinguishes names with the same beginning.
 fn name_of(tool: &str) -> Cow<'_, str> {
     if tool.len() <= NAME_MAX {
         return tool.into();
@@ -317,7 +318,7 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     fnv_1a(parts.into_iter().flat_map(|part| part.iter().copied().chain([0])))
 }
 
-/// 64-bit FNV-1a.
+/// Returns the 64-bit FNV-1a hash of the bytes.
 pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -333,7 +334,7 @@ mod tests {
         Durations::new(seconds.iter().map(sample), 0, 0)
     }
 
-    /// Compares the estimates after each of these seconds.
+    /// Compares the estimates after each of these numbers of seconds.
     #[track_caller]
     fn check(seconds: &[u32], told: &[(u64, &str)]) {
         let usual = durations(seconds).usual().unwrap();

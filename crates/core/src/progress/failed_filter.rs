@@ -1,4 +1,4 @@
-//! The state after a filter has failed: its connection is forwarded unchanged, with progress withheld.
+//! Replaces a filter that has failed: the connection is forwarded unchanged, and progress is withheld.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,8 +30,8 @@ pub struct FailedFilter {
 }
 
 impl FailedFilter {
-    /// Takes the messages that `filter` was about to write to its clients, including the message that it was handling,
-    /// which goes to `rest` if its stream is unknown. `filter` must not be used again.
+    /// Takes over the messages that `filter` was about to write to its clients. The message that it was handling is
+    /// included; if the stream of that message is unknown, the message goes to `rest`. `filter` must not be used again.
     pub fn salvage(filter: &mut Filter, policy: Arc<Policy>, rest: StreamId) -> Self {
         // The state of the filter may be inconsistent. If it panics again, the waiting messages are lost, but the
         // connection continues.
@@ -46,19 +46,19 @@ impl FailedFilter {
         failed
     }
 
-    /// Whether messages cannot be forwarded without the filter.
+    /// Whether no message can be forwarded, because only the filter knew the owners of messages.
     fn is_lost(&self) -> bool {
         // With mapped ids, only the filter knew which client a message belongs to. Invariant: a message whose owner is
         // uncertain is withheld.
         self.policy.id_mapping
     }
 
-    /// The next message for a client stream.
+    /// Removes and returns the next message for a client stream.
     pub fn pop(&mut self, stream: StreamId) -> Option<Transmit> {
         self.streams.get_mut(&stream)?.pop()
     }
 
-    /// The next event, oldest first.
+    /// Removes and returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.events.pop_front()
     }
@@ -95,7 +95,7 @@ impl FailedFilter {
         if !progress && !lost {
             self.push(stream, None, Transmit::of(message));
         }
-        // Only the progress in an array is withheld. The other elements are forwarded as single messages.
+        // Of an array only the progress is withheld. The other elements are forwarded as single messages.
         for element in elements.iter().filter(|_| progress && !lost) {
             if !self.is_progress(element) {
                 self.push(stream, None, Transmit::of(element));
@@ -117,14 +117,14 @@ impl FailedFilter {
             && message.method().is_some_and(|method| self.policy.claims(&method))
     }
 
-    /// Notes that a message in pieces begins with `text`. The first piece follows.
+    /// Notes that a message in pieces begins with `text`. The caller passes its first piece next.
     pub fn begin_large(&mut self, origin: Origin, text: &[u8]) {
         let mut scan = Scan::default();
         scan.feed(text);
         let claimed = scan.method().is_some_and(|method| self.policy.claims(&method));
         let is_withheld = claimed || self.is_lost();
         if let Some(place) = self.large.iter().position(|large| large.origin == origin) {
-            // The filter failed while it handled this message, and may have taken its first piece already.
+            // The filter failed while it handled this message, and may already have accepted the first piece.
             let number = self.large.swap_remove(place).number;
             self.streams.values_mut().for_each(|queue| queue.forget(number));
         }

@@ -1,4 +1,4 @@
-//! The filter: the progress of one upstream connection and of all clients that share it.
+//! The filter handles the progress of one server connection and of all clients that share it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,15 +19,15 @@ use crate::progress::streams::stream::{Stream, StreamKind};
 use crate::progress::topology::Topology;
 use crate::protocol::jsonrpc::Message;
 
-/// The progress of one upstream connection and of all clients that share it, without I/O. The stages below it do the
-/// work; this type passes each input to its stage.
+/// Handles the progress of one server connection and of all clients that share it, without I/O. This type only passes
+/// each input to the stage that does the work.
 #[derive(Debug)]
 pub struct Filter {
     pub(super) intake: Intake,
 }
 
 impl Filter {
-    /// A filter without streams.
+    /// Returns a filter without streams.
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         Self { intake: Intake::new(policy.into()) }
     }
@@ -46,7 +46,7 @@ impl Filter {
         filter
     }
 
-    /// The filter of a session's shared state.
+    /// Returns the filter of the state that the requests of a session share.
     pub fn of_session(policy: impl Into<Arc<Policy>>) -> Self {
         let mut filter = Self::new(policy);
         filter.calls_mut().streams.topology = Topology::Session { has_requests: false };
@@ -63,22 +63,22 @@ impl Filter {
         &mut self.intake.gate.calls
     }
 
-    /// The stage that decides when a client gets which value.
+    /// Returns the stage that decides when a client gets which value.
     pub fn gate(&self) -> &Gate {
         &self.intake.gate
     }
 
-    /// The stage of [`Filter::gate`], to move calls between filters.
+    /// Returns the stage of [`Filter::gate`], so that calls can be moved between filters.
     pub fn gate_mut(&mut self) -> &mut Gate {
         &mut self.intake.gate
     }
 
-    /// The stage that reads messages.
+    /// Returns the stage that reads messages.
     pub fn intake(&self) -> &Intake {
         &self.intake
     }
 
-    /// The stage of [`Filter::intake`], for messages that come in pieces or in another form.
+    /// Returns the stage of [`Filter::intake`], for messages that come in pieces or in another form.
     pub fn intake_mut(&mut self) -> &mut Intake {
         &mut self.intake
     }
@@ -88,14 +88,13 @@ impl Filter {
         &self.intake.detached
     }
 
-    /// Takes a client message and returns the message for the server: the same bytes, unless
-    /// several clients share the server. The returned message may then be empty: the server gets
-    /// nothing.
+    /// Handles a client's message, and returns the message for the server: the same bytes, unless several clients share
+    /// the server. If the result is empty, nothing is sent to the server.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.intake.client_message(now, stream, message)
     }
 
-    /// Takes a server message, and returns the place where it goes.
+    /// Handles a server's message, and returns what the caller has to do with it.
     pub fn server_message(
         &mut self,
         now: Instant,
@@ -105,7 +104,7 @@ impl Filter {
         self.intake.server_message(now, origin, message)
     }
 
-    /// The next bytes to be written on a stream now. Call again until the answer is `None`.
+    /// Returns the next bytes to be written on a stream now. Call again until the result is `None`.
     pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
         self.intake.detached.poll_transmit(&mut self.intake.gate, now, id)
     }
@@ -115,27 +114,27 @@ impl Filter {
         self.intake.detached.poll_timeout(&self.intake.gate)
     }
 
-    /// The next message of Milepost's own for the server.
+    /// Returns the next message that Milepost itself sends to the server.
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         self.intake.gate.calls.to_server.pop()
     }
 
-    /// The next request that has waited and goes to the server now.
+    /// Returns the next request that was held back and is sent to the server now.
     pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
         self.intake.detached.held_mut()?.released.pop_front()
     }
 
-    /// The next event, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.intake.gate.calls.events.pop_front()
     }
 
-    /// Notes that the bytes of a stream have been written.
+    /// Notes that the bytes taken for a stream have been written.
     pub fn written(&mut self, now: Instant, stream: StreamId) {
         self.intake.gate.calls.written(now, stream);
     }
 
-    /// Adds a client stream. The first shared stream also carries messages of no request.
+    /// Adds a client stream. The first shared stream also carries messages that belong to no request.
     pub fn open_stream(&mut self, id: StreamId, kind: StreamKind, pacing: StreamPacing) {
         self.intake.gate.calls.streams.open(id, kind, pacing);
     }
@@ -145,20 +144,20 @@ impl Filter {
         self.intake.set_policy(policy);
     }
 
-    /// Ends the calls and tasks whose time limit is over.
+    /// Ends the calls and tasks whose time limits have passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.intake.detached.expire(&mut self.intake.gate, now);
     }
 
-    /// Ends a client stream, and cancels its open calls at the server, as in 2026-07-28.
+    /// Ends a client stream, and cancels its open calls at the server, as MCP 2026-07-28 requires.
     pub fn cancel_stream(&mut self, now: Instant, id: StreamId) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if let Some(held) = detached.held_mut() {
             held.cancel_on(gate, now, id);
         }
         for call in gate.calls.open.on_stream(id).to_vec() {
-            // A closed stream does not show whether the client's clock ran out or a person
-            // cancelled. Where late answers are on, the work goes on in both cases.
+            // A closed stream does not show whether the client's timer expired or a person cancelled. If late answers
+            // are on, the work continues in both cases.
             detached.note_given_up(gate, now, call);
             if detached.keep_late(gate, now, call, LateEvent::Kept) {
                 continue;
@@ -169,8 +168,8 @@ impl Filter {
         self.close_stream(now, id);
     }
 
-    /// Ends a client stream. Its open calls stay, because the client may resume. Where no stream is
-    /// left on which the client could resume, the open calls have their record at once.
+    /// Ends a client stream. Its open calls stay open, because the client may resume. If no stream is left on which the
+    /// client could resume, the records of the open calls are written immediately.
     pub fn close_stream(&mut self, now: Instant, id: StreamId) {
         let gate = &mut self.intake.gate;
         gate.settle_answered_where_left(now, id);
@@ -183,12 +182,12 @@ impl Filter {
         }
     }
 
-    /// Handles the end of the upstream. Each open call gets an error with the reason `why` and the HTTP `status`, if
-    /// the server answered with a status. No message waits for a guard any more.
+    /// Handles the end of the server connection. Each open call gets an error with the reason `why`, and with the HTTP
+    /// `status` if the server answered with a status. No message waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        // First, because no heartbeat may claim that a dead server still works.
+        // Done first, because no heartbeat may claim that a dead server still works.
         self.intake.gate.alive = false;
-        // Before the errors are queued, because an error must not be written between the pieces of a message.
+        // Done before the errors are queued, because an error must not be written between the pieces of a message.
         self.intake.break_off_large(now, why, status);
         let Intake { gate, detached, .. } = &mut self.intake;
         detached.server_gone(gate, now, why);
@@ -207,9 +206,8 @@ impl Filter {
         gate.calls.streams.flush();
     }
 
-    /// Notes that the clients send nothing more and are about to leave. The clients still get the
-    /// server's messages, but no messages of Milepost's own: the Python SDK fails on them while it
-    /// closes.
+    /// Notes that the clients send nothing more and are about to disconnect. They still get the server's messages, but
+    /// none of Milepost's own, because the Python SDK fails on these while it closes.
     pub fn close_clients(&mut self, now: Instant) {
         let Intake { gate, detached, .. } = &mut self.intake;
         if detached.held().is_some() {
@@ -228,7 +226,7 @@ impl Filter {
             && self.intake.large_messages.values().all(|passing| passing.stream != Some(stream))
     }
 
-    /// Requests that are not answered yet.
+    /// Returns the number of unanswered requests.
     pub fn open_calls(&self) -> usize {
         let answering = self.intake.answering();
         let open = self.intake.gate.calls.open.iter().filter(|(_, call)| call.task.is_none());
@@ -242,8 +240,7 @@ impl Filter {
             && self.intake.gate.calls.streams.is_drained()
     }
 
-    /// Whether every call has ended and nothing waits, for clients, for the server or to be told: the end of its streams
-    /// would change nothing.
+    /// Whether every call has ended, and no message or event waits. Then ending the streams would change nothing.
     pub fn is_finished(&self) -> bool {
         let Intake { gate, detached, large_messages, .. } = &self.intake;
         gate.calls.open.is_empty()
@@ -255,8 +252,8 @@ impl Filter {
             && self.has_answered_all()
     }
 
-    /// After a panic inside: every message that was under way to a client, so that nothing but
-    /// progress is lost. The filter is not to be used again.
+    /// Returns, after a panic in the filter, every message that was on its way to a client, so that only progress is
+    /// lost. The filter must not be used again.
     pub(crate) fn salvage(&mut self) -> Salvaged {
         let is_observed = self.intake.gate.calls.policy.observes();
         let rest = |stream: &mut Stream| match is_observed {

@@ -1,8 +1,8 @@
-//! Counts by kind, of repairs or of reasons. One call sees one or two kinds.
+//! Counts of repairs or reasons by kind. Most calls have only one or two kinds.
 
 use smallvec::SmallVec;
 
-/// Number of occurrences of each kind, sorted by kind. The first two kinds need no allocation.
+/// The number of occurrences of each kind, sorted by kind. Two kinds need no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindCounts<K> {
     counts: SmallVec<[(K, u64); 2]>,
@@ -25,12 +25,12 @@ impl<K: Ord + Copy> KindCounts<K> {
         self.counts.insert(place, (kind, times));
     }
 
-    /// The kinds with their counts.
+    /// Returns the kinds with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
         self.counts.iter().copied()
     }
 
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|(_, count)| count).sum()
     }

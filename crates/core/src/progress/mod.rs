@@ -1,7 +1,8 @@
 //! The progress for the clients of one upstream connection.
 //!
-//! A [`Filter`] receives every message, in both directions, and returns the bytes to write. It is a tower of stages.
-//! Each stage owns the one below it and calls down only; [`DetachedWork`] gets the gate as an argument.
+//! A [`Filter`] receives every message, in both directions, and returns the bytes to write. It consists of stages, one
+//! above the other. Each stage owns the stage below it and calls only downwards; [`DetachedWork`] gets the gate as an
+//! argument.
 //!
 //! ```text
 //! Filter         filter.rs    the door: inputs go in, bytes and events come out
@@ -12,18 +13,17 @@
 //! ClientStreams  streams/     the messages that wait for each client
 //! ```
 //!
-//! A report of the server goes down this tower and waits in its call. When its time has come, [`Filter::poll_transmit`]
-//! asks the gate, which decides on token, value and text at the moment of writing. An answer takes the same way and
-//! ends its call, so nothing can follow it.
+//! A report of the server passes down through these stages and waits in its call. When it is due,
+//! [`Filter::poll_transmit`] asks the gate, which decides on token, value and text at the time of writing. An answer
+//! takes the same path and ends its call, so no progress can follow it.
 //!
-//! The contract: time never goes backwards; after every call, and when [`Filter::poll_timeout`]
-//! passes, drain [`Filter::poll_transmit`] for each stream that can take bytes, then
-//! [`Filter::poll_to_server`], [`Filter::poll_released`] and [`Filter::poll_event`]; report written
-//! bytes with [`Filter::written`].
+//! The contract: time never goes backwards. After every call, and when the time of [`Filter::poll_timeout`] comes,
+//! drain [`Filter::poll_transmit`] for each stream that can take bytes, then [`Filter::poll_to_server`],
+//! [`Filter::poll_released`] and [`Filter::poll_event`]. Report written bytes with [`Filter::written`].
 //!
-//! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no
-//! input makes it panic, and a full table withholds nothing but progress. Time is an argument, so
-//! that a test of half a minute takes no time and cannot flake.
+//! The core has no clock, no I/O, no tasks, no logs, no randomness, no unordered iteration; no input makes it panic,
+//! and a full table withholds only progress. Time is an argument, so a test that simulates half a minute finishes
+//! immediately and is not flaky.
 
 mod arrived_message;
 pub mod client_habits;

@@ -1,6 +1,6 @@
-//! Text for people, on one line.
+//! Shortens text for people to one line.
 
-/// Maximum number of characters of a message that Milepost writes itself. Claude Code shows no more.
+/// Limit of the characters of a message that Milepost writes itself. Claude Code shows no more.
 pub(crate) const WORDS_MAX: usize = 200;
 
 /// Returns `text` followed by `tail` on one line of at most [`WORDS_MAX`] characters; `tail` is not shortened.

@@ -1,5 +1,4 @@
-//! Bytes to be written: pieces of the original message, and pieces of Milepost's own in their
-//! places.
+//! Bytes to be written: pieces of a received message, and pieces that replace parts of it.
 
 use std::ops::Range;
 
@@ -8,7 +7,7 @@ use bytes::Bytes;
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp, sse};
 
-/// The relation of bytes to be written to bytes that arrived.
+/// How bytes to be written relate to bytes that arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Form {
     /// The bytes are unchanged, with their frame.
@@ -18,10 +17,10 @@ pub enum Form {
     Own(Option<Bytes>),
 }
 
-/// Bytes to be written: pieces of the received bytes and of Milepost's own.
+/// Bytes to be written: pieces of the received bytes, and pieces that Milepost has written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload {
-    // A field of its own, so that a payload of one piece (the usual case) needs no vector.
+    // Stored separately, because a payload usually has one piece and then needs no vector.
     first: Bytes,
     rest: Vec<Bytes>,
     form: Form,
@@ -39,7 +38,7 @@ impl Payload {
         }
     }
 
-    /// A message of Milepost's own.
+    /// Returns the payload of a message that Milepost has written.
     pub fn own(message: Bytes) -> Self {
         Self { form: Form::Own(None), ..message.into() }
     }
@@ -55,7 +54,7 @@ impl Payload {
         self
     }
 
-    /// Removes the event id from the event that the payload is, or whose content it replaces.
+    /// Removes the event id, if the payload is an event or replaces the content of an event.
     #[must_use]
     pub(crate) fn without_event_id(mut self) -> Self {
         match &mut self.form {
@@ -86,28 +85,28 @@ impl Payload {
         is_found.then(|| Self { form, ..Self::from_pieces(pieces) })
     }
 
-    /// Puts `new` in the place of a range of `raw`.
+    /// Returns a payload in which `new` replaces a range of `raw`.
     pub fn splice(raw: &Bytes, range: Range<usize>, new: Bytes) -> Self {
         let rest = vec![new, raw.slice(range.end..)];
         Self { first: raw.slice(..range.start), rest, form: Form::AsCame }
     }
 
-    /// Joins pieces to one payload.
+    /// Joins pieces into one payload.
     pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
         Self { first: Bytes::new(), rest: pieces, form: Form::AsCame }
     }
 
-    /// The relation of the payload to the received bytes.
+    /// Returns how the payload relates to the received bytes.
     pub fn form(&self) -> &Form {
         &self.form
     }
 
-    /// The pieces in order.
+    /// Returns the pieces in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.pieces().map(Bytes::len).sum()
     }
@@ -138,31 +137,32 @@ impl From<Bytes> for Payload {
 pub enum Fragment {
     /// The whole message.
     Whole,
-    /// A piece of a message that is too large to be held; more follow.
+    /// A piece of a message that is too large to be kept whole. More pieces follow.
     Piece,
-    /// The last piece.
+    /// The last piece of a message.
     End,
-    /// The last piece of a message whose rest will not arrive. No client may take the pieces for a message.
+    /// The last piece of a message whose rest will not arrive. No client may take the pieces for a complete message.
     Broken,
 }
 
 /// The kind of a message for a client, and the requests that the message answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransmitKind {
-    /// The answer to the request that its client calls so; `None` for an answer to no request.
+    /// An answer, with the client's id of the answered request; `None` if the answer is for no request.
     Answer(Option<Key>),
     /// A request of the server.
     Request,
     /// A progress notification.
     Progress,
-    /// An array. The requests that its elements answer, and whether it holds nothing but answers.
+    /// An array, with the ids of the requests that its elements answer. The flag tells whether the array contains only
+    /// answers.
     Batch(Vec<Key>, bool),
     /// Any other message, or a piece of a message.
     Other,
 }
 
 impl TransmitKind {
-    /// The kind of `message`, as its client gets it.
+    /// Returns the kind of `message` for its client.
     pub fn of(message: &Message) -> Self {
         let is_answer = |one: &Message| one.kind() == Kind::Response;
         match message.kind() {
@@ -178,7 +178,7 @@ impl TransmitKind {
         }
     }
 
-    /// The requests that are answered.
+    /// Returns the ids of the answered requests.
     pub fn answers(&self) -> &[Key] {
         match self {
             Self::Answer(id) => id.as_slice(),
@@ -195,51 +195,51 @@ pub struct Transmit {
     pub kind: TransmitKind,
     /// The bytes, and whether they have a frame.
     pub payload: Payload,
-    /// The part of a message that the bytes are.
+    /// Which part of a message the bytes are.
     pub part: Fragment,
 }
 
 impl Transmit {
-    /// Returns the transmit of an unchanged message.
+    /// Returns an unchanged message in the form in which it is written.
     pub fn of(message: &Message) -> Self {
         Self::whole(TransmitKind::of(message), Payload::of(message))
     }
 
-    /// A whole message.
+    /// Returns a whole message in the form in which it is written.
     pub fn whole(kind: TransmitKind, payload: Payload) -> Self {
         Self { kind, payload, part: Fragment::Whole }
     }
 
-    /// The end of a message in pieces whose rest does not come.
+    /// Returns the mark for the end of a message whose rest will not arrive.
     pub fn broken() -> Self {
         Self::part(Payload::default(), Fragment::Broken)
     }
 
-    /// A piece of a message that is too large to be held, or its end.
+    /// Returns a piece of a message that is too large to be kept whole, or the end of such a message.
     pub fn part(payload: Payload, part: Fragment) -> Self {
         Self { kind: TransmitKind::Other, payload, part }
     }
 }
 
-/// The position of `part` in `raw`; `None` if `part` is not a slice of `raw`.
+/// Returns the range of `part` in `raw`; `None` if `part` is not a slice of `raw`.
 pub(crate) fn within(raw: &Bytes, part: &Bytes) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize)?;
     let end = start.checked_add(part.len()).filter(|end| *end <= raw.len())?;
     Some(start..end)
 }
 
-/// A message with replaced parts; unchanged if there are none.
+/// Returns a message in which some ranges are replaced. The message is unchanged if there are no ranges.
 pub(crate) fn spliced(message: &Message, mut splices: Vec<(Range<usize>, Bytes)>) -> Payload {
     if splices.is_empty() {
         return Payload::of(message);
     }
     let raw = message.raw();
-    // The callers find the parts in any order, but the pieces are cut from left to right.
+    // The ranges may be found in any order, but the pieces are cut from left to right.
     splices.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::with_capacity(2 * splices.len() + 1);
     let mut from = 0;
     for (range, new) in splices.into_iter() {
-        // Two names may be at the same place (a token that is also the id): the place is replaced once.
+        // Two names may be at the same place (a token that is also the id), which is then replaced only once.
         if range.start < from {
             continue;
         }

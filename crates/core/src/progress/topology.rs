@@ -1,18 +1,18 @@
-//! The streams on both sides of a filter, and the meaning of an upstream stream for its messages.
+//! The arrangement of the streams on both sides of a filter, and what a server's stream says about its messages.
 
 use crate::progress::policy::Policy;
 
-/// The streams of one filter. A stream of the upstream tells more or less about the request that a
-/// message belongs to; each variant is one case that occurs.
+/// The arrangement of a filter's streams. Depending on the arrangement, a server's stream says more or less about the
+/// request that a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// One client stream carries everything. `paired`: upstream streams pair with requests.
+    /// One client stream carries everything. `paired`: the server's streams pair with requests.
     SingleStream {
         /// See [`Topology::is_paired`].
         paired: bool,
     },
-    /// Several streams of one client, some of which belong to a single request. Unless they are paired with upstream
-    /// streams, all of them share one upstream connection.
+    /// Several streams of one client, some of which belong to a single request. Unless they are paired with the
+    /// server's streams, they all share one connection to the server.
     ManyStreams {
         /// See [`Topology::is_paired`].
         paired: bool,
@@ -28,13 +28,13 @@ pub(crate) enum Topology {
     RequestOfSession,
     /// The streams of a session whose requests each have a filter of their own.
     Session {
-        /// A request has had a stream here.
+        /// Whether a request has had a stream here.
         has_requests: bool,
     },
 }
 
 impl Topology {
-    /// The topology of a filter that shares no session with other filters.
+    /// Returns the topology of a filter that does not share a session with other filters.
     pub(crate) fn of(policy: &Policy) -> Self {
         if policy.id_mapping {
             Self::SharedByStrangers { paired: false }
@@ -52,8 +52,8 @@ impl Topology {
         }
     }
 
-    /// Notes that upstream streams pair with requests from now on. The filters of a session do not
-    /// pair: each of their upstream streams is a client stream.
+    /// Notes that from now on the server's streams pair with requests. The filters of a session do not pair, because
+    /// each of their server streams is also a client stream.
     pub(crate) fn pair(&mut self) {
         match self {
             Self::SingleStream { paired }
@@ -68,17 +68,18 @@ impl Topology {
         !matches!(self, Self::RequestOfSession | Self::Session { .. })
     }
 
-    /// Whether the filter knows the requests of a session as shadows: other filters send their progress.
+    /// Whether the filter knows the requests of a session as shadows, while other filters send the progress of these
+    /// requests.
     pub(crate) fn keeps_shadows(self) -> bool {
         matches!(self, Self::Session { .. })
     }
 
-    /// Whether messages on one upstream stream may belong to different client streams.
+    /// Whether messages on one stream of the server may belong to different client streams.
     pub(crate) fn has_many_streams(self) -> bool {
         !matches!(self, Self::SingleStream { .. } | Self::Session { has_requests: false })
     }
 
-    /// Whether upstream streams are paired with requests, and are not client streams themselves.
+    /// Whether the server's streams are paired with requests, and are not client streams themselves.
     pub(crate) fn is_paired(self) -> bool {
         matches!(
             self,
@@ -88,14 +89,13 @@ impl Topology {
         )
     }
 
-    /// Whether different clients share the server. A message of uncertain owner then goes to no
-    /// client.
+    /// Whether different clients share the server. A message whose owner is uncertain then goes to no client.
     pub(crate) fn has_strangers(self) -> bool {
         matches!(self, Self::SharedByStrangers { .. })
     }
 
-    /// Whether the requests of several client streams reach the server on one connection, so that only its id shows to
-    /// which stream an answer belongs.
+    /// Whether the requests of several client streams reach the server on one connection, so that only an answer's id
+    /// shows which stream it belongs to.
     pub(crate) fn finds_answers_by_id(self) -> bool {
         matches!(self, Self::ManyStreams { .. })
     }

@@ -1,16 +1,16 @@
-//! Messages that are forwarded in the order of their arrival: those of observed clients, and those of a failed filter.
+//! Messages that are forwarded in the order of their arrival, for observed clients and for clients of a failed filter.
 
 use std::collections::VecDeque;
 
 use crate::progress::payload::{Fragment, Transmit};
 
 /// The messages for one client stream. Several large messages may arrive in pieces at the same time, on different
-/// streams of the server: the client gets one after the other.
+/// streams of the server; the client gets them one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct TransmitQueue {
-    /// Each piece with the number of its message.
+    /// The messages and pieces. A piece comes with the number of its message.
     items: VecDeque<(Option<u64>, Transmit)>,
-    /// The large message of which some has been given out, and more follows.
+    /// The large message of which some pieces were taken, while more have to follow.
     midway: Option<u64>,
     bytes: usize,
 }
@@ -27,7 +27,8 @@ impl TransmitQueue {
         self.items.push_back((of, transmit));
     }
 
-    /// The next message. Between two pieces of a message, nothing but its next piece.
+    /// Removes and returns the next message. After a piece of a message, only the next piece of that message is
+    /// returned.
     pub(crate) fn pop(&mut self) -> Option<Transmit> {
         let place = match self.midway {
             None => 0,
@@ -41,7 +42,7 @@ impl TransmitQueue {
         Some(transmit)
     }
 
-    /// Removes the waiting pieces of the message `number`, of which none has been given out.
+    /// Removes the waiting pieces of the message `number`, if none of its pieces was taken.
     pub(crate) fn forget(&mut self, number: u64) {
         self.items.retain(|(of, _)| *of != Some(number));
         self.bytes = self.items.iter().map(|(_, transmit)| transmit.payload.len()).sum();
@@ -52,7 +53,7 @@ impl TransmitQueue {
         self.items.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

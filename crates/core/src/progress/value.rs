@@ -1,23 +1,23 @@
-//! A progress value: the amount of work that is done, and optionally the total.
+//! A progress value: the amount of finished work, and optionally the total.
 
 use bytes::Bytes;
 
-/// Whether a client can show `total` beside `value`. Beside any other total clients show "3 of 0" or "4 of 3".
+/// Whether a client can show `total` together with `value`. With any other total, clients show "3 of 0" or "4 of 3".
 pub(crate) fn is_total_of(total: f64, value: f64) -> bool {
     total > 0.0 && value <= total
 }
 
-/// A number and how the server spelled it.
+/// A number, and the text in which the server wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Number {
-    /// The value; finite.
+    /// The value, which is finite.
     pub value: f64,
     /// The JSON text.
     pub text: Bytes,
 }
 
 impl Number {
-    /// The same number, in its text.
+    /// Returns a view of the number and its text.
     pub fn view(&self) -> NumberView<'_> {
         NumberView { value: self.value, text: &self.text }
     }
@@ -26,23 +26,23 @@ impl Number {
 /// A number, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NumberView<'a> {
-    /// The value; finite.
+    /// The value, which is finite.
     pub value: f64,
     /// The JSON text.
     pub text: &'a [u8],
 }
 
-/// The progress that a server claims: a value, perhaps of a total.
+/// The progress that a server claims: a value, optionally with a total.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressValue {
-    /// The amount of work that is done.
+    /// The amount of finished work.
     pub value: Number,
-    /// All the work.
+    /// The amount of all work.
     pub total: Option<Number>,
 }
 
 impl ProgressValue {
-    /// The same value, in its texts.
+    /// Returns a view of the value and the total.
     pub fn view(&self) -> ProgressView<'_> {
         ProgressView { value: self.value.view(), total: self.total.as_ref().map(Number::view) }
     }
@@ -51,20 +51,20 @@ impl ProgressValue {
 /// A progress value, borrowed from the text that contains it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProgressView<'a> {
-    /// The amount of work that is done.
+    /// The amount of finished work.
     pub value: NumberView<'a>,
-    /// All the work.
+    /// The amount of all work.
     pub total: Option<NumberView<'a>>,
 }
 
-/// A finite number as JSON text, without an exponent where that stays short.
+/// Writes a finite number as JSON text, without an exponent if the text is then short.
 pub(crate) fn spell(value: f64) -> Bytes {
     let mut text = Vec::new();
     append_spelled(&mut text, value);
     Bytes::from(text)
 }
 
-/// Appends the text that [`spell`] returns.
+/// Appends the same text that [`spell`] returns.
 pub(crate) fn append_spelled(out: &mut Vec<u8>, value: f64) {
     if append_decimal(out, value) {
         return;
@@ -74,11 +74,12 @@ pub(crate) fn append_spelled(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The largest number of millionths that a double represents exactly: no two decimal numbers with this many digits are
-/// the same double.
+/// The largest number of millionths that a double represents exactly. Below it, two different decimal numbers with six
+/// decimals are never the same double.
 const MILLIONTHS_MAX: f64 = 1e15;
 
-/// Appends a positive number of whole millionths; false for any other number, which takes ten times as long.
+/// Appends a positive number that consists of whole millionths. Returns false for any other number, which takes ten
+/// times as long to write.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within range")]
 fn append_decimal(out: &mut Vec<u8>, value: f64) -> bool {
     let millionths = (value * 1e6).round();

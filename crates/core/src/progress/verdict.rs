@@ -1,4 +1,4 @@
-//! The verdict on a message, and its reason.
+//! Verdicts on messages, with their reasons and repairs.
 
 /// The verdict on one server message. Each message ends in exactly one verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on a message that its client gets with these repairs.
+    /// Returns the verdict on a message that its client gets with these repairs.
     pub(crate) const fn of(repairs: Repairs) -> Self {
         if repairs.is_empty() { Self::Forwarded } else { Self::Repaired(repairs) }
     }
@@ -33,9 +33,9 @@ impl Verdict {
 /// The reason why a message was withheld from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The request was made without a progress token: its client wants no progress.
+    /// The request has no progress token, so its client wants no progress.
     NoToken,
-    /// The request of the report has been answered or cancelled.
+    /// The request of the report has already been answered or cancelled.
     Late,
     /// The message names no request, and more than one active request is possible.
     Ambiguous,
@@ -47,11 +47,11 @@ pub enum Reason {
     Duplicate,
     /// The value repeats or falls, and the route drops such values.
     Fell,
-    /// No larger number exists.
+    /// No larger number exists for the value.
     Exhausted,
     /// A newer report replaced the report.
     Superseded,
-    /// The answer came while the report was held back.
+    /// The answer arrived while the report was held back.
     Overtaken,
     /// The server had already marked an earlier notification of this call as its last.
     AfterFinal,
@@ -59,19 +59,19 @@ pub enum Reason {
     TooLong,
     /// The client stream has closed.
     Gone,
-    /// An answer to no request of this client.
+    /// The message is an answer, but to no request of this client.
     OrphanAnswer,
-    /// A second answer to one request.
+    /// The message is a second answer to one request.
     SecondAnswer,
-    /// An answer to a request that the client has cancelled or that has timed out.
+    /// The message is an answer to a request that the client has cancelled or that has timed out.
     CancelledAnswer,
-    /// A result without an id, or an error without an id that cannot belong to a request of the client.
+    /// The message is a result without an id, or an error without an id that cannot belong to a request of the client.
     MissingId,
-    /// The answer to a request of the proxy's own.
+    /// The message is the answer to a request that Milepost itself has sent.
     OwnRequest,
-    /// Text that is not a message.
+    /// The text is not a message.
     Noise,
-    /// The filter has failed for this connection, so that progress can no longer be judged.
+    /// The filter has failed for this connection, so progress can no longer be checked.
     FailedOpen,
 }
 
@@ -130,7 +130,7 @@ impl Reason {
 /// One repair of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Repair {
-    /// The server reported in another dialect.
+    /// The server reported the progress in another dialect.
     Dialect,
     /// A foreign token was replaced by the client's own token.
     Token,
@@ -142,7 +142,7 @@ pub enum Repair {
     Rebase,
     /// A `total` was removed because it is not a number, is not above zero, or is below the value.
     Total,
-    /// A message was made readable, or added.
+    /// A message text was made readable, or added.
     Message,
     /// `jsonrpc` was missing or was not `"2.0"`, or a key was repeated (`envelope`).
     Envelope,
@@ -153,7 +153,7 @@ pub enum Repair {
     ErrorShape,
     /// `bare-result`: a bare tool result was wrapped as content, or a result that was not an object was put into one.
     BareResult,
-    /// An answer that `ping` is unknown became an empty result (`ping`).
+    /// An answer which says that `ping` is unknown became an empty result (`ping`).
     Ping,
     /// The message was an element of an array that was split or thinned.
     Batch,
@@ -237,7 +237,7 @@ impl Repairs {
 
     /// The repairs in the set.
     pub fn iter(self) -> impl Iterator<Item = Repair> {
-        // Each turn takes the lowest bit: nearly all sets are empty, and are over at once.
+        // Each step takes the lowest bit. Nearly all sets are empty, so the loop ends immediately.
         let mut left = self.bits;
         std::iter::from_fn(move || {
             let place = left.trailing_zeros() as usize;

@@ -4,30 +4,30 @@
 use super::json;
 use super::unicode::{ReadablePiece, TextEnd};
 
-/// Bytes that are looked at together for control characters.
+/// Number of bytes that are searched together for control characters.
 const BLOCK: usize = 64;
 
-/// Writes escapes in the place of control characters in the strings of a text that comes in pieces.
+/// Replaces control characters in the strings of a JSON text by escapes. The text may come in pieces.
 #[derive(Debug, Clone, Default)]
 pub struct ControlEscapes {
     in_string: bool,
-    /// The last piece ended with the backslash of an escape.
+    /// Whether the last piece ended with the backslash of an escape.
     escaped: bool,
-    /// A line end in an open string at the end of the last piece. If the text ends there, the line
-    /// end belongs to the line and not to the string.
+    /// A line end in an open string at the end of the last piece. If the text ends here, this is the end of the line
+    /// and not a part of the string.
     line_end: Vec<u8>,
     is_changed: bool,
 }
 
 impl ControlEscapes {
-    /// Takes the next piece of the text. At most two bytes are held from one piece to the next.
+    /// Handles the next piece of the text. At most two bytes are held back until the next piece.
     pub fn feed(&mut self, piece: &[u8], end: TextEnd) -> ReadablePiece {
         let held = std::mem::take(&mut self.line_end);
         let joined = (!held.is_empty()).then(|| [&held, piece].concat());
         let text = joined.as_deref().unwrap_or(piece);
         let (line, line_end) = text.split_at(without_line_end(text).len());
         let escaped = self.escape(line);
-        // Whether a line end belongs to the string or ends the line is only known when more text arrives.
+        // Only the next piece shows whether a line end belongs to the string or ends the line.
         let ready = if self.in_string && end == TextEnd::Open {
             self.line_end = line_end.to_vec();
             line.len()
@@ -50,7 +50,7 @@ impl ControlEscapes {
         self.is_changed
     }
 
-    /// Whether nothing is held.
+    /// Whether no bytes are held back.
     pub fn is_empty(&self) -> bool {
         self.line_end.is_empty()
     }
@@ -93,7 +93,7 @@ impl ControlEscapes {
     }
 }
 
-/// The whole text with escapes; `None` if its strings have no control characters.
+/// Returns the whole text with escapes; `None` if its strings have no control characters.
 pub fn escaped(text: &[u8]) -> Option<Vec<u8>> {
     if !mentions_control(text) {
         return None;
@@ -109,11 +109,11 @@ fn without_line_end(text: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Whether a text has a control character that is not its line end. Nearly no message has any: this is a quick look.
+/// Whether a text has a control character other than its line end. Nearly no message has one, so this check is fast.
 fn mentions_control(text: &[u8]) -> bool {
     without_line_end(text)
         .chunks(BLOCK)
-        // No early exit within a block, so that the compiler can compare many bytes at a time.
+        // There is no early exit within a block, so that the compiler can compare many bytes at a time.
         .any(|block| block.iter().fold(false, |found, byte| found | (*byte < b' ')))
 }
 

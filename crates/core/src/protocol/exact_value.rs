@@ -1,5 +1,6 @@
-//! Values that every reader of JSON reads alike. Two texts may be compared by their values only if all values of both are
-//! of this kind: a text with a repeated member has a second meaning, which the comparison would not see.
+//! Values that every JSON reader reads in the same way. Two texts may be compared by their values only if all values of
+//! both are of this kind. For example, a text with a repeated member has a second meaning that a comparison would not
+//! see.
 
 use std::fmt;
 
@@ -9,8 +10,8 @@ use smallvec::SmallVec;
 
 use crate::protocol::mcp;
 
-/// The largest number with a fraction or an exponent that readers of JSON keep exactly. Larger integers have a text of
-/// their own, which is compared.
+/// Limit of numbers with a fraction or an exponent that JSON readers keep exactly. Larger integers are compared by
+/// their text.
 const EXACT_MAX: u64 = 1 << 53;
 
 /// Reads a JSON text. `None` if an object repeats a key, a reader would round a number, a value is nested deeper than
@@ -19,8 +20,8 @@ pub fn exact_value(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok().map(|Exact(value)| value)
 }
 
-/// Members of `_meta` that name a request, and say nothing about its work. Claude Code gives each call the id that its
-/// model chose, so a repeated call has a different id.
+/// Members of `_meta` that name a request and say nothing about its work. Claude Code, for example, sends the id that
+/// the model chose for each call, so a repeated call has a different id.
 const REQUEST_NAMES: [&str; 5] = [
     mcp::META_PROGRESS_TOKEN,
     mcp::META_TRACE.0,
@@ -29,12 +30,12 @@ const REQUEST_NAMES: [&str; 5] = [
     "claudecode/toolUseId",
 ];
 
-/// The most members of a message. A message of JSON-RPC has four.
+/// Limit of the members of a message. A message of JSON-RPC has four.
 const MEMBERS_MAX: usize = 8;
 
-/// Reads the parameters of the message `text`, without the members of `_meta` that only name the request; null if the
+/// Returns the parameters of the message `text`, without the members of `_meta` that only name the request; null if the
 /// message has no parameters. `None` if the message repeats a member or escapes a member's name, or if [`exact_value`]
-/// fails on the parameters.
+/// rejects the parameters.
 pub fn exact_params(text: &[u8]) -> Option<Value> {
     let Envelope(mut params) = serde_json::from_slice(text).ok()?;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -44,7 +45,7 @@ pub fn exact_params(text: &[u8]) -> Option<Value> {
     Some(params)
 }
 
-/// Removes a `_meta` without members, which means the same as no `_meta`.
+/// Removes `_meta` if it has no members, because this means the same as no `_meta`.
 pub(crate) fn remove_empty_meta(params: &mut Value) {
     let Some(members) = params.as_object_mut() else { return };
     if members.get("_meta").and_then(Value::as_object).is_some_and(Map::is_empty) {
@@ -52,7 +53,8 @@ pub(crate) fn remove_empty_meta(params: &mut Value) {
     }
 }
 
-/// The parameters of a message without repeated keys. The other members are not kept: a call needs no copy of them.
+/// The parameters of a message without repeated keys. The other members are not kept, because they need not be
+/// compared.
 struct Envelope(Value);
 
 impl<'de> Deserialize<'de> for Envelope {
@@ -72,8 +74,8 @@ impl<'de> Visitor<'de> for EnvelopeReader {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope, A::Error> {
         let mut seen = SmallVec::<[&str; MEMBERS_MAX]>::new();
         let mut params = Value::Null;
-        // `&str` can only borrow, so a name with escapes is an error here: a second spelling of a
-        // member must not be overlooked.
+        // `&str` can only borrow, so a name with escapes is an error here. A second spelling of a member is therefore
+        // not overlooked.
         while let Some(name) = map.next_key::<&'de str>()? {
             if seen.contains(&name) || seen.len() == MEMBERS_MAX {
                 return Err(A::Error::custom("a member occurs twice, or there are too many"));
@@ -89,7 +91,7 @@ impl<'de> Visitor<'de> for EnvelopeReader {
     }
 }
 
-/// A value whose objects have no repeated members, and whose numbers are the same for every reader.
+/// A value in which no object repeats a member, and whose numbers are the same for every JSON reader.
 struct Exact(Value);
 
 impl<'de> Deserialize<'de> for Exact {

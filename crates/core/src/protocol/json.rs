@@ -1,8 +1,7 @@
-//! JSON text read in place: the places where members and elements begin and end, and nothing more.
+//! Reads JSON text in place: finds where members and elements begin and end, and nothing more.
 //!
-//! The reader is lenient on purpose: a proxy has to find the `id` of a message that holds a bare
-//! `NaN`, bytes that are not UTF-8 or 200,000 nested arrays. No function here recurses, copies a
-//! value or judges a value.
+//! The reader is intentionally lenient, because a proxy has to find the `id` of a message that contains a bare `NaN`,
+//! bytes that are not UTF-8, or 200,000 nested arrays. No function here recurses, copies a value or checks a value.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,9 +11,9 @@ use memchr::memchr2;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-// Milepost has its own JSON scanner, because it must find the id of every message, whatever JSON the message contains,
-// and must not copy a megabyte to do so. Typed readers refuse such messages completely. Values that are really read are
-// read by `serde_json`. Large answers are recognised by their beginning and their end.
+// Milepost has its own JSON scanner because it must find the id of every message, whatever JSON the message contains,
+// and must not copy a megabyte to do so. Typed readers reject the whole of such a message. Where values themselves are
+// needed, `serde_json` reads them. Large answers are recognised by their beginning and their end.
 /// Whether a byte separates JSON tokens (RFC 8259 §2).
 pub const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
@@ -29,10 +28,10 @@ pub fn skip_space(text: &[u8], mut at: usize) -> usize {
 }
 
 /// Number of eight-byte words in which the end of a string is searched before [`memchr2`] is called. Nearly all strings
-/// of a message are shorter, and a call costs more than these words.
+/// in messages end within these words, and the call costs more than searching them.
 const SHORT_WORDS: usize = 8;
 
-/// The position of the first quote or backslash in `text`.
+/// Returns the position of the first quote or backslash in `text`.
 pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     let (words, _) = text.as_chunks::<8>();
     let short = &words[..words.len().min(SHORT_WORDS)];
@@ -49,7 +48,7 @@ pub(crate) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', &text[from..]).map(|found| from + found)
 }
 
-/// The position of the first quote, backslash or control character in `text`.
+/// Returns the position of the first quote, backslash or control character in `text`.
 pub(crate) fn end_of_plain(text: &[u8]) -> Option<usize> {
     let is_end = |byte: &u8| matches!(byte, b'"' | b'\\' | ..b' ');
     let (words, rest) = text.as_chunks::<8>();
@@ -64,7 +63,7 @@ pub(crate) fn end_of_plain(text: &[u8]) -> Option<usize> {
     rest.iter().position(is_end).map(|found| words.len() * 8 + found)
 }
 
-/// The position of the first backslash or byte that is not ASCII in `text`.
+/// Returns the position of the first backslash or non-ASCII byte in `text`.
 pub(crate) fn escape_or_high_byte(text: &[u8]) -> Option<usize> {
     let (words, rest) = text.as_chunks::<8>();
     for (place, word) in words.iter().enumerate() {
@@ -78,12 +77,13 @@ pub(crate) fn escape_or_high_byte(text: &[u8]) -> Option<usize> {
     rest.iter().position(is_found).map(|found| words.len() * 8 + found)
 }
 
-/// A word of eight times the same byte.
+/// Returns a word that consists of eight equal bytes.
 const fn every(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// The highest bit of the lowest byte that is zero, and perhaps of higher bytes; zero if no byte is.
+/// Returns a word in which the highest bit of the lowest zero byte is set. Bits of higher bytes may be set too. Zero if
+/// no byte is zero.
 const fn zero_byte(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
@@ -136,8 +136,8 @@ pub fn skip_value(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Reads backwards from `close`, the closing brace of an object, to the last of its values that
-/// begins before `floor`: the position after that value. `None` if there is none.
+/// Reads backwards from `close`, the closing brace of an object, to the last value of the object that begins before
+/// `floor`. Returns the position after that value; `None` if there is none.
 pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
     // A quote after an odd number of backslashes is a part of a string.
     let is_escaped = |at: usize| {
@@ -163,18 +163,18 @@ pub fn skip_back(text: &[u8], floor: usize, close: usize) -> Option<usize> {
     (depth > 0).then_some(end)
 }
 
-/// One member of an object, as ranges of the text it was found in.
+/// One member of an object, as ranges of the text that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The key with its quotes.
+    /// The range of the key, including its quotes.
     pub key: Range<usize>,
-    /// The value.
+    /// The range of the value.
     pub value: Range<usize>,
 }
 
-/// The members of the object that begins at the start of a text, in order, repeats included.
+/// An iterator over the members of the object at the start of a text, in order, including repeated members.
 ///
-/// Ends early if the text is not a valid object; [`Members::end`] then stays `None`.
+/// It ends early if the text is not a valid object. Then [`Members::end`] stays `None`.
 #[derive(Debug)]
 pub struct Members<'a> {
     text: &'a [u8],
@@ -185,19 +185,19 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Starts at the first byte of `text` that is not white space.
+    /// Returns an iterator that starts at the first byte of `text` that is not white space.
     pub fn new(text: &'a [u8]) -> Self {
         let at = skip_space(text, 0);
         let is_object = text.get(at) == Some(&b'{');
         Self { text, at: at + 1, end: None, cut_off: None, done: !is_object }
     }
 
-    /// Starts after a member of the outermost object.
+    /// Returns an iterator that starts at `at`, after a member of the outermost object.
     pub fn after(text: &'a [u8], at: usize) -> Self {
         Self { text, at, end: None, cut_off: None, done: false }
     }
 
-    /// The position after the closing brace, after the iterator has reached the brace.
+    /// Returns the position after the closing brace, once the iterator has reached the brace.
     pub fn end(&self) -> Option<usize> {
         self.end
     }
@@ -249,8 +249,9 @@ impl Iterator for Members<'_> {
     }
 }
 
-/// Returns the range of the member whose value is at `value`, including the comma between the member and a neighbour:
-/// without this range the object has one member fewer and is otherwise unchanged. `None` if no member is at this place.
+/// Returns the range of the member whose value is at `value`, including the comma between the member and a neighbour.
+/// If this range is removed, the object has one member fewer and is otherwise unchanged. `None` if no member has this
+/// value.
 pub fn member_around(text: &[u8], value: Range<usize>) -> Option<Range<usize>> {
     let back = |end: usize| {
         let space = text.get(..end)?.iter().rev().take_while(|byte| is_space(**byte)).count();
@@ -292,7 +293,7 @@ pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
     }
 }
 
-/// Whether a quoted key spells `name`, escapes read.
+/// Whether a quoted key spells `name`, possibly with escapes.
 pub fn key_is(key: &[u8], name: &str) -> bool {
     match key.get(1..key.len().saturating_sub(1)) {
         Some(inner) if inner == name.as_bytes() => true,
@@ -303,19 +304,20 @@ pub fn key_is(key: &[u8], name: &str) -> bool {
     }
 }
 
-/// The last value of the member `name` of the object `text`: where a key is repeated, readers of
-/// JSON take the last.
+/// Returns the last value of the member `name` of the object `text`, because JSON readers use the last member if a key
+/// is repeated.
 pub fn member(text: &Bytes, name: &str) -> Option<Bytes> {
     let found = Members::new(text).filter(|member| key_is(&text[member.key.clone()], name)).last();
     found.map(|member| text.slice(member.value))
 }
 
-/// Returns the last values of several members of the object `text`, found in one pass: [`member`] for each name.
+/// Returns the last values of several members of the object `text`. Gives the same result as [`member`] for each name,
+/// in one pass.
 pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>; N] {
     let mut found = [const { None }; N];
     for member in Members::new(text) {
         let key = &text[member.key];
-        // Escapes are looked for only in a key that is no name as it stands.
+        // Only if a key equals none of the names literally, its escapes are read.
         let plain = key.get(1..key.len().saturating_sub(1)).unwrap_or_default();
         let mut place = names.iter().position(|name| name.as_bytes() == plain);
         if place.is_none() && plain.contains(&b'\\') {
@@ -328,8 +330,7 @@ pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>
     found.map(|range: Option<Range<usize>>| range.map(|range| text.slice(range)))
 }
 
-/// The bytes of a JSON string; lone surrogates become their three-byte form. `None` if `text` is
-/// not a string.
+/// Returns the bytes of a JSON string. A lone surrogate becomes its three-byte form. `None` if `text` is not a string.
 pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if !inner.contains(&b'\\') {
@@ -350,8 +351,7 @@ pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     reader.deserialize_bytes(Raw).ok().map(Cow::Owned)
 }
 
-/// The text of a JSON string, with U+FFFD for all that is not Unicode. `None` if `text` is not a
-/// string.
+/// Returns the text of a JSON string, with U+FFFD for everything that is not Unicode. `None` if `text` is not a string.
 pub fn decode_str(text: &[u8]) -> Option<Cow<'_, str>> {
     Some(match unescape(text)? {
         Cow::Borrowed(bytes) => lossy(bytes),
@@ -359,8 +359,8 @@ pub fn decode_str(text: &[u8]) -> Option<Cow<'_, str>> {
     })
 }
 
-/// The text of `bytes`, with U+FFFD for all that is not Unicode. Nearly all text is Unicode, and the check alone is
-/// several times faster than [`String::from_utf8_lossy`].
+/// Returns the text of `bytes`, with U+FFFD for everything that is not Unicode. Nearly all text is Unicode, and
+/// checking that first is several times faster than [`String::from_utf8_lossy`].
 pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -371,7 +371,7 @@ pub fn quote(words: &str) -> Bytes {
     serde_json::to_vec(words).map_or_else(|_| Bytes::from_static(b"\"\""), Bytes::from)
 }
 
-/// A finite number spelled as JSON has it, or `None`.
+/// Returns the value of a JSON number; `None` if `text` is not a JSON number, or its value is not finite.
 pub fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     // Rust's parser accepts more than JSON allows: `inf`, `.5`, `1.`.
@@ -392,15 +392,15 @@ fn split_number(text: &str) -> Option<(bool, &str, &str, &str)> {
     fine.then_some((negative, whole, fraction, exponent))
 }
 
-/// Sign, significant digits and exponent of ten of a JSON number, without leading or trailing
-/// zeros (no digits: zero); `None` if `text` is not exactly one JSON number.
+/// Returns the sign, the significant digits without leading or trailing zeros, and the exponent of ten of a JSON
+/// number. The number zero has no digits. `None` if `text` is not exactly one JSON number.
 pub fn number_parts(text: &str) -> Option<(bool, String, i64)> {
     let (negative, whole, fraction, exponent) = split_number(text)?;
     let all = [whole, fraction].concat();
     let significant = all.trim_end_matches('0');
     let shift = (all.len() - significant.len()) as i64 - fraction.len() as i64;
-    // An exponent that does not fit into an `i64` is larger in magnitude than that of any other number, so its exact
-    // value does not matter.
+    // An exponent that does not fit into an `i64` only has to be larger in magnitude than the exponents of all other
+    // numbers.
     let beyond = if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 };
     let power = exponent.parse::<i64>().unwrap_or(beyond);
     Some((negative, significant.trim_start_matches('0').to_owned(), power.saturating_add(shift)))

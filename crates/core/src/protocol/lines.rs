@@ -1,5 +1,5 @@
-//! Newline-delimited framing, as on stdio: bytes in, frames out, every byte kept. The module knows
-//! nothing of JSON, of streams or of time.
+//! Newline-delimited framing, as on stdio: turns bytes into frames, and keeps every byte. Does not depend on JSON,
+//! streams or time.
 
 use std::mem;
 
@@ -7,15 +7,15 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::unicode::BOM;
 
-/// The longest line that is kept in memory as a whole, in bytes: 4 MiB.
+/// Limit of the length of a line that is kept in memory as a whole, in bytes: 4 MiB.
 ///
-/// All that is ever changed is far shorter: a request, progress, an answer to be repaired. What is longer is a result
-/// that carries an image or a file, which passes in pieces instead of being held; each direction of a connection needs
-/// this much memory at worst.
+/// Everything that may have to be changed is far shorter: a request, progress, an answer that needs a repair. A longer
+/// line is a result with an image or a file, which is forwarded in pieces instead. Each direction of a connection needs
+/// at most this much memory.
 pub const INSPECT_MAX: usize = 4 << 20;
 
-// Milepost has its own line reader: existing codecs copy into strings, demand UTF-8, and either have no limit or drop
-// the bytes beyond the limit.
+// Milepost has its own line reader, because existing codecs copy into strings, require UTF-8, and either have no limit
+// or drop the bytes beyond the limit.
 
 /// The next frame of the stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,13 +23,13 @@ pub enum LineFrame {
     /// One line, including its unchanged terminator (`\n`, `\r\n`), never blank.
     Line(Bytes),
     /// The first bytes of a line that is longer than the limit, as many as the limit allows; `Chunk`s and one `End`
-    /// follow. Such a line is passed on even if it is blank, because finding that out would mean to keep all of it.
+    /// follow. The line is forwarded even if it is blank, because it would have to be kept completely to find that out.
     Start(Bytes),
     /// A further piece of a long line, never empty; the last piece has the terminator.
     Chunk(Bytes),
-    /// The long line is over.
+    /// The end of a long line.
     End {
-        /// Whether the line ended with a newline, and not with the input.
+        /// Whether the line ended with a newline; otherwise the input has ended.
         terminated: bool,
     },
     /// The bytes after the last newline at the end of the input, never blank.
@@ -38,9 +38,8 @@ pub enum LineFrame {
 
 /// Cuts a stream of bytes into lines.
 ///
-/// A line ends at the byte `\n` and nowhere else. Blank lines vanish, and so does one byte order
-/// mark at the very start. How the input is cut has no influence on the frames, except on where
-/// one `Chunk` ends and the next begins.
+/// A line ends only at the byte `\n`. Blank lines are dropped, and so is a byte order mark at the start of the stream.
+/// The frames do not depend on the pieces in which the input arrives, except that a `Chunk` may end elsewhere.
 #[derive(Debug)]
 pub struct Lines {
     limit: usize,
@@ -51,28 +50,29 @@ pub struct Lines {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LineState {
-    /// No byte has been read yet: a byte order mark may follow.
+    /// No byte has been read yet, so a byte order mark may follow.
     Fresh,
-    /// In a line that may still turn out short enough.
+    /// Within a line that is not longer than the limit so far.
     Short,
-    /// In a line longer than the limit, some of which has been given out.
+    /// Within a line that is longer than the limit, and that was returned in part.
     Long,
-    /// The whole of a long line has been given out, but not yet its end.
+    /// After a long line that was returned completely, except for its `End`.
     Over,
 }
 
 impl Lines {
-    /// `limit` is the longest line held whole, in bytes, its `\n` not counted; at least 1.
+    /// Returns a reader. `limit` is the length of the longest line that is kept whole, in bytes without its `\n`; at
+    /// least 1.
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), searched: 0, state: LineState::Fresh }
     }
 
-    /// Takes the next frame off the front of `input`, without copying; `None` if that needs more.
+    /// Takes the next frame from the beginning of `input`, without copying; `None` if more input is needed.
     ///
-    /// The caller appends what it reads to the same `input` and takes nothing off it.
+    /// The caller appends what it reads to the same `input`, and must not remove anything from it.
     pub fn decode(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         match self.state {
-            // The first read may end within a byte order mark.
+            // The first bytes may be an incomplete byte order mark.
             LineState::Fresh if BOM.starts_with(input) && input.len() < BOM.len() => return None,
             LineState::Fresh => {
                 if input.starts_with(BOM) {
@@ -92,7 +92,7 @@ impl Lines {
         }
     }
 
-    /// Takes the rest after the end of the input; to be called until it returns `None`.
+    /// Returns the frames that are left after the end of the input. Call it until it returns `None`.
     pub fn finish(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         if let Some(frame) = self.decode(input) {
             return Some(frame);
@@ -108,7 +108,7 @@ impl Lines {
 
     fn short(&mut self, input: &mut BytesMut) -> Option<LineFrame> {
         loop {
-            // A newline directly after `limit` bytes still ends a short line, hence `+ 1`.
+            // `+ 1`, because a newline directly after `limit` bytes still ends a short line.
             let window = input.len().min(self.limit + 1);
             let from = self.searched.min(window);
             let Some(found) = memchr::memchr(b'\n', &input[from..window]) else { break };

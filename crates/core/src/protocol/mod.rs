@@ -1,4 +1,4 @@
-//! Reading and writing of messages: JSON, JSON-RPC, MCP's names, framings, trace contexts.
+//! Reads and writes messages: JSON, JSON-RPC, MCP's names, framings, trace contexts.
 pub mod control_characters;
 pub mod exact_value;
 pub mod json;

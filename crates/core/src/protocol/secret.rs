@@ -1,7 +1,7 @@
-//! Recognition of secrets in settings and in text, so that secrets are not shown. A false match is
-//! better than a missed secret.
+//! Recognises secrets in settings and in text, so that they are not shown. A false match is better than a missed
+//! secret.
 
-/// Words in the names of secrets.
+/// Words in names which show that the value is a secret.
 pub const WORDS: [&str; 23] = [
     "apikey",
     "apikeys",
@@ -28,18 +28,18 @@ pub const WORDS: [&str; 23] = [
     "token",
 ];
 
-/// Words in names whose value is a secret in about half of the cases, so that the value decides, see
+/// Words in names whose values are secrets in about half of the cases. The value then decides: see
 /// [`is_doubtful_secret`].
 pub const DOUBTFUL: [&str; 9] =
     ["keys", "otp", "pin", "session", "sessionid", "sessions", "signature", "signatures", "tokens"];
 
-/// The words of [`DOUBTFUL`] whose values are short numbers.
+/// The words of [`DOUBTFUL`] that name numeric codes.
 const CODES: [&str; 2] = ["otp", "pin"];
 
-/// The number of digits in the value of such a name.
+/// The number of digits in a numeric code.
 const CODE_DIGITS: std::ops::RangeInclusive<usize> = 4..=12;
 
-/// The prefixes of keys of well-known services.
+/// The prefixes of keys for well-known services.
 pub const BEGINNINGS: [&str; 15] = [
     "AIza",
     "AKIA",
@@ -58,25 +58,25 @@ pub const BEGINNINGS: [&str; 15] = [
     "xox",
 ];
 
-/// A run of letters and digits of at least this length is not an ordinary word.
+/// The minimum length of letters and digits in a row that are not an ordinary word.
 const RUN_MIN: usize = 16;
 
-/// Whether `value`, which is named `name`, looks like a secret.
+/// Whether a value with the name `name` looks like a secret.
 pub fn is_secret(name: &str, value: &str) -> bool {
     is_secret_value(value) || (is_secret_name(name) && !is_plain(value))
 }
 
-/// Whether a value named `name` is a secret.
+/// Whether `name` shows that its value is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
-    // `apiKey` and `accessToken` too, which have no separator between their words.
+    // This also finds `apiKey` and `accessToken`, whose words have no separator.
     words.any(|word| WORDS.contains(&word))
         || ["apikey", "token", "secret", "password"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a value of a name with a word of [`DOUBTFUL`] is a secret: it is long and no word, or it is
-/// the number of a code.
+/// Whether a value is a secret if its name contains a word of [`DOUBTFUL`]. It is if it is long and not a word, or if
+/// it is a numeric code.
 pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
@@ -87,7 +87,7 @@ pub fn is_doubtful_secret(name: &str, value: &str) -> bool {
     })
 }
 
-/// Whether a value is long enough, and has digits: no word.
+/// Whether a value is long and contains digits, so that it is not a word.
 pub fn is_long(value: &str) -> bool {
     value.len() >= RUN_MIN
         // A path or a sentence is not a secret.
@@ -96,7 +96,7 @@ pub fn is_long(value: &str) -> bool {
         && value.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Whether a value is a switch or a small number, which is not a secret, whatever its name.
+/// Whether a value is a switch or a small number, which is never a secret.
 pub fn is_plain(value: &str) -> bool {
     let is_word = ["", "true", "false", "yes", "no", "on", "off", "none"].contains(&value);
     is_word || (value.len() <= 6 && value.chars().all(|c| c.is_ascii_digit()))

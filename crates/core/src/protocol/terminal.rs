@@ -1,47 +1,45 @@
-//! The text that a terminal would show of a program's output, line by line. Sans-IO.
+//! Reads a program's output, and returns line by line the text that a terminal would show. Does no I/O.
 //!
-//! Programs redraw a line to show a bar: they go back to its beginning (a carriage return, a cursor
-//! movement) or over it (backspaces) and write again. Each state of such a line counts as a line.
-//! The rest of a longer state behind a shorter one is not shown: programs erase the rest, or intend
-//! to.
+//! To show a progress bar, programs redraw a line: they return to its start (by a carriage return or a cursor
+//! movement), or delete it with backspaces, and write again. Each state of the line counts as a line. If a new state is
+//! shorter than the old one, the rest of the old one is not shown, because programs erase the rest or intend to.
 
 use std::str;
 
 use anstyle_parse::state::{Action, State, state_change};
 
-/// Bytes of a line of terminal text that are read. The rest of the line is skipped. A progress bar
-/// of eighty columns has a few hundred bytes.
+/// Limit of the bytes of a line of terminal text that are read. The rest of the line is skipped. A progress bar of
+/// eighty columns has a few hundred bytes.
 pub const LINE_MAX: usize = 4 << 10;
 
-/// The size up to which writes into a pipe are whole (`PIPE_BUF` of Linux). A shorter read
-/// therefore ends at the end of a write, so that no number in it is cut in two.
+/// The size up to which writes into a pipe are not divided (`PIPE_BUF` of Linux). A shorter read therefore ends at the
+/// end of a write, so no number is cut there.
 const WHOLE_BELOW: usize = 4 << 10;
 
-/// The largest parameter of a control sequence. Larger parameters count as this number; no screen
-/// is wider.
+/// Limit of the parameter of a control sequence. Larger parameters count as this number, because no screen is wider.
 const PARAMETER_MAX: usize = 9_999;
 
-/// A reader of one stream of output, fed piece by piece.
+/// A reader of one stream of output, which comes in pieces.
 #[derive(Debug, Default)]
 pub struct Terminal {
     /// The state of the line so far.
     shown: String,
-    /// The last state that was reported of this line.
+    /// The last state of this line that was reported.
     last: String,
-    /// The line is redrawn.
+    /// Whether the line has been redrawn.
     redrawn: bool,
-    /// The line has a character that no text has.
+    /// Whether the line has a character that does not occur in text.
     binary: bool,
-    /// The line is longer than the limit.
+    /// Whether the line is longer than the limit.
     full: bool,
     sequence: Sequence,
-    /// The beginning of a character that is not whole.
+    /// The first bytes of an incomplete character.
     partial: Vec<u8>,
 }
 
 impl Terminal {
-    /// Takes the bytes of one read, and reports each finished line. A line that is being redrawn
-    /// need not end: its newest state is reported too, at the end of the read.
+    /// Handles the bytes of one read, and reports each complete line. At the end of the read, the newest state of a
+    /// line that is being redrawn is reported too, because such a line may never end.
     pub fn feed(&mut self, bytes: &[u8], line: &mut dyn FnMut(&str)) {
         self.decode(bytes, line);
         if self.redrawn && bytes.len() < WHOLE_BELOW {
@@ -51,7 +49,7 @@ impl Terminal {
 
     /// Reports the unfinished line at the end of the input.
     pub fn flush(&mut self, line: &mut dyn FnMut(&str)) {
-        // The rest of an incomplete character is dropped.
+        // The first bytes of an incomplete character are dropped.
         self.partial.clear();
         self.end(line);
         *self = Self::default();
@@ -69,7 +67,7 @@ impl Terminal {
                     self.partial.append(&mut partial);
                 }
                 Err(_) => {
-                    // The last byte begins another character.
+                    // The last byte does not belong to this character, but begins another one.
                     self.step(char::REPLACEMENT_CHARACTER, line);
                     continue;
                 }
@@ -160,7 +158,7 @@ impl Terminal {
         self.shown.push_str(words.get(..end).unwrap_or_default());
     }
 
-    /// Begins a new state of the line: the cursor has moved back to its start.
+    /// Begins a new state of the line, because the cursor has moved back to its start.
     fn redraw(&mut self, line: &mut dyn FnMut(&str)) {
         self.report(line);
         self.shown.clear();
@@ -189,7 +187,7 @@ impl Terminal {
         self.last = words.to_owned();
     }
 
-    /// The text to report of a state of the line.
+    /// Returns the text of a state of the line, if it has to be reported.
     fn new_text<'a>(&self, shown: &'a str) -> Option<&'a str> {
         let words = shown.trim();
         let is_new = !words.is_empty() && !self.binary && words != self.last && !is_rubbish(words);
@@ -197,8 +195,8 @@ impl Terminal {
     }
 }
 
-/// The text without terminal control sequences, control characters and characters that turn text, except for
-/// newlines and tabs.
+/// Returns the text without terminal control sequences, control characters and characters that change the text
+/// direction. Newlines and tabs stay.
 pub fn plain(words: &str) -> String {
     if is_plain(words) {
         return words.to_owned();
@@ -220,7 +218,8 @@ pub fn plain(words: &str) -> String {
 /// changes the text direction. The loop does not stop early, so that the compiler can vectorise it.
 fn is_plain(words: &str) -> bool {
     let is_text = |byte: u8| byte >= b' ' && byte != 0x7f && byte != 0xc2;
-    // The first bytes of the characters that change the text direction; bars and Arabic letters begin with them too.
+    // The first bytes of characters that change the text direction. Progress bars and Arabic letters begin with these
+    // bytes too.
     let may_turn = |byte: u8| byte == 0xe2 || byte == 0xd8;
     let (is_plain, may_turn) = words.bytes().fold((true, false), |(plain, turns), byte| {
         (plain & is_text(byte), turns | may_turn(byte))
@@ -228,7 +227,7 @@ fn is_plain(words: &str) -> bool {
     is_plain && !(may_turn && words.contains(turns_text))
 }
 
-/// Whether a character turns the text around it, so that a reader sees another order, or ends a line.
+/// Whether a character changes the direction of the text around it, so that readers see another order, or ends a line.
 fn turns_text(character: char) -> bool {
     matches!(
         character,
@@ -236,7 +235,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Whether so much of a text is unreadable that the text has another encoding, or is binary.
+/// Whether so many characters of a text are invalid that it must be binary or have another encoding.
 fn is_rubbish(words: &str) -> bool {
     if words.is_ascii() {
         return false;
@@ -252,18 +251,18 @@ fn floor(words: &str, most: usize) -> usize {
     (0..=most).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The position of a reader in a control sequence (ECMA-48). The table of states and bytes is that of
-/// `anstyle-parse`; its own parser keeps the text of a title in memory without a limit.
+/// The state of a reader within a control sequence (ECMA-48). The table of states and bytes is that of `anstyle-parse`,
+/// whose own parser keeps the text of a window title in memory without a limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sequence {
     state: State,
-    /// The first parameter of CSI.
+    /// The first parameter of a CSI sequence.
     first: usize,
-    /// Another parameter of CSI follows.
+    /// Whether another parameter of the CSI sequence follows.
     more: bool,
 }
 
-/// The meaning of a character.
+/// The effect of a character on the line.
 #[derive(Debug, PartialEq, Eq)]
 enum CharEffect {
     Text(char),
@@ -271,17 +270,17 @@ enum CharEffect {
     Nothing,
 }
 
-/// A control function that moves the cursor or spoils a line.
+/// A control function that moves the cursor or makes a line unreadable.
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Newline,
-    /// The cursor moved to the beginning of this line, or to another line.
+    /// The cursor has moved to the beginning of this line, or to another line.
     Redraw,
-    /// The cursor moves back by a number of characters.
+    /// The cursor has moved back by this number of characters.
     Back(usize),
-    /// To a column, the first being 0.
+    /// The cursor has moved to this column. The first column is 0.
     Column(usize),
-    /// No text has this.
+    /// The control function does not occur in text.
     Rubbish,
 }
 
@@ -292,12 +291,12 @@ impl Sequence {
 
     fn step(&mut self, character: char) -> CharEffect {
         match character {
-            // An unterminated sequence must not swallow the following text.
+            // An unterminated sequence must not swallow the text of the next line.
             '\n' | '\u{85}' => {
                 self.state = State::Ground;
                 CharEffect::Control(Control::Newline)
             }
-            // The C1 controls that open or end a sequence: ESC and a letter in one character.
+            // C1 controls that begin or end a sequence. Each stands for ESC and a letter.
             '\u{90}' | '\u{98}' | '\u{9b}'..='\u{9f}' => {
                 self.state = State::Escape;
                 self.byte(character as u8 - 0x40)
@@ -309,7 +308,7 @@ impl Sequence {
                 State::OscString | State::SosPmApcString => CharEffect::Nothing,
                 State::DcsEntry | State::DcsParam | State::DcsIntermediate => CharEffect::Nothing,
                 State::DcsPassthrough | State::DcsIgnore => CharEffect::Nothing,
-                // Text ends an unterminated sequence.
+                // An unterminated sequence ends where text begins.
                 _ => {
                     self.state = State::Ground;
                     CharEffect::Text(character)
@@ -318,7 +317,7 @@ impl Sequence {
         }
     }
 
-    /// Takes a byte of ASCII.
+    /// Handles an ASCII byte.
     fn byte(&mut self, byte: u8) -> CharEffect {
         let before = self.state;
         let (after, action) = state_change(before, byte);
@@ -341,7 +340,7 @@ impl Sequence {
             (Action::EscDispatch, b'D' | b'E') if before == State::Escape => {
                 CharEffect::Control(Control::Newline)
             }
-            // The cursor moves up a line, or back to where it was saved, or the terminal is reset.
+            // The cursor moves up a line or to a saved position, or the terminal is reset.
             (Action::EscDispatch, b'M' | b'8' | b'c') if before == State::Escape => {
                 CharEffect::Control(Control::Redraw)
             }
@@ -360,14 +359,14 @@ impl Sequence {
     }
 }
 
-/// The meaning of a control sequence with this end and first parameter.
+/// Returns the effect of a CSI sequence with this last byte and first parameter.
 fn csi(end: u8, first: usize) -> CharEffect {
     match end {
         // The cursor moves to another line, or to a position on the screen.
         b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'u' | b'S' | b'T' => {
             CharEffect::Control(Control::Redraw)
         }
-        // The whole line or screen is erased, not only the part right of the cursor.
+        // The whole line or screen is erased, not only the part after the cursor.
         b'K' | b'J' if first > 0 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' if first <= 1 => CharEffect::Control(Control::Redraw),
         b'G' | b'`' => CharEffect::Control(Control::Column(first - 1)),

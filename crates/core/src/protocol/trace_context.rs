@@ -1,32 +1,32 @@
-//! W3C Trace Context: the trace that a client names in its request.
+//! W3C Trace Context: the trace that a client names in a request.
 
-/// Bytes of `tracestate` that are kept. A longer value is left out, as W3C Trace Context allows.
+/// Limit of the bytes of `tracestate` that are kept. A longer value is left out, as W3C Trace Context allows.
 pub const STATE_MAX: usize = 512;
 
-/// Entries of `tracestate`. A value with more entries is ignored.
+/// Limit of the entries of `tracestate`. A value with more entries is ignored.
 const MEMBERS_MAX: usize = 32;
 
-/// Characters of one key or value of `tracestate`. A longer entry makes the whole value invalid.
+/// Limit of the characters of one key or value in `tracestate`. A longer entry makes the whole value invalid.
 const WORD_MAX: usize = 256;
 
-/// The trace of a request.
+/// The trace that a request belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     /// The `trace-id`.
     pub trace: [u8; 16],
-    /// The `parent-id`: the span of the client that made the request.
+    /// The `parent-id`, which is the client's span that made the request.
     pub parent: [u8; 8],
     /// Whether the client records the trace.
     pub sampled: bool,
-    /// The `tracestate`, if valid: values that tracing systems have written for themselves.
+    /// The `tracestate`, if it is valid: values of tracing systems, which only these systems understand.
     pub state: Option<Box<str>>,
 }
 
 impl TraceContext {
-    /// Reads `traceparent`, and `tracestate` from any number of fields. `None` if `traceparent` is invalid; an invalid
+    /// Reads `traceparent`, and `tracestate` from any number of fields. `None` if `traceparent` is invalid. An invalid
     /// `tracestate` is only left out.
     pub fn read<'a>(parent: &[u8], state: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
-        // 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+        // The form is: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
         let (known, rest) = parent.split_at_checked(55)?;
         let [version @ .., b'-'] = known.get(..3)? else { return None };
         let [version] = from_hex::<1>(version)?;
@@ -34,7 +34,7 @@ impl TraceContext {
             0 => rest.is_empty(),
             // W3C Trace Context, 3.2.2: version 255 is invalid.
             0xff => false,
-            // A later version may have more fields.
+            // Later versions may have more fields.
             _ => matches!(rest, [] | [b'-', ..]),
         };
         let dashed = known.get(35) == Some(&b'-') && known.get(52) == Some(&b'-');
@@ -44,20 +44,20 @@ impl TraceContext {
         let trace = from_hex::<16>(known.get(3..35)?)?;
         let parent = from_hex::<8>(known.get(36..52)?)?;
         let [flags] = from_hex::<1>(known.get(53..)?)?;
-        // W3C Trace Context, 3.2.2: ids of zeros only are invalid.
+        // W3C Trace Context, 3.2.2: ids that consist only of zeros are invalid.
         if trace == [0; 16] || parent == [0; 8] {
             return None;
         }
         Some(Self { trace, parent, sampled: flags & 1 == 1, state: state_of(state) })
     }
 
-    /// The `trace-id` as text.
+    /// Returns the `trace-id` as text.
     pub fn trace_id(&self) -> String {
         to_hex(&self.trace)
     }
 }
 
-/// Bytes as lowercase hexadecimal digits.
+/// Writes bytes as lowercase hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from(if half < 10 { b'0' + half } else { b'a' + half - 10 });
     let mut text = String::with_capacity(2 * bytes.len());
@@ -135,8 +135,7 @@ mod tests {
         TraceContext::read(parent.as_bytes(), [])
     }
 
-    /// Checks the reading of `text`, with `T` for a trace and `P` for a parent. `Some(sampled)`:
-    /// the text is valid.
+    /// Checks how `text` is read; `T` stands for a trace and `P` for a parent. `Some(sampled)`: the text is valid.
     #[track_caller]
     fn check(text: &str, expected: Option<bool>) {
         let text = text.replace('T', TRACE).replace('P', PARENT);
@@ -235,7 +234,7 @@ mod tests {
             prop_assert_eq!(read(&text), expected);
         }
 
-        /// If a text is read at all, the same text can be written again from the result.
+        /// Any text that can be read can be written again from the result.
         #[test]
         fn nothing_else_is_read(
             parent in prop_oneof![

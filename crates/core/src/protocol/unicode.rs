@@ -1,5 +1,5 @@
-//! Text that strict readers refuse: invalid UTF-8, and escapes of lone surrogates in JSON. Each becomes one U+FFFD, as
-//! in readers that accept such text. Control characters in strings become escapes.
+//! Repairs text that strict readers refuse: invalid UTF-8, and escapes of lone surrogates in JSON. Each becomes one
+//! U+FFFD, as in readers that accept them. Control characters in strings become escapes.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,23 +9,23 @@ use memchr::memmem::Finder;
 use super::control_characters::{self, ControlEscapes};
 use super::json;
 
-/// U+FEFF in UTF-8, which some Windows runtimes write at the head of a stream or of each message.
+/// U+FEFF in UTF-8. Some Windows runtimes write it at the beginning of a stream or of each message.
 pub const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// U+FFFD in UTF-8.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// The escape of U+FFFD, as long as that of a surrogate.
+/// The escape of U+FFFD, which has the same length as the escape of a surrogate.
 const ESCAPED_REPLACEMENT: &[u8] = b"\\ufffd";
 
 /// The beginning of an escape such as `\u0041`.
 static UNICODE_ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
-/// The length of such an escape, in bytes.
+/// The length of an escape such as `\u0041`, in bytes.
 const ESCAPE_LEN: usize = 6;
 
-/// The length of a UTF-8 sequence or of a pair of escapes without the last byte: the most that may have to wait for
-/// more text.
+/// Limit of the bytes that may have to wait for more text: a pair of escapes without its last byte. A UTF-8 sequence is
+/// shorter.
 const UNFINISHED_MAX: usize = 2 * ESCAPE_LEN - 1;
 
 /// Whether every reader can read the characters of a JSON text.
@@ -37,16 +37,16 @@ fn is_unicode(text: &[u8]) -> bool {
     is_utf8(text) && !mentions_surrogate(text)
 }
 
-/// Whether a text is UTF-8. Nearly all are ASCII, which is seen many bytes at once.
+/// Whether a text is UTF-8. Nearly all texts are ASCII, which can be checked many bytes at a time.
 pub fn is_utf8(text: &[u8]) -> bool {
     text.is_ascii() || std::str::from_utf8(text).is_ok()
 }
 
-/// Whether a text contains something that looks like the escape of a surrogate, paired or not.
+/// Whether a text contains anything that looks like the escape of a surrogate, paired or not.
 fn mentions_surrogate(text: &[u8]) -> bool {
     UNICODE_ESCAPE.find_iter(text).any(|at| {
         let digits = text.get(at + 2..at + 4);
-        // The digits may be missing because the piece ends there.
+        // The digits may be missing because the piece ends here. Then the answer has to be yes.
         digits.is_none_or(|digits| is_surrogate_start(digits[0], digits[1]))
     })
 }
@@ -70,41 +70,41 @@ pub fn readable(text: &[u8]) -> Option<Vec<u8>> {
     if is_changed { Some(out) } else { escaped }
 }
 
-/// Whether the characters that begin a longer text are readable, as far as they have come.
+/// Whether the characters of an incomplete text are readable so far.
 pub fn is_readable_so_far(text: &[u8]) -> bool {
     control_characters::escaped(text).is_none()
         && (is_unicode(text) || !mend(text, TextEnd::Open, &mut Vec::new()).1)
 }
 
-/// Whether a text continues after a piece of it.
+/// Whether a text continues after this piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEnd {
-    /// The piece is the last.
+    /// The text ends with this piece.
     Here,
-    /// More may follow.
+    /// More text may follow.
     Open,
 }
 
-/// Repairs a text that arrives in pieces. At most 13 bytes are held from one piece to the next.
+/// Repairs a text that arrives in pieces. At most 13 bytes are held back until the next piece.
 #[derive(Debug, Clone, Default)]
 pub struct ReadablePieces {
-    /// The beginning of a character or escape whose end has not arrived.
+    /// The first bytes of a character or escape that is not complete yet.
     held: Vec<u8>,
     controls: ControlEscapes,
     is_changed: bool,
 }
 
-/// A piece of text as every reader can read it.
+/// A piece of text in a form that every reader can read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReadablePiece {
-    /// The unchanged piece, up to this length. The rest is held.
+    /// The unchanged piece, up to this length. The rest is held back.
     AsItIs(usize),
-    /// Another text in its place.
+    /// A text that replaces the piece.
     Instead(Vec<u8>),
 }
 
 impl ReadablePieces {
-    /// Takes the next piece of the text.
+    /// Handles the next piece of the text.
     pub fn feed(&mut self, piece: &[u8], end: TextEnd) -> ReadablePiece {
         let escaped = match self.controls.feed(piece, end) {
             ReadablePiece::AsItIs(length) => return self.feed_escaped(&piece[..length], end),
@@ -142,16 +142,16 @@ impl ReadablePieces {
         self.is_changed || self.controls.is_changed()
     }
 
-    /// Whether a part of the text is held.
+    /// Whether no part of the text is held back.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.controls.is_empty()
     }
 }
 
-/// Returns the length of the text that is valid and does not depend on the following text; `None` if the text must be
-/// examined in detail.
+/// Returns the length of the text that is valid and does not depend on the text that follows; `None` if the text must
+/// be examined character by character.
 fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
-    // An escape, or a pair of escapes, may be cut off at the end of the piece.
+    // An escape, or a pair of escapes, may be incomplete at the end of the piece.
     let tail = text.len().saturating_sub(UNFINISHED_MAX);
     if end == TextEnd::Open && memchr::memchr(b'\\', &text[tail..]).is_some() {
         return None;
@@ -164,18 +164,18 @@ fn readable_length(text: &[u8], end: TextEnd) -> Option<usize> {
     (!mentions_surrogate(&text[..ready])).then_some(ready)
 }
 
-/// The kind of text that begins at a position.
+/// What begins at a position of a text.
 enum TextUnit {
-    /// A part of this length that stays.
+    /// A part of this length that stays unchanged.
     Readable(usize),
-    /// A part of this length, and its replacement.
+    /// A part of this length, and the text that replaces it.
     Unreadable(usize, &'static [u8]),
-    /// The end of the part has not come.
+    /// A part that is not complete yet.
     Unfinished,
 }
 
-/// Appends the readable form of `text` to `out`. Returns the length of the text that was read, which is less than all
-/// only where more may follow, and whether something was replaced.
+/// Appends the readable form of `text` to `out`. Returns the length of the text that was read, and whether anything was
+/// replaced. The length is shorter than `text` only if more text may follow.
 fn mend(text: &[u8], end: TextEnd, out: &mut Vec<u8>) -> (usize, bool) {
     let (mut at, mut copied) = (0, 0);
     let mut is_changed = false;
@@ -204,7 +204,7 @@ fn mend(text: &[u8], end: TextEnd, out: &mut Vec<u8>) -> (usize, bool) {
     (text.len(), is_changed)
 }
 
-/// The character that begins a text with a byte that is not ASCII.
+/// Returns the character at the start of a text, which begins with a non-ASCII byte.
 fn character(text: &[u8], end: TextEnd) -> TextUnit {
     let window = &text[..text.len().min(4)];
     match std::str::from_utf8(window) {
@@ -218,7 +218,7 @@ fn character(text: &[u8], end: TextEnd) -> TextUnit {
     }
 }
 
-/// The escape that begins a text with a backslash.
+/// Returns the escape at the start of a text, which begins with a backslash.
 fn escape(text: &[u8], end: TextEnd) -> TextUnit {
     match text.get(1) {
         None if end == TextEnd::Open => return TextUnit::Unfinished,
@@ -234,7 +234,7 @@ fn escape(text: &[u8], end: TextEnd) -> TextUnit {
         let may_go_on = end == TextEnd::Open && has_digits(2..ESCAPE_LEN);
         return if may_go_on { TextUnit::Unfinished } else { TextUnit::Readable(2) };
     }
-    // An invalid escape stays unchanged: only characters are repaired here, not the syntax.
+    // An invalid escape stays unchanged, because only characters are repaired here, and not the syntax.
     if !has_digits(2..ESCAPE_LEN) {
         return TextUnit::Readable(2);
     }
@@ -243,7 +243,7 @@ fn escape(text: &[u8], end: TextEnd) -> TextUnit {
     }
     let is_low = |first: u8| matches!(first, b'c'..=b'f' | b'C'..=b'F');
     if !is_low(text[3]) {
-        // A low surrogate may follow.
+        // An escape of the low surrogate may follow.
         let next = &text[ESCAPE_LEN..text.len().min(2 * ESCAPE_LEN)];
         let fits = |(place, byte): (usize, &u8)| match place {
             0 => *byte == b'\\',

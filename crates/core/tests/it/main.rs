@@ -1,4 +1,4 @@
-//! What the engine does, as facts. What needs a route file or a program is in the tests of the proxy.
+//! Tests of the engine. Tests that need a route file or a program are among the tests of the proxy.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod codec;
@@ -7,7 +7,7 @@ mod core;
 #[cfg(feature = "toml")]
 mod policy_file;
 
-/// What the tests of the proxy have too.
+/// Helpers that the tests of the proxy use too.
 #[path = "../../../../tests/support"]
 mod support {
     #[allow(dead_code)]

@@ -1,4 +1,4 @@
-//! Policies read from TOML: every setting has its key, and an error says what would be right.
+//! Policies that are read from TOML: every setting has its key, and an error names the correct form.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use milepost_core::progress::dialect::Dialect;
 use milepost_core::progress::policy::ask::{LogLevel, TokenType};
 use milepost_core::progress::{CallPolicy, Coalesce, Mode, OnFall, Policy, Scale};
 
-/// Most kinds of values.
+/// A text with settings of most kinds.
 const WHOLE: &str = r#"
     mode = "enforce"
     dialects = ["standard", "acme"]
@@ -33,7 +33,7 @@ fn shape(policy: &Policy) -> String {
     format!("{policy:?}")
 }
 
-/// The faults of a text, a line for each.
+/// Returns the faults of a text, one on each line.
 fn faults(text: &str) -> String {
     Policy::from_toml(text).unwrap_err().to_string()
 }
@@ -55,14 +55,14 @@ fn a_policy_has_what_the_text_says() {
     assert_eq!((call.mode, call.coalesce), (Mode::Enforce, Coalesce::All));
     assert_eq!(names(call), ["standard", "acme"]);
     assert!(matches!(call.dialects[1], Dialect::Custom(_)));
-    // A time that the text names holds for every client.
+    // A time that the text names applies to every client.
     assert_eq!(call.pacing.hold, Duration::from_millis(1500));
     assert!(!call.spare_known_clients);
     assert!(!call.answers.noise && call.answers.ping);
     assert_eq!(call.heartbeat.every, Duration::from_secs(7));
     assert_eq!(call.scale, Some(Scale::Of(250.0)));
     assert_eq!(call.call_timeout, None);
-    // The table switches late answers on.
+    // The table `late` switches late answers on.
     assert!(call.late.enabled && !call.tasks.enabled);
     assert_eq!(call.late.bytes, 16 << 20);
     assert_eq!(policy.log_level, Some(LogLevel::Debug));
@@ -74,7 +74,7 @@ fn a_policy_has_what_the_text_says() {
     assert_eq!((tool.mode, tool.heartbeat.every), (Mode::Enforce, Duration::from_secs(7)));
 }
 
-/// The default of each setting, written down, is the default.
+/// If the default of each setting is written into a file, the result is the default policy.
 #[test]
 fn every_setting_has_its_key() {
     fn all<S: SettingScope>() -> usize {
@@ -158,7 +158,7 @@ fn every_error_is_told() {
     assert_eq!(third.excerpt.as_deref(), Some(excerpt));
 }
 
-/// Whatever the text is, the reader returns: a policy, or at least one fault with a place in the text.
+/// The reader always returns: a policy, or at least one fault with a position in the text.
 #[test]
 fn no_text_makes_the_reader_panic() {
     let read = |text: &str| {
@@ -178,7 +178,7 @@ fn no_text_makes_the_reader_panic() {
     }
 }
 
-/// A secret does not reach a log with the line that has it.
+/// A line that may contain a secret is not shown, so that the secret does not reach a log.
 #[test]
 fn a_line_that_may_hold_a_secret_is_not_shown() {
     let faults =

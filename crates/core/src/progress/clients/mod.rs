@@ -1,6 +1,6 @@
 //! Known clients by their `clientInfo`, and advice for calls that can get no progress.
 //!
-//! All facts stand in one table (`table`), a row for each client; a test makes `docs/clients.md` from the table. An
+//! All facts are in one table (`table`), with a row for each client; a test makes `docs/clients.md` from the table. An
 //! unknown fact stays unknown: wrong advice costs more than no advice.
 
 mod table;
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 pub use table::CLIENTS;
 
-/// Characters of a client's name, and of its version, that are kept. A longer name would fill the
-/// log.
+/// Limit of the characters that are kept of a client's name, and of its version. A longer name would fill the log.
 pub const NAME_MAX: usize = 64;
 
 /// The name and version that a client states, made safe for a log: one line of at most [`NAME_MAX`] characters for each
@@ -23,7 +22,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of this name and version; `None` without a name.
+    /// Returns a client with this name and version; `None` if the name is empty.
     pub fn new(name: &str, version: &str) -> Option<Self> {
         let name = fit(name);
         (!name.is_empty()).then(|| Self { name, version: fit(version) })
@@ -47,7 +46,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// The part of a stranger's name that may appear in a log.
+/// Returns the part of a text from an unknown client that may appear in a log.
 fn fit(text: &str) -> Box<str> {
     let text = text.trim();
     let plain = |sign: char| if is_unprintable(sign) { char::REPLACEMENT_CHARACTER } else { sign };
@@ -109,8 +108,8 @@ pub struct Row {
     pub resets: Support,
     /// The default limits for one call; empty if unknown.
     pub limits: &'static str,
-    /// Whether the client handles a notification and a response that follows at once in the order in which they arrive,
-    /// so that Milepost needs no pause between them. Measured by writing both at once, a few hundred times.
+    /// Whether the client handles a notification and an immediately following response in the order of their arrival,
+    /// so that Milepost needs no pause between them. Measured by writing both together, a few hundred times.
     pub orderly: bool,
     /// Whether the client fails on a `message` in progress of 2024-11-05, where `message` is an unknown member.
     /// Most clients ignore members that they do not know.
@@ -179,8 +178,8 @@ pub(crate) fn fails_on_words(client: &Client) -> bool {
         && find(client.name(), client.version()).is_some_and(|row| row.fails_on_words)
 }
 
-/// The ages of calls, in seconds, at which `late.tell` answers clients whose default limit for a call is known and
-/// differs from a minute: a little less than that limit ([`CLIENTS`]).
+/// For clients whose default limit for a call is known and is not a minute: the age of a call, in seconds, at which
+/// `late.tell` answers. The age is a little below the limit ([`CLIENTS`]).
 const TOLD_AT: [(&str, u64); 5] = [
     ("Gemini CLI", 590),
     ("GitHub Copilot CLI", 27),
@@ -196,7 +195,7 @@ pub(crate) fn told_at(client: &Client) -> Option<Duration> {
     known.map(|(_, seconds)| Duration::from_secs(*seconds))
 }
 
-/// Returns the words of a name in lower case, each between spaces: ` visual studio code `.
+/// Returns the words of a name in lower case, separated and surrounded by spaces: ` visual studio code `.
 fn plain_text(name: &str) -> String {
     let name = name.to_lowercase();
     let parts = name.split(|sign: char| !sign.is_alphanumeric()).filter(|part| !part.is_empty());
@@ -220,7 +219,7 @@ pub struct Advice {
     situation: Situation,
 }
 
-/// Advice for the user of a client; general advice for an unknown client.
+/// Returns advice for the user of a client; general advice if the client is unknown.
 pub fn advice(name: &str, version: &str, situation: Situation) -> Advice {
     Advice { row: find(name, version), situation }
 }

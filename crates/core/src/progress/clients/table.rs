@@ -4,7 +4,7 @@
 use crate::progress::clients::Row;
 use crate::progress::clients::Support::{If, No, Unknown, Yes};
 
-/// The application decides whether progress is shown.
+/// The answer for a library: the application that uses it decides whether progress is shown.
 const AS_IT_LIKES: super::Support = If("as the application likes");
 
 /// The facts about clients, by their usual names.

@@ -1,5 +1,5 @@
-//! Answers and other messages on their way to a client: their repairs, the settings that decide on them, and answers that
-//! fit no open request.
+//! Repairs answers and other messages on their way to a client, chooses the settings for these repairs, and handles
+//! answers that fit no open request.
 
 use bytes::Bytes;
 
@@ -33,11 +33,11 @@ impl Correlator {
         // After an overflow the answer may belong to a request that has no entry here. If it were withheld, that
         // request would never be answered.
         let passes = is_let || self.open.is_incomplete();
-        // Where clients share the server, the answer could be for another client.
+        // If clients share the server, the answer may be for another client.
         if passes && !self.streams.topology.has_strangers() {
             return RepairedAnswer::fallback_stream(message, self.fallback_stream(origin));
         }
-        // Compare the exact id only: the client may have used another spelling of it for a new request.
+        // Only the exact id counts, because the client may have used another spelling of the id for a new request.
         if self.open.ledger.was_id(key) == Some(Tombstone::Ended)
             && !self.streams.topology.has_strangers()
         {
@@ -80,7 +80,8 @@ impl Correlator {
         settings.answers.noise && !settings.observes()
     }
 
-    /// Returns the message in characters that every client can parse, if it has others; adds the repair to `done`.
+    /// Returns the message with characters that every client can parse; `None` if it already has only such characters.
+    /// Adds the repair to `done`.
     pub(crate) fn readable(
         &self,
         origin: Origin,
@@ -102,8 +103,9 @@ impl Correlator {
         Some(with_text(message, text))
     }
 
-    /// Returns the message with the envelope that strict clients expect, if its envelope differs: with
-    /// `"jsonrpc":"2.0"`, without null members, and with an error in an empty answer. Adds the repairs to `done`.
+    /// Returns the message with the envelope that strict clients expect; `None` if its envelope is already correct. The
+    /// new envelope has `"jsonrpc":"2.0"`, no null members, and an error in an empty answer. Adds the repairs to
+    /// `done`.
     pub(crate) fn well_formed(
         &self,
         origin: Origin,
@@ -112,7 +114,7 @@ impl Correlator {
     ) -> Option<Message> {
         let version = message.missing_version();
         let is_fine = version.is_none() && !message.has_nulls() && !message.is_empty_answer();
-        // The gate rewrites faulty progress with its own envelope.
+        // Faulty progress is left to the gate, which writes it anew with a correct envelope.
         if is_fine || self.policy.claims_progress(message) {
             return None;
         }
@@ -134,19 +136,19 @@ impl Correlator {
         if splices.is_empty() {
             return None;
         }
-        // The ranges are those of the text. The frame is put around the new text afterwards.
+        // The ranges refer to the message's text, so the frame is put around the new text afterwards.
         let bare = message.clone().framed(Framing::Itself);
         Some(with_text(message, spliced(&bare, splices).to_bytes()))
     }
 
-    /// Returns the repair of the characters of a large message that arrives in pieces, unless the route turns that
+    /// Returns the state that repairs the characters of a large message piece by piece; `None` if the route turns that
     /// repair off.
     pub(crate) fn readable_pieces(&self, origin: Origin) -> Option<ReadablePieces> {
         let settings = self.settings_of_orphan(origin);
         (settings.answers.unicode && !settings.observes()).then(ReadablePieces::default)
     }
 
-    /// An answer to an open request as its client needs it, if the answer needs a repair; the request stays open.
+    /// Returns a repaired answer to an open request, which stays open; `None` if the answer needs no repair.
     pub fn repaired_answer(&self, message: &Message) -> Option<Transmit> {
         let legible = self.legible(message);
         let message = legible.as_ref().unwrap_or(message);

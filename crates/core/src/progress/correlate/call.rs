@@ -25,7 +25,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::{LISTEN, Revision, TOOLS_CALL};
 
-/// A task of 2025-11-25 that a call has turned into.
+/// A task (MCP 2025-11-25) that a call has become.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) id: Key,
@@ -40,12 +40,12 @@ pub(crate) struct Task {
 pub(crate) struct TaskNotes {
     message: Option<String>,
     figure: Option<(f64, Option<f64>)>,
-    /// The time of the last report, or of the beginning.
+    /// The time of the server's last report, or the time when the task began.
     pub(crate) at: Instant,
 }
 
 impl TaskNotes {
-    /// Notes of a task that begins now.
+    /// Returns the notes of a task that begins now, without a report.
     pub(crate) fn new(now: Instant) -> Self {
         Self { message: None, figure: None, at: now }
     }
@@ -63,7 +63,8 @@ impl TaskNotes {
         }
     }
 
-    /// Returns the server's text, with its value unless the text contains it; empty if the server sent neither.
+    /// Returns the server's last text, followed by its last value unless the text contains the value; empty if the
+    /// server sent neither.
     pub(crate) fn words(&self) -> String {
         let value = self.figure.map(|(value, _)| value.to_string()).unwrap_or_default();
         let figure = self.figure.map(|(value, total)| match total {
@@ -94,21 +95,21 @@ pub(crate) struct LastSent {
 }
 
 impl LastSent {
-    /// The value and the total of a report.
+    /// Returns the value and the total of a report.
     pub(crate) fn figures(report: &ReportView<'_>) -> (Option<f64>, Option<f64>) {
         let figure = report.figure.as_ref();
         let total = figure.and_then(|figure| figure.total);
         (figure.map(|figure| figure.value.value), total.map(|total| total.value))
     }
 
-    /// Whether a report says the same.
+    /// Whether `report` has the same value, total and text as this progress.
     pub(crate) fn is_repeated_by(&self, report: &ReportView<'_>) -> bool {
         (self.value, self.total) == Self::figures(report)
             && self.message.as_deref() == report.message
     }
 }
 
-/// The last state of a counter in text.
+/// The last state of a counter that the server writes in a text, such as `3/10`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counter {
     pub(crate) value: f64,
@@ -123,14 +124,14 @@ pub(crate) struct SendHistory {
     pub(crate) at: Option<Instant>,
     /// The time of the first sent notification.
     pub(crate) first: Option<Instant>,
-    /// The longest time between two notifications, or before the first, and when it began.
+    /// The longest silence so far, between two notifications or before the first, and the time when it began.
     pub(crate) silence: (Duration, Instant),
     pub(crate) last: Option<(LastSent, Instant)>,
-    /// The last heartbeat, to recognise an equal one from another proxy.
+    /// The last heartbeat, to recognise an equal heartbeat of another proxy.
     pub(crate) last_heartbeat: Option<(LastSent, Instant)>,
     /// The server's last message for this call, if it differs from the last sent message.
     pub(crate) last_message: Option<Bytes>,
-    /// The joined text so far, if messages are pieces of one text.
+    /// The text joined so far, if the call's messages are pieces of one text.
     pub(crate) joined: Option<Bytes>,
 }
 
@@ -148,8 +149,8 @@ impl SendHistory {
         }
     }
 
-    /// Keeps the last progress that was sent: its value, total and text. The older text stays if the new progress has
-    /// none.
+    /// Keeps the value, total and text of the progress that was sent last. If that progress has no text, the older text
+    /// stays the server's last message.
     pub(crate) fn remember(
         &mut self,
         (value, total): (Option<f64>, Option<f64>),
@@ -166,12 +167,12 @@ impl SendHistory {
             kept.clear();
             kept.extend_from_slice(words);
         } else if let Some(words) = last.message.take() {
-            // The text that was left out for the new progress is newer.
+            // `last_message` may already have a text that was not sent. That text is newer than `words`, so it stays.
             self.last_message.get_or_insert_with(|| words.into());
         }
     }
 
-    /// The server's last message for this call.
+    /// Returns the server's last message for this call.
     pub(crate) fn last_words(&self) -> Option<&[u8]> {
         let sent = self.last.as_ref().and_then(|(sent, _)| sent.message.as_deref());
         self.last_message.as_deref().or(sent)
@@ -184,20 +185,20 @@ pub(crate) enum ProtocolValues {
     /// No notification had a value.
     #[default]
     Missing,
-    /// The text of a message. The first value in a text had this total.
+    /// The texts of messages. `total` is the total of the first value that was found in a text.
     Words { total: Option<f64> },
-    /// Members of a notification. From then on, numbers in texts are ignored.
+    /// Members of a notification. Once a member has had a value, numbers in texts are ignored.
     Members,
 }
 
 impl ProtocolValues {
-    /// Whether a value in words is of the same work as the values before, and notes the value. With
-    /// [`OnFall::Rebase`] each total may begin a phase of its own.
+    /// Notes a value that was found in a text. Returns whether the value counts the same work as the values before it.
+    /// With [`OnFall::Rebase`] a value with another total begins a new phase, which counts as the same work.
     pub(crate) fn follow(&mut self, figure: &ProgressValue, on_fall: OnFall) -> bool {
         let found = figure.total.as_ref().map(|total| total.value);
         match *self {
             Self::Members => false,
-            // Words with another total count something else.
+            // A text with another total counts something else.
             Self::Words { total } => on_fall == OnFall::Rebase || total == found,
             Self::Missing => {
                 *self = Self::Words { total: found };
@@ -210,28 +211,27 @@ impl ProtocolValues {
 /// The server's reports on one call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerReports {
-    /// The server has reported something for this call.
+    /// Whether the server has reported something for this call.
     pub(crate) began: bool,
-    /// The server has reported a value.
+    /// Whether the server has reported a value.
     pub(crate) has_figure: bool,
-    /// The source of the values of the server's progress, text of other messages aside.
+    /// The source of the values in the server's progress. Values in texts that are not progress are not considered.
     pub(crate) protocol_values: ProtocolValues,
-    /// The counter that is followed in text.
+    /// The counter in the server's texts whose values are used as progress.
     pub(crate) text_counter: Option<Counter>,
-    /// The dialect in which the server has marked its last notification.
+    /// The dialect of the notification that the server has marked as its last one.
     pub(crate) last_of: Option<Dialect>,
     /// Whether the server has used a dialect whose tools return bare results.
     pub(crate) bare_results: bool,
 }
 
-/// Whether the client of a call has reconnected for it on the call's stream.
+/// How far the client of a call has moved the call to a new stream by reconnecting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Resumption {
-    /// The client has not come back, or the filter of the stream that the client left has handed
-    /// the call over.
+    /// The client has not reconnected, or the filter of its old stream has already handed the call over.
     #[default]
     None,
-    /// The client has left this stream of another filter.
+    /// The client has reconnected and left this stream, whose filter has not handed the call over yet.
     Left(StreamId),
     /// The answer has been written to a stream that the client has left. The client may have read the answer, or may
     /// wait for the server to repeat it. Milepost still forwards what the server repeats, but sends no heartbeat.
@@ -241,13 +241,13 @@ pub(crate) enum Resumption {
 /// A request without an answer, or the task that the request has become.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Another filter sends the progress of this call, for now.
+    /// Whether another filter sends the progress of this call at present.
     pub(crate) shadow: bool,
-    /// The call's record has been written, as the client left. Further messages are still handled.
+    /// Whether the call's record has been written because the client has left. Later messages are still handled.
     pub(crate) is_recorded: bool,
     pub(crate) stream: StreamId,
     pub(crate) resumption: Resumption,
-    /// The client that asked.
+    /// The client that sent the request.
     pub(crate) principal: Principal,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
@@ -258,13 +258,13 @@ pub(crate) struct Call {
     pub(crate) method: Cow<'static, str>,
     pub(crate) tool: Option<String>,
     pub(crate) revision: Option<Revision>,
-    /// A `tools/call` for which the client gave no token.
+    /// Whether this is a `tools/call` for which the client gave no token.
     pub(crate) lacks_token: bool,
     /// The client, if the request itself names one.
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) origin: RequestOrigin,
     pub(crate) opened: Instant,
-    /// The request asks to be run as a task.
+    /// Whether the request asks to be run as a task.
     pub(crate) asks_for_task: bool,
     pub(crate) task: Option<Task>,
     /// The task that a `tasks/...` request names.
@@ -273,11 +273,11 @@ pub(crate) struct Call {
     pub(crate) pending: PendingQueue,
     pub(crate) sent: SendHistory,
     pub(crate) reports: ServerReports,
-    /// The time of the next check of this call, and its place among other calls of the same moment.
+    /// The time of the next check of this call, and its order among other calls that are due at the same time.
     pub(crate) wake: Option<(Instant, u64)>,
-    /// The time when the call ends without an answer: `call_timeout`, or a task's time to live.
+    /// The deadline at which the call ends without an answer: `call_timeout`, or a task's time to live.
     pub(crate) expires: Option<Instant>,
-    /// The pauses of the call's time limits, if its server has asked the client a question.
+    /// The pauses of the call's time limits while the client answers questions of the server.
     pub(crate) clock: Option<Box<StoppedClock>>,
     pub(crate) account: CallStats,
     /// The code of the error that the server has answered with.
@@ -286,37 +286,37 @@ pub(crate) struct Call {
     pub(crate) cancellation: Option<Arc<OperatorCancel>>,
     /// The signature of the call's work, if the work may continue without its client (`late`).
     pub(crate) signature: Option<Box<Signature>>,
-    /// The time at which the client sent the call, if the call has joined the work of an earlier call: the server
-    /// knows that call's id.
+    /// For a call that has joined the work of an earlier call: the time when the client sent this call. The server
+    /// knows only the id of the earlier call.
     pub(crate) joined: Option<Instant>,
-    /// Calls so far that asked for this work, this call among them.
+    /// The number of calls that have asked for this work so far, including this call.
     pub(crate) attempts: u32,
 }
 
 impl Call {
-    /// The settings of the call.
+    /// Returns the settings that apply to the call.
     pub(crate) fn settings(&self) -> &CallPolicy {
         self.policy.of(self.tool.as_deref())
     }
 
-    /// Whether the messages of this call are forwarded unchanged, beside other calls whose messages are repaired.
+    /// Whether the messages of this call are forwarded unchanged while messages of other calls are repaired.
     pub(crate) fn is_observed(&self) -> bool {
         self.settings().observes() && !self.policy.observes()
     }
 
-    /// The repairs that an answer to the call gets.
+    /// Returns the repairs that are allowed for an answer to the call.
     pub(crate) fn answer_repairs(&self) -> AnswerRepairs {
         if self.is_observed() { AnswerRepairs::NONE } else { self.settings().answers }
     }
 
-    /// The repairs that an answer to the call gets while it passes in pieces.
+    /// Returns the repairs that are allowed for an answer to the call that is forwarded in pieces.
     pub(crate) fn large_answer_repairs(&self) -> AnswerRepairs {
         let mut repairs = self.answer_repairs();
         repairs.bare_result &= self.may_have_bare_result();
         repairs
     }
 
-    /// Whether a second answer to the call is left unchanged.
+    /// Whether a second answer to the call is forwarded unchanged.
     pub(crate) fn passes_answers(&self) -> bool {
         !self.answer_repairs().orphan_answer
     }
@@ -326,7 +326,8 @@ impl Call {
         self.task.as_ref().is_some_and(|task| task.notes.is_some())
     }
 
-    /// Returns the repairs of a report: for one of Milepost's own tasks, the report names the task.
+    /// Returns the repairs that count for a report. If the call runs as one of Milepost's own tasks, the client is
+    /// informed about the task, which counts as a repair.
     pub(crate) fn repairs_of(&self, report: &ReportView<'_>) -> Repairs {
         let mut repairs = report.repairs;
         if self.is_own_task() {
@@ -335,7 +336,7 @@ impl Call {
         repairs
     }
 
-    /// Notes a report for the status of the task that the call runs as, if the task is Milepost's own.
+    /// Notes a report for the status of the call's task, if the task is Milepost's own.
     pub(crate) fn note_for_task(&mut self, report: &Report, now: Instant) {
         if !self.is_own_task() {
             return;
@@ -363,37 +364,37 @@ impl Call {
 
     /// Notes that a notification goes to the client now.
     pub(crate) fn note_sent(&mut self, now: Instant) {
-        // Before `at` changes: the silence that ends now began with the previous notification.
+        // Updated before `at` changes, because the silence that ends now began with the previous notification.
         self.sent.silence = self.silence_until(now);
         self.sent.first.get_or_insert(now);
         self.sent.at = Some(now);
         self.account.sent += 1;
     }
 
-    /// The longest silence so far, and when it began.
+    /// Returns the longest silence so far, and the time when it began.
     fn silence_until(&self, now: Instant) -> (Duration, Instant) {
         let since = self.sent.at.unwrap_or(self.opened);
         let silent = now.saturating_duration_since(since);
         if silent > self.sent.silence.0 { (silent, since) } else { self.sent.silence }
     }
 
-    /// The age of the call at a time, without the time for which its clocks stood still.
+    /// Returns the age of the call at a time, without the pauses of its time limits.
     pub(crate) fn age_at(&self, at: Instant) -> Duration {
         let stood = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.stood_at(at));
         at.saturating_duration_since(self.opened).saturating_sub(stood)
     }
 
-    /// The time for which the client has waited for the answer to this request.
+    /// Returns how long the client has waited for the answer to this request.
     pub(crate) fn waited_at(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.joined.unwrap_or(self.opened))
     }
 
-    /// The time since which the client has been asked something, if it has not answered.
+    /// Returns the time of the server's oldest open question to the client; `None` if no question is open.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
         self.clock.as_ref().and_then(|clock| clock.asked_since())
     }
 
-    /// The shortest time between thinned notifications of the call.
+    /// Returns the shortest time between thinned notifications of the call.
     pub(crate) fn min_interval(&self, streams: &ClientStreams) -> Duration {
         let slow = if streams.client_is_slow { SLOW_INTERVAL } else { Duration::ZERO };
         self.settings().min_interval.max(slow)
@@ -406,7 +407,7 @@ impl Call {
         is_total_of(total, value).then(|| format!("{value} of {total}"))
     }
 
-    /// The name of the call in messages of Milepost's own.
+    /// Returns the name of the call for use in Milepost's own messages.
     pub(crate) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }

@@ -26,17 +26,17 @@ use crate::progress::streams::ClientStreams;
 use crate::progress::topology::Topology;
 use crate::protocol::mcp;
 
-/// Maximum number of policies that are kept for open calls, besides the policy for new calls. Beyond it new calls use
-/// the newest policy that is kept, until the calls of an older policy have ended.
+/// Limit of the older policies that are kept for open calls, besides the policy for new calls. Beyond the limit, new
+/// calls use the newest policy that is kept, until the calls of an older policy have ended.
 const OLDER_MAX: usize = 64;
 
-/// The part of a filter that knows which requests are open, and which of them a message is about. Each of its fields
-/// knows one kind of fact; the methods here combine them.
+/// The part of a filter that knows which requests are open, and which of them a message is about. Each field holds one
+/// kind of fact; the methods here combine these facts.
 #[derive(Debug)]
 pub struct Correlator {
     pub(crate) policy: Policies,
     pub(crate) handshake: Handshake,
-    /// The time when the last byte of the upstream arrived.
+    /// The time when the server's last bytes arrived.
     pub(crate) received_at: Option<Instant>,
     pub(crate) to_server: ServerQueue,
     pub(crate) events: EventQueue,
@@ -50,7 +50,7 @@ pub struct Correlator {
 }
 
 impl Correlator {
-    /// A correlator without calls.
+    /// Returns a correlator without calls.
     pub(crate) fn new(policy: Arc<Policy>) -> Self {
         Self {
             handshake: Handshake::default(),
@@ -67,7 +67,7 @@ impl Correlator {
         }
     }
 
-    /// The open calls.
+    /// Returns the open calls.
     pub fn open(&self) -> &OpenCalls {
         &self.open
     }
@@ -77,12 +77,12 @@ impl Correlator {
         &self.handshake
     }
 
-    /// The streams of the clients.
+    /// Returns the streams of the clients.
     pub fn streams(&self) -> &ClientStreams {
         &self.streams
     }
 
-    /// Returns the client streams, so that the caller can report their state (full, read, closed).
+    /// Returns the client streams so that the caller can report changes: a stream is full, read or closed.
     pub fn streams_mut(&mut self) -> &mut ClientStreams {
         &mut self.streams
     }
@@ -92,12 +92,12 @@ impl Correlator {
         &self.events
     }
 
-    /// Returns the events that the caller has not taken yet, so that it can take several at once.
+    /// Returns the events that the caller has not taken yet, so that it can take several together.
     pub fn events_mut(&mut self) -> &mut EventQueue {
         &mut self.events
     }
 
-    /// A request that is open.
+    /// Returns the open request with this id.
     pub fn opened(&self, id: CallId) -> Option<OpenCall<'_>> {
         let call = self.open.get(id)?;
         Some(OpenCall {
@@ -111,7 +111,7 @@ impl Correlator {
         })
     }
 
-    /// Opens the call of a request that goes to the server; `None` if too many are open.
+    /// Opens the call of a request that goes to the server. Returns `None` if too many calls are open.
     pub(crate) fn open_call(
         &mut self,
         now: Instant,
@@ -122,7 +122,7 @@ impl Correlator {
         let settings = self.policy.of(tool.as_deref());
         let timeout = settings.call_timeout.filter(|_| settings.mode == Mode::Full);
         let expires = timeout.map(|timeout| now + timeout);
-        // Copies: a call may be open for hours, and would keep a whole read buffer from being freed.
+        // Copied, because a call may be open for hours, and a slice would keep a whole read buffer in memory.
         let own =
             |name: MappedId| MappedId { client: Bytes::copy_from_slice(&name.client), ..name };
         let token = draft.token.as_ref();
@@ -166,7 +166,7 @@ impl Correlator {
             attempts: 1,
         })?;
         if let Some(copy) = copy {
-            // The server may report with the copy, which has another type than the token.
+            // The server may name the call in its reports by the copy, which has another type than the token.
             self.open.ledger.learn(&copy, id);
         }
         if !shadow {
@@ -175,35 +175,34 @@ impl Correlator {
         Some(id)
     }
 
-    /// The policy of calls that open from now on.
+    /// Returns the policy of calls that open from now on.
     pub fn policy(&self) -> &Arc<Policy> {
         self.policy.now()
     }
 
-    /// The policy of a call; the policy of new calls if the call is unknown.
+    /// Returns the policy of a call, or the policy of new calls if the call is unknown.
     pub(crate) fn policy_of(&self, call: CallId) -> &Policy {
         self.open.get(call).map_or(&self.policy, |call| &call.policy)
     }
 
-    /// Returns which texts a notification of Milepost for this call may contain.
+    /// Returns the kinds of text that a notification of Milepost for this call may contain.
     pub(crate) fn wording_of(&self, id: CallId) -> Wording {
         Wording::of(self.open.get(id), &self.handshake, self.policy_of(id))
     }
 
-    /// Whether a message that is about no known call may be another client's.
+    /// Whether a message that is about no known call may belong to another client.
     pub(crate) fn is_private(&self) -> bool {
         self.streams.topology.has_strangers() || !self.names.elsewhere.is_empty()
     }
 
-    /// Forgets the older policies that no open call uses any more.
+    /// Forgets the older policies that no open call uses.
     pub(crate) fn forget_policies(&mut self) {
         if !self.policy.older.is_empty() {
             self.policy.forget(needed_in(&self.open));
         }
     }
 
-    /// Sets the policy of calls that open from now on. `is_reading`: whether a message of the server has arrived only
-    /// in part.
+    /// Sets the policy of calls that open from now on. `is_reading`: a message of the server has arrived only in part.
     pub(crate) fn set_policy(&mut self, policy: &Arc<Policy>, is_reading: bool) {
         let policies = &mut self.policy;
         let is_wanted = Arc::ptr_eq(&policies.wanted, policy);
@@ -221,8 +220,8 @@ impl Correlator {
         }
         let policies = &mut self.policy;
         let now = if keeps_mode || policies.now.id_mapping != policy.id_mapping {
-            // The mapping of ids cannot change during a connection: the server knows open and ended requests by one
-            // kind of names.
+            // The mapping of ids cannot change during a connection, because the server knows all requests by one kind
+            // of name.
             let mut wanted = Policy { id_mapping: policies.now.id_mapping, ..(**policy).clone() };
             if keeps_mode {
                 wanted.keep_modes_of(&policies.now);
@@ -240,14 +239,14 @@ impl Correlator {
         self.given.are_strings |= self.policy.gives_strings();
     }
 
-    /// Whether no open call uses the policy. The shared filter of a session is never idle, because
-    /// its requests use the policies of their own filters.
+    /// Whether neither an open call nor a waiting message depends on the policy. The shared filter of a session is
+    /// never idle, because its requests use the policies of their own filters.
     fn is_idle(&self) -> bool {
         self.streams.topology.is_whole() && self.open.is_empty() && self.streams.is_drained()
     }
 }
 
-/// Whether an open call uses a policy.
+/// Returns a test of whether an open call uses a policy.
 fn needed_in(open: &OpenCalls) -> impl Fn(&Arc<Policy>) -> bool {
     |policy| open.iter().any(|(_, call)| Arc::ptr_eq(&call.policy, policy))
 }

@@ -1,4 +1,4 @@
-//! The draft of a call: the facts from a request, before the call opens.
+//! The draft of a call: what its request says before the call opens.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::progress::ids::MappedId;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 
-/// The facts that a request states about the call that it opens.
+/// What a request says about the call that it opens.
 #[derive(Debug)]
 pub(crate) struct CallDraft {
     pub(crate) id: MappedId,
@@ -20,7 +20,7 @@ pub(crate) struct CallDraft {
     pub(crate) origin: RequestOrigin,
     pub(crate) asks_for_task: bool,
     pub(crate) about_task: Option<Key>,
-    /// The request waits for a task of Milepost's own, as long as the task lives.
+    /// Whether the request waits for one of Milepost's own tasks, as long as the task lives.
     pub(crate) waits_for_task: bool,
     /// See [`Call::signature`](crate::progress::correlate::call::Call::signature).
     pub(crate) signature: Option<Box<Signature>>,

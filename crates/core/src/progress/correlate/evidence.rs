@@ -1,15 +1,15 @@
-//! The kind of value that an upstream puts in the place of tokens.
+//! The kind of value that a server sends in place of tokens.
 
 use crate::progress::policy::TokenIs;
 
-/// The kind of value that an upstream has sent as the token so far.
+/// The kind of value that a server has sent as the token so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Only values that are consistent with both meanings, or with neither.
+    /// Unknown: every value could be both an id and a token, or neither.
     None,
-    /// Values that only fitted request ids, and none that only fitted a token.
+    /// Request ids: at least one value could only be an id, and none could only be a token.
     OnlyIds,
-    /// The server sends tokens: a value matched only a token, or the route says so.
+    /// Tokens: at least one value could only be a token, or the route says so.
     Tokens,
 }
 

@@ -1,5 +1,5 @@
-//! The names that Milepost gives to requests where clients share a server: integers that no client
-//! can guess, each given once.
+//! The names that Milepost gives to requests if clients share a server: integers that no client can guess, each given
+//! once.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::progress::streams::ClientStreams;
 use crate::protocol::jsonrpc::Key;
 
-/// The largest name: servers in Java and C# may read 32 bits with a sign.
+/// The largest name that is given. Servers in Java and C# may read ids as signed 32-bit integers.
 const NAME_MAX: u64 = (1 << 31) - 1;
 
 /// Number of rounds of the Feistel permutation. Four make it indistinguishable from a random permutation; eight leave a
@@ -23,7 +23,7 @@ pub struct NameKey {
 }
 
 impl NameKey {
-    /// A key of random bytes.
+    /// Returns a key made from random bytes.
     pub fn new(random: [u8; 16]) -> Self {
         Self { number: u128::from_be_bytes(random) }
     }
@@ -34,7 +34,7 @@ impl NameKey {
         self.walk(start, Self::encrypt)
     }
 
-    /// The number of a name.
+    /// Returns the number that a name was made from; `None` if the name is out of range.
     pub(crate) fn number(self, name: u64) -> Option<u64> {
         (1..=NAME_MAX).contains(&name).then(|| self.walk(name, Self::decrypt))
     }
@@ -44,7 +44,7 @@ impl NameKey {
         let half = |part: u8| {
             let mut hasher = self.hasher();
             hasher.write(&number.to_le_bytes());
-            // The names above hash eight bytes; other lengths must not give the same value.
+            // `Self::half` hashes eight bytes. With a ninth byte, no hash here equals a hash there.
             hasher.write(&[part]);
             hasher.finish()
         };
@@ -81,7 +81,7 @@ impl NameKey {
         left << 16 | right
     }
 
-    /// Returns sixteen bits that depend on the key and on a half of the value.
+    /// Returns sixteen pseudorandom bits that depend on the key, the round, and a half of the value.
     fn half(self, round: u32, half: u64) -> u64 {
         let mut hasher = self.hasher();
         hasher.write(&(u64::from(round) << 16 | half).to_le_bytes());
@@ -121,21 +121,21 @@ impl FromStr for NameKey {
 /// The names that Milepost gives to requests and tokens of one connection.
 #[derive(Debug)]
 pub(crate) struct GivenNames {
-    /// The key of the names. Recordings of earlier versions have none: their names are consecutive.
+    /// The key of the names. In recordings of earlier versions there is no key, and the names are consecutive numbers.
     pub(crate) key: Option<NameKey>,
-    /// The server may have been given tokens that are strings.
+    /// Whether the server may have got tokens that are strings.
     pub(crate) are_strings: bool,
 }
 
 impl GivenNames {
-    /// Gives a name that is not taken, by the next numbers in the order of the streams.
+    /// Returns the next name that is not taken. Names are made from the numbers that the streams share.
     pub(crate) fn give(&self, streams: &mut ClientStreams, is_taken: impl Fn(&Key) -> bool) -> Key {
         loop {
             let number = streams.next_order();
             let name = match self.key {
                 Some(key) => key.name(number),
                 None if streams.topology.has_strangers() => number,
-                // Counted from the other end of the range, because clients count their ids from small numbers.
+                // Counts down from the largest name, because clients count their ids up from small numbers.
                 None => NAME_MAX - number % NAME_MAX,
             };
             let name = Key::Integer(i64::try_from(name).unwrap_or(i64::MAX));
@@ -145,7 +145,7 @@ impl GivenNames {
         }
     }
 
-    /// Whether `key` can only be a name given by Milepost, although no active request has it.
+    /// Whether Milepost has given the name `key` to a request. The caller knows that no open request has this name.
     pub(crate) fn was_given(&self, key: &Key, streams: &ClientStreams) -> bool {
         let number = match key {
             Key::Integer(number) => u64::try_from(*number).ok(),

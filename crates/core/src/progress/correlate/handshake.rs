@@ -1,4 +1,4 @@
-//! The facts about the client and the server of one connection: from `initialize`, or from another filter.
+//! What is known about the client and the server of one connection, from `initialize` or from another filter.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The id of Milepost's only request. No client has this id by chance.
+/// The id of the only request that Milepost itself sends. No client uses this id by chance.
 const SET_LEVEL_ID: &[u8] = b"milepost:logging/setLevel";
 
-/// The facts about the client and the server of one connection, and Milepost's own request for the log messages of a
-/// server whose client requests none.
+/// What is known about the client and the server of one connection. Also sends Milepost's own request for log messages
+/// if the client requests none.
 #[derive(Debug, Default)]
 pub struct Handshake {
-    /// The revision that was agreed on, as far as is known.
+    /// The protocol revision that client and server have agreed on, if known.
     pub(crate) revision: Option<Revision>,
     /// The client, if `initialize` named it.
     pub(crate) client: Option<Arc<Client>>,
@@ -31,23 +31,23 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// The client, if `initialize` named it.
+    /// Returns the client, if `initialize` named it.
     pub fn client(&self) -> Option<&Arc<Client>> {
         self.client.as_ref()
     }
 
-    /// The revision that was agreed on, as far as is known.
+    /// Returns the protocol revision that client and server have agreed on, if known.
     pub fn revision(&self) -> Option<Revision> {
         self.revision
     }
 
-    /// Sets the client where this filter did not see `initialize`.
+    /// Sets the client if this filter did not see `initialize`.
     pub(crate) fn set_client(&mut self, client: Option<Arc<Client>>) {
         // `None` means that the caller does not know the client. A known client stays.
         self.client = client.or_else(|| self.client.take());
     }
 
-    /// Sets the revision that was agreed on where this filter did not see the handshake.
+    /// Sets the agreed protocol revision if this filter did not see the handshake.
     pub(crate) fn set_revision(&mut self, revision: Option<Revision>) {
         self.revision = revision.or(self.revision);
     }
@@ -61,8 +61,7 @@ impl Handshake {
     ) {
         let info = json::member(params, "clientInfo").unwrap_or_default();
         let (name, version) = name_and_version(&info);
-        // Where several clients share the server, the name of one client must not stand for the
-        // others.
+        // If several clients share the server, the name of one client must not stand for the others.
         if !streams.topology.has_strangers() {
             self.client = Client::new(&name, &version).map(Arc::new);
         }
@@ -71,7 +70,7 @@ impl Handshake {
         }
     }
 
-    /// The client that a request itself names (MCP 2026-07-28 and later: `_meta` of each request).
+    /// Returns the client that a request itself names (`_meta`, MCP 2026-07-28 and later).
     pub(crate) fn client_in(&self, info: &Bytes) -> Option<Arc<Client>> {
         let (name, version) = name_and_version(info);
         let client = Client::new(&name, &version)?;
@@ -90,7 +89,7 @@ impl Handshake {
         }
     }
 
-    /// Notes that the client itself requests log messages: its request applies.
+    /// Notes that the client requests log messages itself, so Milepost does not.
     pub(crate) fn client_sets_level(&mut self) {
         // The answer to Milepost's pending request must still be recognised, and withheld from the
         // client.
@@ -99,9 +98,8 @@ impl Handshake {
         }
     }
 
-    /// Requests log messages of the route's level, once, when the client has begun with a server of
-    /// a revision before 2026-07-28. From 2026-07-28 on each request of a client names its own
-    /// level.
+    /// Requests log messages at the route's level once the client has finished the handshake. Only for servers of
+    /// revisions before 2026-07-28: since then each request of a client names its own level.
     pub(crate) fn ask_for_logs(&mut self, policy: &Policy, to_server: &mut ServerQueue) {
         let Some(level) = policy.log_level.filter(|_| !policy.call.observes()) else {
             return;
@@ -120,8 +118,7 @@ impl Handshake {
         to_server.push(Bytes::from(parts.concat()));
     }
 
-    /// Whether an answer with this id belongs to Milepost's own request. The answer ends this
-    /// request.
+    /// Whether an answer with this id belongs to Milepost's own request. If so, that request has ended.
     pub(crate) fn is_answer_to_us(&mut self, id: &Key, open: &OpenCalls) -> bool {
         let ours = self.log_request == LogRequest::Pending
             && matches!(id, Key::Text(text) if **text == *SET_LEVEL_ID)
@@ -134,7 +131,7 @@ impl Handshake {
     }
 }
 
-/// The name and version of an `Implementation`.
+/// Returns the name and version in an `Implementation` object.
 fn name_and_version(info: &Bytes) -> (String, String) {
     let text = |key: &str| {
         let text = json::member(info, key).unwrap_or_default();

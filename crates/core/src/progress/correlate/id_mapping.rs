@@ -1,9 +1,9 @@
-//! The mapping of ids: the server gets a request with an id and a token of the proxy, and every message about the
-//! request gets the client's own id and token back. Where different clients share one server, this holds for each
-//! request. Otherwise it holds for a request whose id or token the server already knows from another open request.
+//! The mapping of ids: the server gets a request with an id and a token that Milepost has chosen, and every message
+//! about the request gets the client's own id and token back. If different clients share one server, every request is
+//! mapped. Otherwise only a request is mapped whose id or token the server already knows from another open request.
 //!
-//! Only these texts are replaced; every other byte is unchanged. Where clients share a server, a message that cannot be
-//! mapped never reaches the server, where its id could mean another client's request.
+//! Only ids and tokens are replaced; every other byte is unchanged. If clients share a server, a message that cannot be
+//! mapped is not sent to the server, because its id could mean another client's request there.
 
 use std::ops::Range;
 
@@ -24,8 +24,7 @@ fn translates(call: &Call, topology: Topology) -> bool {
         || call.token.as_ref().is_some_and(|token| token.translated)
 }
 
-/// A server message about `call` in the form for its client: the same bytes, except for names
-/// given by Milepost.
+/// Returns a server message about `call` for its client: the same bytes, except for names given by Milepost.
 pub(crate) fn with_client_names(
     call: &Call,
     message: &Message,
@@ -35,7 +34,7 @@ pub(crate) fn with_client_names(
     if translates(call, topology) { restored(call, message, about) } else { Payload::of(message) }
 }
 
-/// A report that needs no repair, in the form for its client.
+/// Returns a report in the form for its client; `None` if the report needs a repair.
 pub(crate) fn for_client(
     call: &Call,
     message: &Message,
@@ -49,7 +48,7 @@ pub(crate) fn for_client(
         .then(|| with_client_names(call, message, about, topology))
 }
 
-/// The places where an answer names its call, and the client's name for these places.
+/// Returns the places where an answer names its call, each with the client's name for the call.
 pub(crate) fn restored_names(
     call: &Call,
     message: &Message,
@@ -69,7 +68,7 @@ pub(crate) fn restored_names(
     places.into_iter().map(|place| (place, name.client.clone())).collect()
 }
 
-/// A message with the client's names in place of Milepost's.
+/// Returns a message with the client's names in place of Milepost's.
 fn restored(call: &Call, message: &Message, about: &About) -> Payload {
     let is_meant = |token: &&MappedId| {
         about.token.as_ref().is_some_and(|key| *key == token.server || key.respelled(&token.server))

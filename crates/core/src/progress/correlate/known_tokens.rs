@@ -1,4 +1,4 @@
-//! The tokens that the last progress on the stream of a single call has named.
+//! The tokens of the latest progress on the stream of a single call, with their meanings.
 
 use smallvec::SmallVec;
 
@@ -9,28 +9,27 @@ use crate::protocol::jsonrpc::Key;
 /// The longest token, in bytes, whose meaning is cached for the next message.
 const KNOWN_TOKEN_MAX: usize = 256;
 
-/// Maximum number of tokens per call whose meaning is cached: the token of the call, and a token that the server
-/// invented.
+/// Limit of the tokens per call whose meaning is cached: the token of the call, and a token that the server invented.
 const KNOWN_TOKENS_MAX: usize = 2;
 
-/// The state in which a token has its meaning: the number of changes of names, and the kind of value that the server
-/// puts in the place of tokens.
+/// The state on which the meaning of a token depends: the number of changes of names, and the kind of value that the
+/// server sends in place of tokens.
 pub(crate) type NamesState = (u64, Evidence);
 
-/// A token in progress on the stream of a single call, and the call that it named when it was looked up.
+/// A token of progress on the stream of a single call, and the call that the token meant when it was looked up.
 #[derive(Debug)]
 pub(crate) struct KnownToken {
-    /// As the server wrote it.
+    /// The token as the server wrote it.
     text: Vec<u8>,
     pub(crate) key: Key,
     pub(crate) means: Attributed,
-    /// A call has exactly this token.
+    /// Whether a call has exactly this token.
     pub(crate) is_given: bool,
-    /// The state of all names at that lookup.
+    /// The state on which the meaning depended at the lookup.
     state: NamesState,
 }
 
-/// The tokens that the last progress on the stream of a single call named. A server may name two in turn.
+/// The tokens of the latest progress on the stream of a single call. A server may alternate between two tokens.
 #[derive(Debug, Default)]
 pub(crate) struct KnownTokens {
     tokens: SmallVec<[Box<KnownToken>; 1]>,
@@ -39,7 +38,7 @@ pub(crate) struct KnownTokens {
 }
 
 impl KnownTokens {
-    /// The token that progress has named before, if `text` is the same and means the same in `state` as then.
+    /// Returns the cached token with this text, if its meaning in `state` is still the same.
     pub(crate) fn get(&self, text: &[u8], state: NamesState) -> Option<&KnownToken> {
         // The cached meaning is valid only while no call or name has changed since, and while the server is still
         // believed to use the same kind of value as token.
@@ -47,7 +46,7 @@ impl KnownTokens {
         tokens.find(|known| known.state == state && known.text == text)
     }
 
-    /// Keeps the meaning of a token for the next message. `is_given`: a call has exactly this token.
+    /// Caches the meaning of a token. `is_given`: a call has exactly this token.
     pub(crate) fn note(
         &mut self,
         text: &[u8],

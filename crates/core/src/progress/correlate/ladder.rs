@@ -1,11 +1,11 @@
-//! The correlation ladder finds the request that a report is about: first by its token, then by looser
-//! evidence. A rung of the ladder holds only if exactly one call results.
+//! The correlation ladder finds the request that a report is about: first by its token, then by looser evidence. A rung
+//! is used only if it leads to exactly one call.
 //!
-//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request
-//! arrive there. So each request has a filter that no other request waits for. The session's filter
-//! also knows every open request, as a *shadow*: it writes nothing for the request, but finds the
-//! request of a message on another stream. When a request's stream closes before its answer, the
-//! shadow takes its place.
+//! Over Streamable HTTP a request has its own stream, and nearly all messages about the request arrive there. Each
+//! request therefore has its own filter, so that requests do not wait for one another. The session's filter also knows
+//! every open request, as a *shadow*: for a shadow it writes nothing, but it finds the request of a message that
+//! arrives on another stream. If a request's stream closes before the answer, the session's filter takes the request
+//! over.
 
 use std::time::Instant;
 
@@ -22,11 +22,11 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 use crate::protocol::mcp::Revision;
 
-// Two filters know each request. One filter for the whole session would save 12,000 instructions
-// and 8 allocations of a small request (docs/performance.md). But then floods of several requests
-// would share the session's lock, and a panic would end the progress of the whole session.
+// Each request is known to two filters. A single filter for the whole session would save 12,000 instructions and 8
+// allocations per small request (docs/performance.md). But then floods of several requests would share the session's
+// lock, and a panic would end the progress of the whole session.
 impl Correlator {
-    /// Finds the only call that a report can be about. Each rung holds only if exactly one call results, because a
+    /// Finds the only call that a report can be about. A rung is used only if it leads to exactly one call, because a
     /// wrong guess would move the progress bar of another call.
     pub(crate) fn attribute(
         &mut self,
@@ -55,7 +55,7 @@ impl Correlator {
             });
             return if is_foreign { Err(Reason::Unknown) } else { Ok(found) };
         }
-        // The number of tombstones is bounded. A name that Milepost has given is still recognised after its tombstone
+        // The number of tombstones is limited. A name that Milepost has given is recognised even after its tombstone
         // was dropped.
         let dead = about.token.as_ref().and_then(|token| {
             let given = || self.given.was_given(token, &self.streams).then_some(Tombstone::Token);
@@ -84,7 +84,7 @@ impl Correlator {
         }
         if let Some(token) = &about.token {
             if let Some(call) = self.open.ledger.by_alias(token) {
-                // If different clients share the server, the server may have used the name for both.
+                // If different clients share the server, it may use one name for requests of several clients.
                 if self.streams.topology.has_strangers() && self.guess(about, origin) != Ok(call) {
                     return Err(Reason::Ambiguous);
                 }
@@ -102,12 +102,12 @@ impl Correlator {
                 return Ok((call, Some(Repair::Token)));
             }
         }
-        // From here on, a call is chosen only because no other call is open. A name of an ended call rules that choice
-        // out.
+        // From here on, a call is chosen only because no other call is open. If the report has the name of an ended
+        // call, this choice is not safe.
         let now = self.received_at;
         let mut names = about.token.iter().chain(&about.request);
         if names.any(|name| self.names.is_of_no_call(name, now, &self.open)) {
-            // The name does not belong to a later call either, even after the answer that contains it is forgotten.
+            // The name must not mean a later call either, even after the answer that contains the name is forgotten.
             self.names.note_stray(about, &self.open);
             return Err(Reason::Late);
         }
@@ -121,7 +121,7 @@ impl Correlator {
     }
 
     pub(crate) fn guess(&self, about: &About, origin: Origin) -> Result<CallId, Reason> {
-        // The report is about an ended request of its stream, and not about a request on another stream.
+        // All requests of this stream have ended. The report is about one of them, and not about another stream.
         if self.open.is_stale(origin, &self.streams) {
             return Err(Reason::Unknown);
         }
@@ -139,16 +139,16 @@ impl Correlator {
         if self.may_mean_over(call) { Err(Reason::Ambiguous) } else { Ok(id) }
     }
 
-    /// Whether a message that names no request may be about an ended request of another client than
-    /// the client of the only open `call`.
+    /// Whether a message that names no request may be about an ended request of a client other than the client of
+    /// `call`, the only open call.
     pub(crate) fn may_mean_over(&self, call: &Call) -> bool {
         let ended = self.last_ends.of_others(call.principal);
         let ended = ended.filter(|_| self.streams.topology.has_strangers());
         ended.is_some_and(|at| self.received_at.is_none_or(|now| now < at + OVER))
     }
 
-    /// The stream of the call that a server message is about, if the message is progress or an
-    /// answer and the call is known.
+    /// Returns the client stream of the call that a message is about. `None` if the message is neither progress nor an
+    /// answer, or the call is unknown.
     pub fn find_stream(&mut self, origin: Origin, message: &Message) -> Option<StreamId> {
         self.stream_by(origin, message, |calls, about| {
             let meant: Result<Attributed, _> = calls.attribute(about, origin);
@@ -156,7 +156,7 @@ impl Correlator {
         })
     }
 
-    /// The stream as in [`Self::find_stream`], only by the call's own token or id.
+    /// Does the same as [`Self::find_stream`], but finds the call of progress only by its token.
     pub fn find_named_stream(&mut self, origin: Origin, message: &Message) -> Option<StreamId> {
         self.stream_by(origin, message, |calls, about| {
             let (token, ledger) = (about.token.as_ref()?, &calls.open.ledger);
@@ -164,7 +164,7 @@ impl Correlator {
         })
     }
 
-    /// The stream of the call of an answer, or of the call that `call_of` finds for progress.
+    /// Returns the client stream of the call that an answer is for, or that `call_of` finds for progress.
     fn stream_by(
         &mut self,
         origin: Origin,
@@ -184,8 +184,8 @@ impl Correlator {
         self.open.get(call).map(|call| call.stream)
     }
 
-    /// The stream of the call that a server message is about. The message arrives now
-    /// ([`Correlator::find_stream`](crate::progress::Correlator::find_stream)).
+    /// Does the same as [`Correlator::find_stream`](crate::progress::Correlator::find_stream), and notes that the
+    /// message has arrived at `now`.
     pub fn stream_of_arrived(
         &mut self,
         now: Instant,
@@ -206,8 +206,8 @@ impl Correlator {
         }
     }
 
-    /// Whether an array that came on the stream `on` has a message about a request of another stream, by the
-    /// request's own token or id.
+    /// Whether an array that came on the stream `on` contains a message that names a request of another stream by token
+    /// or id.
     pub fn is_for_others(&mut self, on: StreamId, message: &Message) -> bool {
         // If an array were judged as one message, all its progress would go to the call on whose stream it came.
         let origin = Origin::Stream(on);
@@ -217,7 +217,7 @@ impl Correlator {
                 .any(|one| self.find_named_stream(origin, &one).is_some_and(|stream| stream != on))
     }
 
-    /// Whether a message is progress of an ended request, by the client's own token.
+    /// Whether a message is progress with the token of an ended request.
     pub fn is_late(&self, message: &Message) -> bool {
         message.kind() == Kind::Notification
             && self.policy.named_token(message).is_some_and(|token| {
@@ -226,8 +226,8 @@ impl Correlator {
             })
     }
 
-    /// Whether a message is compliant progress with a token that is unknown here, in a session of which some requests
-    /// may be unknown: the token may belong to one of them.
+    /// Whether a message is compliant progress whose token is unknown here, but may belong to one of the requests that
+    /// this filter of the session has not seen.
     pub(crate) fn may_be_of_unseen(&self, origin: Origin, message: &Message) -> bool {
         let is_unseen = |token: &Key| {
             !self.names.knows_token(token, &self.open)

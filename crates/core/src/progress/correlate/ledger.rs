@@ -1,4 +1,4 @@
-//! The names of the active requests, and of ended requests.
+//! The ids and tokens of open and of ended requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,44 +11,42 @@ use crate::progress::policy::Policy;
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::Key;
 
-/// Maximum number of foreign tokens that are remembered for one call. Some servers invent a token for each
-/// notification.
+/// Limit of the foreign tokens that are remembered for one call. Some servers invent a token for each notification.
 const ALIASES_MAX: usize = 64;
 
-/// The longest id or token, in bytes, that is remembered after its message. Real names are UUIDs at
-/// most.
+/// The longest id or token, in bytes, that is remembered after its message. Real names are not longer than UUIDs.
 pub(super) const KEY_MAX: usize = 1 << 10;
 
-/// The key in the place of a stream if all streams belong to one client.
+/// The stream in a key of `by_client_id` or `by_client_token` if all streams belong to one client.
 const ANY_STREAM: StreamId = StreamId(0);
 
-/// The names of the open calls, towards the server and towards the clients, and the names of calls that are over.
+/// The names (ids and tokens) of the open calls, as the server and the clients know them, and those of ended calls.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     by_id: NameIndex,
     by_token: NameIndex,
-    /// Calls by the client's id, where the server knows the proxy's id: where ids are mapped, a client's id means
-    /// something on its own stream only.
+    /// Calls by the client's id, for calls that the server knows by an id of Milepost's own. If ids are mapped, a
+    /// client's id has a meaning only on the client's own stream.
     by_client_id: FewMap<(StreamId, Key), CallIds>,
     by_client_token: FewMap<(StreamId, Key), CallIds>,
     by_alias: BTreeMap<Key, CallId>,
     aliases: BTreeMap<CallId, VecDeque<Key>>,
     tombstones: Tombstones,
-    /// The server knows requests by names of Milepost's own.
+    /// Whether the server knows all requests by names of Milepost's own.
     mapped: bool,
-    /// The server may know tokens by other names than the client.
+    /// Whether the server may know tokens by other names than the client does.
     renames: bool,
     /// The number of changes of calls and names so far.
     changes: u64,
 }
 
 impl Ledger {
-    /// An empty ledger.
+    /// Returns an empty ledger.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self { mapped: policy.id_mapping, renames: policy.renames_tokens(), ..Self::default() }
     }
 
-    /// Enters the names of a call that opens.
+    /// Adds the names of a call that opens.
     pub(super) fn enter(&mut self, id: CallId, call: &Call) {
         self.changes += 1;
         self.by_id.insert(&call.id.server, id);
@@ -63,7 +61,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the names, at most [`ALIASES_MAX`], by which the server has meant an open call.
+    /// Returns the names, at most [`ALIASES_MAX`], by which the server was seen to mean an open call.
     pub(crate) fn learned_names(&self, id: CallId) -> Vec<Key> {
         self.aliases.get(&id).map(|names| names.iter().cloned().collect()).unwrap_or_default()
     }
@@ -71,8 +69,8 @@ impl Ledger {
     /// Keeps the names of a call that closes as tombstones.
     pub(super) fn bury(&mut self, id: CallId, call: &Call, tombstone: Tombstone) {
         self.changes += 1;
-        // The server keeps the id of one of Milepost's own tasks. The id of a server's task may be used by a later
-        // request.
+        // The id of Milepost's own task stays reserved, because the server still uses it. The id of a server's task may
+        // by now belong to a later request.
         if self.by_id.get(&call.id.server).contains(&id) || call.is_own_task() {
             self.by_id.remove(&call.id.server, id);
             self.tombstones.add_request(call, tombstone);
@@ -93,7 +91,7 @@ impl Ledger {
         }
     }
 
-    /// Keeps the id of a call as a tombstone: a task answers the request, and its token stays valid.
+    /// Keeps the id of a call as a tombstone after a task has answered the request. The token stays valid.
     pub(super) fn bury_id(&mut self, id: CallId, call: &Call) {
         self.changes += 1;
         if let Some(name) = self.clients_id(call) {
@@ -103,7 +101,7 @@ impl Ledger {
         self.tombstones.add_request(call, Tombstone::Answered);
     }
 
-    /// Notes that the server may know tokens by other names than the client from now on. `open`: the open calls.
+    /// Notes that from now on the server may know tokens by other names than the client does. `open`: the open calls.
     pub(super) fn rename<'a>(&mut self, open: impl Iterator<Item = (CallId, &'a Call)>) {
         if std::mem::replace(&mut self.renames, true) || self.mapped {
             return;
@@ -117,32 +115,32 @@ impl Ledger {
         }
     }
 
-    /// Notes a change of a call that changes the meaning of names: its stream, or the stream that it pairs with.
+    /// Notes that a call has another client stream or upstream stream, which changes the meaning of names.
     pub(super) fn note_change(&mut self) {
         self.changes += 1;
     }
 
-    /// The client's name for a request, where the server has another name for the request.
+    /// Returns the client's name for a request, if the server knows the request by another name.
     fn clients(&self, stream: StreamId, name: &MappedId) -> Option<(StreamId, Key)> {
         self.mapped.then(|| Key::read(&name.client)).flatten().map(|key| (stream, key))
     }
 
-    /// The client's id of a request that the server knows by another id.
+    /// Returns the client's id of a request, if the server knows the request by another id.
     fn clients_id(&self, call: &Call) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&call.id.client)?));
         let own = self.clients(call.stream, &call.id);
         own.or_else(|| call.id.translated.then(renamed).flatten())
     }
 
-    /// Returns the client's text of a token. If servers get tokens of another type, the tokens of one client may still
-    /// differ in type.
+    /// Returns the client's token as a key, if the server may know the token by another name. The type of the client's
+    /// token is kept, so that `1` and `"1"` stay different.
     fn clients_token(&self, stream: StreamId, token: &MappedId) -> Option<(StreamId, Key)> {
         let renamed = || Some((ANY_STREAM, Key::read(&token.client)?));
         self.clients(stream, token).or_else(|| self.renames.then(renamed).flatten())
     }
 
-    /// The unanswered requests that the client of a stream calls `key`, oldest first. `is_own`: whether the server
-    /// knows a call by its client's own id.
+    /// Returns the unanswered requests that have the id `key` for the client of `stream`, oldest first. `is_own`: the
+    /// server knows a call by its client's own id.
     pub(super) fn by_client_id(
         &self,
         stream: StreamId,
@@ -178,29 +176,28 @@ impl Ledger {
             && let Some(oldest) = known.pop_front()
         {
             self.by_alias.remove(&oldest);
-            // A forgotten alias must not be taken for a name of another call.
+            // A forgotten alias must not later be taken for the name of another call.
             self.tombstones.add(oldest, Tombstone::Alias);
         }
     }
 
-    /// The unanswered requests with this id, oldest first.
+    /// Returns the unanswered requests with this id, oldest first.
     pub(crate) fn all_by_id(&self, key: &Key) -> &[CallId] {
         self.by_id.get(key)
     }
 
-    /// The active requests with this token, oldest first.
+    /// Returns the open requests with this token, oldest first.
     pub(crate) fn all_by_token(&self, key: &Key) -> &[CallId] {
         self.by_token.get(key)
     }
 
-    /// The oldest unanswered request with this id.
+    /// Returns the oldest unanswered request with this id.
     pub(crate) fn by_id(&self, key: &Key) -> Option<CallId> {
         self.all_by_id(key).first().copied()
     }
 
-    /// The request of an answer with this id: the oldest request with exactly this id, else the
-    /// only request with the id in another spelling, unless a request with exactly this id has been
-    /// answered or cancelled before.
+    /// Returns the request that an answer with this id is for: the oldest request with exactly this id, else the only
+    /// request with the id in another spelling. The second is not used if a request with exactly this id has ended.
     pub(crate) fn call_of_answer(&self, key: &Key) -> Option<CallId> {
         self.by_id(key).or_else(|| self.by_id_in_other_spelling(key))
     }
@@ -212,12 +209,12 @@ impl Ledger {
         self.was_id(key).is_none().then_some(found)
     }
 
-    /// The oldest active request with this token.
+    /// Returns the oldest open request with this token.
     pub(crate) fn by_token(&self, key: &Key) -> Option<CallId> {
         self.all_by_token(key).first().copied()
     }
 
-    /// Every active request to which its client gave the token of `call`, oldest first.
+    /// Returns the open requests that have the same token from their client as `call`, oldest first.
     pub(super) fn holders(&self, call: &Call) -> &[CallId] {
         let Some(token) = &call.token else { return &[] };
         match self.clients_token(call.stream, token) {
@@ -259,23 +256,23 @@ impl Ledger {
         self.by_alias.get(key).copied()
     }
 
-    /// The tombstone of a token, given or invented, of an ended call.
+    /// Returns the tombstone of the ended call that had this token, given by the client or invented by the server.
     pub(crate) fn was_token(&self, key: &Key) -> Option<Tombstone> {
         self.tombstones.get(NameKind::Token, key).map(|ended| ended.tombstone)
     }
 
-    /// The tombstone of a request with this id.
+    /// Returns the tombstone of the ended request with this id.
     pub(crate) fn was_id(&self, key: &Key) -> Option<Tombstone> {
         self.tombstones.get(NameKind::Id, key).map(|ended| ended.tombstone)
     }
 
-    /// Whether the settings of the ended request with this id leave a further answer unchanged; `None` if
-    /// no ended request had this id.
+    /// Whether the settings of the ended request with this id allow a further answer to be forwarded unchanged; `None`
+    /// if no ended request had this id.
     pub(crate) fn passes_answers(&self, key: &Key) -> Option<bool> {
         self.tombstones.get(NameKind::Id, key).map(|ended| ended.passes_answers)
     }
 
-    /// Notes the answer to a request that the server had ended in another way before.
+    /// Notes that a request which had ended in another way has now been answered.
     pub(crate) fn note_late_answer(&mut self, key: &Key) {
         self.changes += 1;
         self.tombstones.add(key.clone(), Tombstone::Answered);
@@ -288,7 +285,7 @@ impl Ledger {
         })
     }
 
-    /// The reason for withholding an answer with this id, which belongs to no open request.
+    /// Returns the reason for withholding an answer whose id belongs to no open request.
     pub(crate) fn why_orphan(&self, key: &Key) -> Reason {
         match self.was_id_in_any_spelling(key) {
             Some(Tombstone::Answered | Tombstone::Ended) => Reason::SecondAnswer,

@@ -15,7 +15,7 @@ use crate::protocol::{json, mcp};
 const WITHOUT_RESULT: [&str; 4] =
     [mcp::PING, mcp::SET_LEVEL, "resources/subscribe", "resources/unsubscribe"];
 
-/// The range of the answer to `call` that a client cannot accept, and its replacement.
+/// Returns the range of the answer to `call` that a client cannot accept, and the replacement for the range.
 pub(crate) fn mended_body(
     message: &Message,
     call: &Call,
@@ -61,14 +61,13 @@ pub(crate) fn mended_body(
     Some((range, mended))
 }
 
-/// The range of the member of the outermost object that has its value there.
+/// Returns the range of the outermost object's member that has its value at `value`.
 fn member_of(text: &Bytes, value: &Range<usize>) -> Option<Range<usize>> {
     let mut members = json::Members::new(text);
     members.find(|member| member.value == *value).map(|member| member.key.start..value.end)
 }
 
-/// Whether a result is an empty value of another type (`[]`, `null`), which some languages write in the place of an
-/// empty object.
+/// Whether a result is an empty value of another type (`[]`, `null`), which some languages write for an empty object.
 fn is_nothing(result: &Bytes) -> bool {
     let inner = result.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     **result == *b"null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
@@ -84,7 +83,7 @@ fn is_content(result: &Bytes) -> bool {
     !blocks.is_empty() && blocks.iter().all(is_block)
 }
 
-/// An error with `code` and `message`; `None` if it has both.
+/// Returns a corrected error with `code` and `message`; `None` if the error already has both.
 fn mended_error(error: &Bytes) -> Option<Bytes> {
     // JSON-RPC 2.0, section 5.1: `code` is an integer, `message` is a string.
     let code =
@@ -99,19 +98,19 @@ fn mended_error(error: &Bytes) -> Option<Bytes> {
     let words =
         message.or(said).or(own).unwrap_or_else(|| json::quote("the server gave no reason"));
     let code = code.unwrap_or_else(|| Bytes::from(INTERNAL_ERROR.to_string()));
-    // `data` has the whole error of the server, so that nothing the server wrote is lost.
+    // The server's whole error goes into `data`, so that nothing is lost.
     let parts: [&[u8]; 7] =
         [br#"{"code":"#, &code, br#","message":"#, &words, br#","data":"#, error, b"}"];
     Some(Bytes::from(parts.concat()))
 }
 
-/// A bare payload as the content of a tool result; `None` if the payload is already a tool result.
+/// Wraps a bare payload as the content of a tool result; `None` if the payload is already a tool result.
 fn wrapped_result(result: &Bytes) -> Option<Bytes> {
     let known = || RESULT_MEMBERS.iter().any(|name| json::member(result, name).is_some());
     if result.starts_with(b"{") && known() {
         return None;
     }
-    // JSON text is UTF-8: other bytes cannot be quoted, so such a result stays unchanged.
+    // JSON text is UTF-8. A result with other bytes cannot be quoted, so it stays unchanged.
     let text = json::quote(std::str::from_utf8(result).ok()?);
     let failed = json::member(result, "error").is_some();
     let tail: &[u8] = if failed { br#"}],"isError":true}"# } else { br#"}],"isError":false}"# };

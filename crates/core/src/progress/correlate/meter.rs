@@ -6,27 +6,27 @@ use crate::progress::policy::OnFall;
 use crate::progress::value::{Number, NumberView, ProgressView, is_total_of, spell};
 use crate::progress::verdict::{Reason, Repair, Repairs};
 
-/// The step before any real value, and the largest step while values are parts of 1. The step is so
-/// small that a later `1/10` keeps its scale.
+/// The step of a value before the server has sent a value, and the largest step while values are fractions of 1. The
+/// step is small enough to keep the scale of a later `1/10`.
 const SMALL_STEP: f64 = 1e-6;
 
-/// Up to here 1,000 steps that are distinct as `f32` fit below the next whole step; some clients
-/// keep progress as a 32-bit float.
+/// Some clients keep progress as a 32-bit float. Below this value at least 1,000 distinct `f32` values fit between two
+/// whole numbers.
 const F32_STEPS_BELOW: f64 = 16_384.0;
 
-/// One progress value as the client gets it.
+/// One progress value as it is sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EmittedProgress {
     /// The value.
     pub value: f64,
-    /// The total. Beside a repair it is the total that the meter knows (`Meter::total_text`), else the server's.
+    /// The total. If the value was repaired, this is the meter's total (`Meter::total_text`), else the server's.
     pub total: Option<f64>,
-    /// The repair, if the value differs from the server's.
+    /// The repair that made the value, if it is not the server's own value.
     pub repair: Option<Repair>,
 }
 
 impl EmittedProgress {
-    /// The value without a total that is below it, or that is zero or less.
+    /// Removes a total that is less than the value, or not above zero.
     pub(crate) fn within_total(mut self, repairs: &mut Repairs) -> Self {
         if self.total.is_some_and(|total| !is_total_of(total, self.value)) {
             self.total = None;
@@ -36,20 +36,20 @@ impl EmittedProgress {
     }
 }
 
-/// One client's value. Only [`Meter::take`] and the values of heartbeats change the value, and only
-/// raise it.
+/// The progress value of one client's token. Only [`Meter::take`], [`Meter::rise`] and heartbeats change the value, and
+/// only upwards.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     emitted: Option<f64>,
-    /// The server's last value as claimed.
+    /// The server's last value, as the server sent it.
     claimed: Option<f64>,
     /// The server's highest value.
     highest: Option<f64>,
     /// The server's last total, in the client's scale.
     total: Option<Number>,
-    /// The sum of earlier phases.
+    /// The sum of the earlier phases' values, which is added to the server's values.
     base: f64,
-    /// A value of 1 or more has been seen.
+    /// Whether a value of 1 or more has been seen.
     past_one: bool,
     /// Whether the last values sent are estimates.
     estimated: bool,
@@ -60,20 +60,19 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The last value sent to the client.
+    /// Returns the last value sent to the client.
     pub(crate) fn emitted(&self) -> Option<f64> {
         self.emitted
     }
 
-    /// Raises the value to that of another request with the same token: a client
-    /// identifies progress by its token.
+    /// Raises the value to that of another request with the same token: clients identify progress by its token.
     pub(crate) fn raise_to(&mut self, emitted: Option<f64>) {
         if emitted > self.emitted {
             self.emitted = emitted;
         }
     }
 
-    /// Sets the last value that the client has received: the server repeats the values after it.
+    /// Resets the meter to the last value that the client has received, because the server repeats the values after it.
     pub(crate) fn go_back_to(&mut self, sent: Option<f64>) {
         self.emitted = sent;
         self.claimed = sent.map(|sent| sent - self.base);
@@ -86,20 +85,20 @@ impl Meter {
         self.base == 0.0 && self.emitted.is_none_or(|emitted| value > emitted)
     }
 
-    /// Whether there is a number above the last value.
+    /// Whether a number above the last value exists.
     pub(crate) fn can_rise(&self) -> bool {
         self.lifted().is_ok()
     }
 
-    /// Notes where the server's next value comes from. If the server sends a number after values that were read from
-    /// text, the number has its own scale: it is not added to them.
+    /// Notes whether the server's next value comes from a text. After values from texts, the first number of the server
+    /// has a scale of its own, so it is not added to them.
     pub(crate) fn note_source(&mut self, in_words: bool) {
         if std::mem::replace(&mut self.in_words, in_words) && !in_words {
             (self.claimed, self.highest, self.total, self.base) = (None, None, None, 0.0);
         }
     }
 
-    /// Turns the server's values into the values for the client.
+    /// Turns a value of the server into the value for the client.
     pub(crate) fn take(
         &mut self,
         figure: Option<&ProgressView<'_>>,
@@ -110,8 +109,8 @@ impl Meter {
             return Ok(self.emit(value, Repair::Number));
         };
         let value = figure.value.value;
-        // Before `claimed` changes: a fall is judged against the server's last value. Heartbeats may have raised the
-        // client's value above it.
+        // Called before `claimed` changes, because a value has fallen only if it is below the server's last value. The
+        // client's value may be higher because of heartbeats.
         self.begin_phase_if_fallen(figure, on_fall);
         self.claimed = Some(value);
         let highest = self.highest;
@@ -152,7 +151,7 @@ impl Meter {
         true
     }
 
-    /// Returns the value of a heartbeat that claims no work: one lift, or `value` if that is larger.
+    /// Returns the value of a heartbeat without an estimate: `value`, or the next lift if `value` would not rise.
     pub(crate) fn heartbeat(&mut self, value: Option<f64>) -> Result<EmittedProgress, Reason> {
         let lifted = self.lifted()?;
         let value = value.filter(|value| self.emitted.is_none_or(|emitted| *value > emitted));
@@ -178,7 +177,7 @@ impl Meter {
         Ok(self.emit(part.unwrap_or(lifted), Repair::Number))
     }
 
-    /// The text of the server's last total, in the client's scale.
+    /// Returns the text of the server's last total, in the client's scale.
     pub(crate) fn total_text(&self) -> &[u8] {
         self.total.as_ref().map_or(&[], |total| &total.text)
     }
@@ -189,7 +188,7 @@ impl Meter {
             return;
         }
         if std::mem::take(&mut self.estimated) && !self.would_rise(figure.value.value) {
-            // Fractions of 1 are added to the estimates. A larger scale soon exceeds them.
+            // Fractions of 1 are added to the estimates. Values of a larger scale soon exceed them anyway.
             let value = figure.value.value;
             let total = figure.total.as_ref().map_or(1.0, |total| total.value);
             let is_part = total <= 1.0 && value < 1.0 && (value > 0.0 || figure.total.is_some());
@@ -197,9 +196,8 @@ impl Meter {
             self.estimated = !is_part;
             return;
         }
-        // Under `lift`, a fall with another total is taken as a new phase (download, then unpack);
-        // a fall with the same total is a step back within the phase. `self.total` contains the
-        // base.
+        // Under `lift`, a fall together with another total begins a new phase (download, then unpack); a fall with the
+        // same total is a step back within the phase. `self.total` includes the base.
         let fell = self.claimed.is_some_and(|claimed| figure.value.value < claimed);
         let base = self.base;
         let other_total = match (&self.total, &figure.total) {
@@ -215,13 +213,13 @@ impl Meter {
     fn note_total(&mut self, total: Option<NumberView<'_>>) {
         let base = self.base;
         let known = self.total.as_ref();
-        // The usual case: the total has not changed.
+        // The usual case: the total is unchanged.
         if base == 0.0 && known.map(|known| &known.text[..]) == total.map(|total| total.text) {
             return;
         }
         self.total = total.map(|NumberView { value, text }| {
             if base == 0.0 {
-                // A copy: the meter outlives the buffer that the text came in.
+                // Copied, because the meter outlives the buffer of the message.
                 return Number { value, text: Bytes::copy_from_slice(text) };
             }
             let value = base + value;
@@ -252,13 +250,13 @@ impl Meter {
         };
         let mut next = emitted + step;
         if step == SMALL_STEP {
-            // Six decimals are more readable than the sum of many roundings.
+            // Rounded to six decimals, because sums of many small steps are hard to read.
             let round = ((emitted / SMALL_STEP + 1e-3).floor() + 1.0) / 1e6;
             if round - emitted >= f32_step(emitted).min(SMALL_STEP / 2.0) {
                 next = round;
             }
         }
-        // A small step may be lost in the rounding of a large value.
+        // The rounding of a large value may swallow a small step.
         let next = if next > emitted { next } else { emitted.next_up() };
         if next.is_finite() { Ok(next) } else { Err(Reason::Exhausted) }
     }
@@ -295,13 +293,13 @@ mod tests {
         meter.take(figure(claim).as_ref().map(ProgressValue::view).as_ref(), on_fall)
     }
 
-    /// A value of the meter's own, with its total.
+    /// Returns the text of a value that the meter made, with its total.
     fn told(meter: &Meter, emitted: &EmittedProgress) -> String {
         let total = || format!("/{}", String::from_utf8_lossy(meter.total_text()));
         spelled(emitted.value) + &emitted.total.map_or_else(String::new, |_| total())
     }
 
-    /// Compares the value that is sent for each claim: `=` as claimed, else the value; `x` if nothing is sent.
+    /// Checks what is sent for each value of the server: `=` for the same value, else the sent value; `x` for none.
     #[track_caller]
     fn check(on_fall: OnFall, claims: &str, emitted: &str) {
         let mut meter = Meter::default();

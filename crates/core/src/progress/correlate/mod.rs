@@ -1,4 +1,4 @@
-//! Open requests, and the request that a server message is about.
+//! Knows the open requests, and finds the request that a server message is about.
 
 pub(crate) mod answers;
 pub(crate) mod call;

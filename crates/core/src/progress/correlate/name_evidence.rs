@@ -1,4 +1,4 @@
-//! What is known of the names that an upstream gives to calls.
+//! What has been learned about the names that a server uses for calls.
 
 use std::time::Instant;
 
@@ -16,12 +16,11 @@ use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp;
 
-/// What is known of the names that an upstream gives to calls, beside the names that the calls have.
+/// What has been learned about the names that a server uses for calls, in addition to the calls' own names.
 #[derive(Debug)]
 pub(crate) struct NameEvidence {
     kind: Evidence,
-    /// Tokens in the current message that are active in other sessions only: such a token means no call of this
-    /// session.
+    /// Tokens in the current message that only calls of other sessions have. They cannot mean a call of this session.
     pub(crate) elsewhere: Vec<Key>,
     /// Names that belong to no call.
     pub(crate) strays: Strays,
@@ -29,7 +28,7 @@ pub(crate) struct NameEvidence {
 }
 
 impl NameEvidence {
-    /// No evidence but the route's setting.
+    /// Returns the state without any evidence except the route's setting.
     pub(crate) fn new(setting: Option<TokenIs>) -> Self {
         Self {
             kind: Evidence::from_setting(setting),
@@ -39,12 +38,12 @@ impl NameEvidence {
         }
     }
 
-    /// The token that progress has named before, if `text` is the same and means the same as then.
+    /// Returns the cached token with this text, if its meaning is still the same.
     pub(crate) fn known_token(&self, text: &[u8], open: &OpenCalls) -> Option<&KnownToken> {
         self.known.get(text, (open.ledger.changes(), self.kind))
     }
 
-    /// Keeps the meaning of a token for the next message.
+    /// Caches the meaning of a token for the next message.
     pub(crate) fn note_token(
         &mut self,
         text: &[u8],
@@ -66,7 +65,7 @@ impl NameEvidence {
         }
     }
 
-    /// Returns the call with this token, if an open call has it.
+    /// Returns the open call with this token.
     pub(crate) fn by_token(&mut self, token: &Key, open: &OpenCalls) -> Option<Attributed> {
         let as_id = open.ledger.by_id(token);
         // This server is known to send request ids as tokens. If the value also equals the token of another call, that
@@ -77,18 +76,18 @@ impl NameEvidence {
             return Some((call, Some(Repair::Token)));
         }
         if let Some(call) = open.ledger.by_token(token) {
-            // The value is a token and not an id: from now on the server is known to send tokens.
+            // The value is a token and not an id, so from now on the server is known to send tokens.
             if as_id.is_none() {
                 self.kind = Evidence::Tokens;
             }
             return Some((call, None));
         }
-        // Last, because an exact name takes precedence over another spelling of the name.
+        // Tried last, because an exact name takes precedence over another spelling of the name.
         open.ledger.by_token_in_other_spelling(token).map(|call| (call, Some(Repair::Token)))
     }
 
-    /// The call of a POST, by a name on the POST's own stream that is exactly its token or id. On
-    /// this stream the names belong to the call, even if other calls have them too.
+    /// Returns the call of a POST if a report on the POST's own stream has exactly the call's token or id. On this
+    /// stream the name means that call, even if other calls have the name too.
     pub(crate) fn own_on(
         &mut self,
         origin: Origin,
@@ -128,8 +127,8 @@ impl NameEvidence {
         Some(call)
     }
 
-    /// Learns from a late report: while no request is open, a token that is exactly the id of an ended request
-    /// shows that the server puts ids in the place of tokens.
+    /// Learns from a late report. If no request is open and the token is exactly the id of an ended request, the server
+    /// sends ids in place of tokens.
     pub(crate) fn note_late_id(&mut self, token: &Key, open: &OpenCalls) {
         // Without this, a server whose first reports all come after a cancellation stays unknown,
         // and its next late report would be guessed to be about the only open call.
@@ -139,15 +138,15 @@ impl NameEvidence {
         }
     }
 
-    /// Whether a token is the id of a request that is over, from a server that puts ids in the place of tokens.
+    /// Whether a token is the id of an ended request, and the server sends ids in place of tokens.
     pub(crate) fn was_id_for_token(&self, token: &Key, open: &OpenCalls) -> bool {
         self.kind == Evidence::OnlyIds
             && open.ledger.by_id(token).is_none()
             && open.ledger.was_id(token).is_some()
     }
 
-    /// Whether a name means no open call: a call that is over had the name, in any spelling, or the name came first
-    /// while no call was open, or an answer of the last minute contains it.
+    /// Whether a name means no open call, because an ended call had the name in any spelling, the name first came while
+    /// no call was open, or an answer of the last minute contains it.
     pub(crate) fn is_of_no_call(&self, name: &Key, now: Option<Instant>, open: &OpenCalls) -> bool {
         open.ledger.was_named(name) || self.strays.contains(name, now)
     }

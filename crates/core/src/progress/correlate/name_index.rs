@@ -1,4 +1,4 @@
-//! Calls by a name, and the names that mean the same in another spelling.
+//! An index of calls by name. It also finds names that mean the same in another spelling.
 
 use smallvec::SmallVec;
 
@@ -6,14 +6,14 @@ use crate::progress::few_map::FewMap;
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::Key;
 
-/// Calls of one name or stream, oldest first: nearly always one.
+/// The calls with one name or on one stream, oldest first. Nearly always there is only one.
 pub(crate) type CallIds = SmallVec<[CallId; 2]>;
 
 /// Calls by a name that the server knows, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct NameIndex {
     calls: FewMap<Key, CallIds>,
-    /// The numbers among the names by [`Key::class`].
+    /// The names that are numbers, by [`Key::class`].
     classes: FewMap<(u64, Key), ()>,
 }
 
@@ -38,10 +38,10 @@ impl NameIndex {
         self.calls.get(key).map_or(&[], |ids| ids)
     }
 
-    /// Returns the only call whose name is `key` in another spelling, and the name.
+    /// Returns the only call whose name is `key` in another spelling, with that name.
     pub(super) fn in_other_spelling(&self, key: &Key) -> Option<(CallId, Key)> {
         let other = key.in_other_type();
-        // As doubles two large numbers may be equal. Only one of them has exactly these digits.
+        // Two large numbers may be equal as doubles although their digits differ. Only one has exactly these digits.
         let exact = other.as_ref().filter(|_| matches!(key, Key::Text(_)));
         if let Some(number) = exact
             && let [first, rest @ ..] = self.get(number)
@@ -59,7 +59,7 @@ impl NameIndex {
     }
 }
 
-/// Removes a call from an index. A key without calls goes too.
+/// Removes a call from an index. A key that has no calls left is removed too.
 pub(super) fn forget<K: Ord>(index: &mut FewMap<K, CallIds>, key: &K, id: CallId) {
     if let Some(ids) = index.get_mut(key) {
         ids.retain(|known| *known != id);

@@ -1,4 +1,4 @@
-//! The open calls, and the stream of each.
+//! The open calls, with the stream of each call.
 //!
 //! ```text
 //!  request ──> active ──answer reaches the gate──> gone, its names kept as tombstones
@@ -23,8 +23,8 @@ use crate::progress::verdict::{Reason, Repair};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// Maximum number of open requests of one connection that can get progress. Further requests are forwarded normally,
-/// but without progress.
+/// Limit of the open requests of one connection that can get progress. Further requests are forwarded normally, but
+/// without progress.
 pub const CALLS_MAX: usize = 1024;
 
 /// The call that a report is about, and the repair of the token that was needed to find the call.
@@ -33,30 +33,29 @@ pub(crate) type Attributed = (CallId, Option<Repair>);
 /// The open calls of one connection: their state, their names, and the streams of their messages.
 #[derive(Debug, Default)]
 pub struct OpenCalls {
-    /// Boxed, because a node of the map has space for eleven values.
+    /// Boxed, because each node of the map reserves space for eleven values.
     calls: FewMap<CallId, Box<Call>>,
     pub(crate) ledger: Ledger,
     /// Calls by the upstream stream on which the server sends messages about them, oldest first.
     by_pair: FewMap<StreamId, CallIds>,
-    /// Calls by the stream of their client, oldest first, so that examining one stream does not cost time for the
-    /// others.
+    /// Calls by their client's stream, oldest first. With this index, looking at one stream does not depend on the
+    /// number of other calls.
     by_stream: FewMap<StreamId, CallIds>,
     expiries: BTreeSet<(Instant, CallId)>,
-    /// Whether requests may be open that have no entry. Then an answer without an entry may still be expected, and is
-    /// not an orphan.
+    /// Whether open requests may exist that have no entry here. An answer without an entry is then not an orphan.
     overflowed: bool,
-    /// A call may run as a task of Milepost's own.
+    /// Whether a call may run as one of Milepost's own tasks.
     has_own_tasks: bool,
     next: u64,
 }
 
 impl OpenCalls {
-    /// No calls.
+    /// Returns an empty collection of calls.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self { ledger: Ledger::new(policy), ..Self::default() }
     }
 
-    /// Adds a call; `None` if there are too many.
+    /// Adds a call. Returns `None` if there are too many.
     pub(crate) fn add(&mut self, mut call: Call) -> Option<CallId> {
         if self.calls.len() >= CALLS_MAX {
             // The caller forwards the request all the same: a full table withholds only progress.
@@ -93,17 +92,17 @@ impl OpenCalls {
         Some(call)
     }
 
-    /// Notes that the server may know tokens by other names than the client from now on.
+    /// Notes that from now on the server may know tokens by other names than the client does.
     pub(crate) fn rename(&mut self) {
         self.ledger.rename(self.calls.iter().map(|(id, call)| (*id, &**call)));
     }
 
-    /// An open call.
+    /// Returns an open call.
     pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
         self.calls.get(&id).map(|call| &**call)
     }
 
-    /// An open call, to change its state.
+    /// Returns an open call so that its state can be changed.
     pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
         self.calls.get_mut(&id).map(|call| &mut **call)
     }
@@ -115,28 +114,27 @@ impl OpenCalls {
         calls.next().is_none().then_some((*id, &mut **call))
     }
 
-    /// The open calls, oldest first.
+    /// Returns the open calls, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
         self.calls.iter().map(|(id, call)| (*id, &**call))
     }
 
-    /// The open calls of a kind, oldest first.
+    /// Returns the open calls for which `which` is true, oldest first.
     pub(crate) fn active(&self, which: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
         self.iter().filter(move |(_, call)| which(call)).map(|(id, _)| id)
     }
 
-    /// Whether a call is observed beside others that are changed.
+    /// Whether messages of a call are forwarded unchanged while messages of other calls are repaired.
     pub(crate) fn is_observed(&self, id: CallId) -> bool {
         self.get(id).is_some_and(Call::is_observed)
     }
 
-    /// Whether no request is open, and no task that a request became.
+    /// Whether neither a request nor a task that a request has become is open.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Notes that some requests of this session are unknown: answers cannot be distinguished from
-    /// orphans.
+    /// Notes that some requests of this session are unknown here, so that answers cannot be distinguished from orphans.
     pub(crate) fn mark_incomplete(&mut self) {
         self.overflowed = true;
     }
@@ -146,7 +144,7 @@ impl OpenCalls {
         self.overflowed
     }
 
-    /// Notes that another filter writes the records of the open calls.
+    /// Notes that another filter writes the records of the calls that are open now.
     pub(crate) fn forget_records(&mut self) {
         self.calls.iter_mut().for_each(|(_, call)| call.is_recorded = true);
     }
@@ -172,7 +170,7 @@ impl OpenCalls {
         }
     }
 
-    /// The calls that this upstream stream pairs with, oldest first.
+    /// Returns the calls whose upstream stream is `upstream`, oldest first.
     pub(crate) fn paired_with(&self, upstream: StreamId) -> &[CallId] {
         self.by_pair.get(&upstream).map_or(&[], |ids| ids)
     }
@@ -189,18 +187,18 @@ impl OpenCalls {
         let before = std::mem::replace(&mut call.stream, stream);
         forget(&mut self.by_stream, &before, id);
         let calls = self.by_stream.or_default(stream);
-        // Inserted by number, so that the list stays in the order in which the calls opened.
+        // Inserted by number, so that the list stays in the order in which the calls were opened.
         let place = calls.partition_point(|known| *known < id);
         calls.insert(place, id);
     }
 
-    /// The unanswered requests that the client of a stream calls `key`, oldest first.
+    /// Returns the unanswered requests that have the id `key` for the client of `stream`, oldest first.
     pub(crate) fn by_client_id(&self, stream: StreamId, key: &Key) -> CallIds {
         let is_own = |id: &CallId| self.get(*id).is_some_and(|call| !call.id.translated);
         self.ledger.by_client_id(stream, key, is_own)
     }
 
-    /// The open request with just this id on a client stream.
+    /// Returns the open request with exactly this id on a client stream.
     pub(crate) fn asked_on(&self, stream: StreamId, id: &Key) -> Option<CallId> {
         let is_here = |id: &CallId| self.get(*id).is_some_and(|call| call.stream == stream);
         self.ledger.all_by_id(id).iter().copied().find(is_here)
@@ -224,13 +222,13 @@ impl OpenCalls {
         streams.all(|stream| stream == first).then_some(first)
     }
 
-    /// The client's open request of this id: its stream.
+    /// Returns the stream of the client's open request with this id.
     pub fn stream_of(&self, id: &Key) -> Option<StreamId> {
         let call = self.ledger.by_id(id)?;
         self.get(call).map(|call| call.stream)
     }
 
-    /// The tokens of calls that are open, by the server's names.
+    /// Returns the tokens of the open calls, as the server knows them.
     pub fn tokens(&self) -> SmallVec<[Key; 1]> {
         self.iter().filter_map(|(_, call)| Some(call.token.as_ref()?.server.clone())).collect()
     }
@@ -240,8 +238,8 @@ impl OpenCalls {
         self.ledger.by_token(token).is_some()
     }
 
-    /// Remembers that the server means `call` by its token, unless the token is the id of another request:
-    /// elsewhere the token means that request.
+    /// Remembers that the server means `call` by the token in `about`, unless the token is the id of another request.
+    /// On other streams such a token means that request.
     pub(crate) fn learn(&mut self, about: &About, call: CallId) -> Attributed {
         if let Some(token) = &about.token
             && self.ledger.by_id(token).is_none_or(|other| other == call)
@@ -260,7 +258,7 @@ impl OpenCalls {
         token.as_ref().and_then(by_token).or_else(by_id)
     }
 
-    /// The only call that a report can be about which names neither token nor request.
+    /// Returns the only call that a report can be about if the report names neither a token nor a request.
     pub(crate) fn by_other_names(&self, about: &About) -> Result<CallId, Reason> {
         if let Some(id) = &about.task {
             let of_task = |call: &Call| call.task.as_ref().is_some_and(|task| task.id == *id);
@@ -269,15 +267,14 @@ impl OpenCalls {
         if let Some(tool) = &about.tool {
             return only(self.active(|call| call.tool.as_deref() == Some(tool)));
         }
-        // A subscription stays open for as long as the client listens: as a candidate, the
-        // subscription would make every guess ambiguous.
+        // A subscription is open for as long as the client listens. As a candidate it would make every guess ambiguous.
         match only(self.active(Call::is_tool_call)) {
             Err(Reason::Unknown) => only(self.active(|call| &*call.method != mcp::LISTEN)),
             found => found,
         }
     }
 
-    /// Whether a message answers a request that has been answered before.
+    /// Whether a message answers a request that has already been answered.
     pub fn is_answered(&self, message: &Message) -> bool {
         message.kind() == Kind::Response
             && message.id_key().is_some_and(|id| {
@@ -286,7 +283,7 @@ impl OpenCalls {
             })
     }
 
-    /// The value that the client of a stream has been sent of the only request there.
+    /// Returns the last value that was sent to the client of a stream, for the only request of the stream.
     pub fn value_on(&self, stream: StreamId) -> Option<f64> {
         let call = sole(self.on_stream(stream).iter().copied())?;
         self.get(call)?.meter.emitted()
@@ -302,13 +299,13 @@ impl OpenCalls {
         }
     }
 
-    /// Every active request to which its client gave the token of `id`, `id` among them.
+    /// Returns the open requests that have the same token from their client as `id`, including `id`.
     pub(crate) fn holders(&self, id: CallId) -> CallIds {
         self.get(id).map(|call| self.ledger.holders(call).into()).unwrap_or_default()
     }
 
-    /// Notes that a call has joined the work of an earlier call, which began at `began`, and which the server may
-    /// mean by the learned `names`.
+    /// Notes that a call has joined the work that an earlier call began at `began`. The server may mean this work by
+    /// the learned `names`.
     pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32, names: &[Key]) {
         names.iter().for_each(|name| self.ledger.learn(name, id));
         if let Some(call) = self.get_mut(id) {
@@ -316,7 +313,7 @@ impl OpenCalls {
         }
     }
 
-    /// Notes that a task answers a request: its token stays valid, its id does not.
+    /// Notes that a task has answered a request: the token of the request stays valid, the id does not.
     pub(crate) fn continue_as_task(&mut self, id: CallId, expires: Instant) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         self.ledger.bury_id(id, call);
@@ -344,8 +341,8 @@ impl OpenCalls {
         self.has_own_tasks = true;
     }
 
-    /// The call that runs as a task of Milepost's own, by its id: the client has the answer to the request, and the
-    /// server still knows the call by that id.
+    /// Returns the call that runs as one of Milepost's own tasks and is named by its id. The client has an answer to
+    /// the request, but the server still knows the call by the id of the request.
     pub(crate) fn own_task_of(&self, about: &About) -> Option<CallId> {
         let named = |name: &Key| {
             let mut own =
@@ -367,7 +364,7 @@ impl OpenCalls {
         self.on_stream(stream).iter().any(is_open)
     }
 
-    /// Changes the time when a call ends without an answer, in either direction. The time to live of a task stays.
+    /// Changes the deadline of a call, in either direction. The time to live of a task does not change.
     pub(crate) fn put_off(&mut self, id: CallId, change: impl FnOnce(Instant) -> Instant) {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.task.is_none()) else { return };
         if let Some(before) = call.expires {

@@ -1,4 +1,4 @@
-//! Messages on their way out: the stream that each goes to, and refusals of requests.
+//! Chooses the stream of each outgoing message, and answers requests that are refused.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, Kind, Message, error_answer
 use crate::protocol::mcp;
 
 impl Correlator {
-    /// Answers a request that was not forwarded, or that will get no other answer.
+    /// Answers a request with an error, because it was not forwarded or will get no other answer.
     pub(crate) fn refuse(
         &mut self,
         stream: StreamId,
@@ -30,7 +30,7 @@ impl Correlator {
         self.answer_refused(stream, client_id, own_error(client_id, why, status));
     }
 
-    /// Answers a request that is not valid, and was not forwarded.
+    /// Answers an invalid request that was not forwarded.
     pub(crate) fn refuse_as_invalid(&mut self, stream: StreamId, client_id: &Bytes, why: &str) {
         let answer = error_answer(client_id, INVALID_REQUEST, why, None);
         self.answer_refused(stream, client_id, answer);
@@ -47,27 +47,27 @@ impl Correlator {
         self.enqueue_own(stream, item);
     }
 
-    /// Notes that everything given out for a stream has been written.
+    /// Notes that all messages that were taken for a stream have been written.
     pub fn written(&mut self, now: Instant, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for call in std::mem::take(&mut stream.unwritten) {
             if let Some(call) = self.open.get_mut(call) {
-                // The distance between progress and answer begins when the bytes are written: the client cannot read
-                // progress that is still in a buffer of Milepost.
+                // The pause between progress and answer begins when the bytes are written: before that, the client
+                // cannot read the progress.
                 call.sent.at = call.sent.at.max(Some(now));
             }
         }
         stream.written(now);
     }
 
-    /// Puts each heartbeat that is due into the queue, after all messages that wait now, so that later answers do not
-    /// delay it.
+    /// Puts each heartbeat that is due at the end of the queue. Its place is then fixed, so that answers that arrive
+    /// later do not delay it.
     pub(crate) fn place_heartbeats(&mut self, now: Instant, id: StreamId) {
         let order = self.streams.order;
         let Some(stream) = self.streams.get_mut(&id) else { return };
         for (at, call) in stream.due_heartbeats(now) {
-            // `u64::MAX` marks a heartbeat that is not in the queue yet. Such a heartbeat sorts behind all messages of
-            // the same moment.
+            // `u64::MAX` marks a heartbeat that is not in the queue yet, so that it is sorted after all messages of
+            // that time.
             stream.wakes.remove(&(at, u64::MAX, call));
             stream.wakes.insert((at, order, call), ());
             if let Some(call) = self.open.get_mut(call) {
@@ -76,8 +76,8 @@ impl Correlator {
         }
     }
 
-    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) for
-    /// one stream, or of the next call that times out, on any stream.
+    /// Returns the time at which [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) has to be called
+    /// next for one stream, or at which the next call of any stream times out, if that is earlier.
     pub fn poll_stream_timeout(&self, id: StreamId) -> Option<Instant> {
         let own = self.streams.get(&id).and_then(|stream| stream.timeout());
         let expiry = self.open.next_expiry().map(|(at, _)| at);
@@ -104,7 +104,7 @@ impl Correlator {
         self.streams.enqueue(judged.stream, item, &mut self.events);
     }
 
-    /// Cancels a call at the server.
+    /// Tells the server to cancel a call.
     pub(crate) fn send_cancelled(&mut self, call: CallId, reason: &str) {
         if let Some(call) = self.open.get(call) {
             let id = call.id.server.clone();
@@ -112,7 +112,7 @@ impl Correlator {
         }
     }
 
-    /// Adds a message of Milepost's own to a stream. An HTTP request needs its answer in any mode.
+    /// Adds a message of Milepost's own to a stream. An HTTP request needs its answer even in observe mode.
     pub(crate) fn enqueue_own(&mut self, stream: StreamId, item: Item) {
         let kind = self.streams.get(&stream).map(|stream| stream.kind);
         let needed = kind == Some(StreamKind::Exchange) || self.streams.topology.has_strangers();
@@ -144,10 +144,10 @@ impl Correlator {
         self.streams.enqueue(stream, item, &mut self.events);
     }
 
-    /// The stream of messages that are about no known request.
+    /// Returns the stream for messages that are about no known request.
     pub(crate) fn fallback_stream(&self, origin: Origin) -> Result<Option<StreamId>, Reason> {
-        // Streamable HTTP ties a message to a request by the stream that it arrives on. A message
-        // stays on that stream as long as the client still reads there.
+        // Over Streamable HTTP the stream on which a message arrives ties it to a request. The message stays on that
+        // stream as long as the client reads there.
         if let Origin::Stream(on) = origin
             && (self.streams.has_stream(on) || !self.streams.topology.is_whole())
         {
@@ -165,8 +165,8 @@ impl Correlator {
                 found => Ok(found),
             };
         }
-        // A client that waits for an answer reads its stream. A task already has its answer, and a subscription gets
-        // only its own notifications.
+        // A client that waits for an answer is reading its stream. A task already has its answer, and a subscription
+        // gets only its own notifications.
         let asks = |call: &Call| call.task.is_none() && &*call.method != mcp::LISTEN;
         let call = only(self.open.active(asks));
         let call = call.and_then(|call| self.open.get(call).ok_or(Reason::Unknown));
@@ -176,14 +176,14 @@ impl Correlator {
             return Ok(exchange.or(self.streams.session_stream));
         }
         let call = call?;
-        // Invariant: where different clients share a server, a message whose owner is uncertain is withheld.
+        // Invariant: if different clients share a server, a message whose owner is uncertain is withheld.
         if self.may_mean_over(call) {
             return Err(Reason::Ambiguous);
         }
         if self.streams.has_stream(call.stream) { Ok(Some(call.stream)) } else { Err(Reason::Gone) }
     }
 
-    /// The stream for a message that is neither progress nor an answer, and the bytes for its client.
+    /// Returns the stream for a message that is neither progress nor an answer, and the bytes for its client.
     pub(crate) fn destination_of(&self, origin: Origin, message: &Message) -> Placement {
         match self.open.named_by(message, self.streams.topology) {
             SubscriptionRef::Nobody => {
@@ -202,8 +202,8 @@ impl Correlator {
         }
     }
 
-    /// Refuses a message that a server may read otherwise than we do: the server could answer
-    /// another client's request, or cancel it.
+    /// Refuses a message that a server may read in another way than Milepost does, because the server could answer or
+    /// cancel another client's request. Returns whether the message was refused.
     pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
         let in_arguments = self.policy.copies_tokens();
         let Some(member) = message.ambiguous_member(in_arguments) else { return false };
@@ -217,7 +217,7 @@ impl Correlator {
         true
     }
 
-    /// Refuses a message whose names cannot be replaced: to the server they could mean another client's request.
+    /// Refuses a message whose names cannot be replaced: the server could take them for another client's request.
     pub(crate) fn refuse_unreadable(&mut self, stream: StreamId, message: &Message) -> Payload {
         if let Some(id) = message.id().filter(|id| **id != *b"null") {
             self.refuse(stream, &id, "the proxy cannot read this message", None);
@@ -225,10 +225,10 @@ impl Correlator {
         Payload::default()
     }
 
-    /// A name that no request of this server has or had.
+    /// Returns a name that no request to this server has or had.
     pub(crate) fn give_name(&mut self) -> Key {
         let Self { names, open, given, streams, .. } = self;
-        // Names of ended calls are not given again: a late answer must not mean a later call.
+        // Names of ended calls are not reused, because a late answer must not mean a later call.
         given.give(streams, |name| {
             names.knows_token(name, open) || open.ledger.was_id(name).is_some()
         })

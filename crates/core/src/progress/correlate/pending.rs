@@ -11,55 +11,55 @@ use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repairs;
 use crate::protocol::jsonrpc::Framing;
 
-/// Maximum number of progress reports of one call that wait to be written. Beyond the limit the newest replaces the
-/// oldest; a flooding server writes faster than a client reads.
+/// Limit of the progress reports of one call that wait to be written. Beyond the limit the newest replaces the oldest,
+/// because a flooding server writes faster than its client reads.
 const PENDING_MAX: usize = 8192;
 
-/// Bytes of the messages in which the waiting progress reports of one call arrived. Beyond the
-/// limit the oldest are dropped.
+/// Limit of the bytes of the messages in which one call's waiting progress reports arrived. Beyond the limit the oldest
+/// are dropped.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
 /// Whether waiting progress is thinned: written no sooner than `min_interval` after the last notification of its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thinning {
-    /// Not thinned.
+    /// Progress that is not thinned.
     No,
-    /// The first of a burst: thinned, and newer progress does not take its place.
+    /// The first progress of a burst: thinned, but newer progress does not replace it.
     First,
-    /// Thinned. Newer progress takes its place.
+    /// Thinned progress that newer progress may replace.
     Rest,
 }
 
-/// Progress that waits to be written.
+/// A progress report that waits to be written.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// The message it came in; `None` if that message has its verdict already.
+    /// The message that contained the report; `None` if the message already has its verdict.
     pub(crate) message: Option<u64>,
-    /// The place of the message among everything that arrived.
+    /// The message's position in the order of everything that arrived.
     pub(crate) order: u64,
-    /// The earliest moment at which the progress may be written.
+    /// The earliest time at which the progress may be written.
     pub(crate) due: Instant,
-    /// The end of its `hold`. From then on an answer does not overtake the progress.
+    /// The end of the report's `hold`. An answer that arrives after this time is sent after the progress.
     pub(crate) ripe: Instant,
     pub(crate) thinning: Thinning,
     /// The original message, if it may be forwarded.
     pub(crate) raw: Option<Payload>,
-    /// The frame that the message came in.
+    /// The frame of the message.
     pub(crate) framing: Framing,
     pub(crate) report: Report,
-    /// The length of its message in bytes.
+    /// The length of the message in bytes.
     pub(crate) bytes: usize,
-    /// The repairs of the message's frame. They count even if the message is withheld.
+    /// The repairs of the message's frame. They are counted even if the message is withheld.
     pub(crate) done: Repairs,
 }
 
 impl Pending {
-    /// Whether newer progress replaces this progress.
+    /// Whether newer progress may replace this progress.
     fn gives_way(&self) -> bool {
         self.thinning == Thinning::Rest
     }
 
-    /// Replaces older progress of the call. Thinned progress takes the value, total and text of the older progress if it
+    /// Takes the place of older progress of the call. Thinned progress takes over the older value, total and text if it
     /// has none of its own; other progress is sent as the server wrote it.
     pub(crate) fn take_over(&mut self, old: &Self) {
         let stays = self.thinning == Thinning::No && self.raw.is_some();
@@ -69,7 +69,7 @@ impl Pending {
     }
 }
 
-/// The progress of one call that waits, oldest first.
+/// The waiting progress of one call, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueue {
     items: VecDeque<Pending>,
@@ -77,17 +77,17 @@ pub(crate) struct PendingQueue {
 }
 
 impl PendingQueue {
-    /// Adds a report, and returns the oldest reports that have to make room.
+    /// Adds a report. Returns the oldest reports that are dropped because of the limits.
     pub(crate) fn push(&mut self, pending: Pending) -> Vec<Pending> {
         self.bytes += pending.bytes;
         self.items.push_back(pending);
         self.trim()
     }
 
-    /// Takes the oldest reports that have to make room.
+    /// Removes the oldest reports until the limits are met, and returns them.
     pub(crate) fn trim(&mut self) -> Vec<Pending> {
         let mut gone = Vec::new();
-        // The newest report stays even if it exceeds the limit, because it has the current state.
+        // The newest report is kept even if it exceeds the limit, because it has the current state.
         while self.items.len() > 1
             && (self.items.len() > PENDING_MAX || self.bytes > PENDING_BYTES_MAX)
         {
@@ -96,12 +96,12 @@ impl PendingQueue {
         gone
     }
 
-    /// Removes the reports that are replaced by `new`, which arrives now and takes over their values and texts.
+    /// Removes the reports that are replaced by `new`, which has just arrived and takes over their values and texts.
     ///
-    /// An answer overtakes progress whose `hold` is not over. Then the newest ripe report is sent, so it must not have
-    /// been replaced: among the replaceable reports, the newest ripe one and two unripe ones stay. The older of these
-    /// two can ripen, however fast the server reports. `sent`: the value that the client has been sent. Progress that
-    /// needs no repair must still rise when its turn comes.
+    /// An answer is sent before progress whose `hold` has not ended yet. Of the other progress only the newest report
+    /// is sent, so it must not have been replaced: among the replaceable reports, the newest ripe report and two unripe
+    /// reports stay. The older of the two can then become ripe, however fast the server reports. `sent`: the value that
+    /// the client has got. Progress that needs no repair must still be above it when it is written.
     pub(crate) fn make_room(
         &mut self,
         now: Instant,
@@ -114,12 +114,12 @@ impl PendingQueue {
         }
         let rest = self.items.iter().rev().take_while(|pending| pending.gives_way()).count();
         let first = self.items.len() - rest;
-        // An answer that comes now would send only the newest of the ripe reports.
+        // If an answer came now, only the newest of the ripe reports would be sent.
         while self.items.get(first + 1).is_some_and(|next| next.ripe <= now) {
             gone.extend(self.replace(first));
         }
-        // Of two unripe reports the newer one is dropped, so that the older one can ripen. If only the newest stayed, a
-        // fast server would delay its ripeness for ever.
+        // The newer of two unripe reports is dropped, so that the older one can become ripe. If only the newest report
+        // stayed, a fast server could prevent every report from becoming ripe.
         let unripe = self.items.iter().skip(first).filter(|pending| pending.ripe > now).count();
         let replaced = if new.ripe <= now { self.items.len() - first } else { unripe / 2 };
         for _ in 0..replaced {
@@ -131,7 +131,7 @@ impl PendingQueue {
         gone
     }
 
-    /// Removes the newest thinned reports that might be written with a value of `new` or above.
+    /// Removes the newest thinned reports if they might be written with a value that is not below the value of `new`.
     fn remove_what_would_lift(
         &mut self,
         new: &mut Pending,
@@ -139,7 +139,7 @@ impl PendingQueue {
         gone: &mut SmallVec<[Pending; 1]>,
     ) {
         let next = new.report.figure.as_ref().map(|figure| figure.value.value);
-        // A report without a value is written with a lift, which is smaller than 1.
+        // A report without a value is sent with a lift, which is less than 1 above the last value.
         let above_lift = Some(sent.unwrap_or(0.0) + 1.0);
         let is_below = |pending: &Pending| match pending.report.figure.as_ref() {
             Some(figure) => Some(figure.value.value) > sent && Some(figure.value.value) < next,
@@ -160,7 +160,7 @@ impl PendingQueue {
         }
     }
 
-    /// Takes the report at `index`, which the report after it replaces.
+    /// Removes and returns the report at `index`. The report after it replaces it.
     fn replace(&mut self, index: usize) -> Option<Pending> {
         let old = self.items.remove(index)?;
         self.bytes -= old.bytes;
@@ -170,12 +170,12 @@ impl PendingQueue {
         Some(old)
     }
 
-    /// Takes the oldest report, which the report after it replaces.
+    /// Removes and returns the oldest report. The report after it replaces it.
     pub(crate) fn give_way(&mut self) -> Option<Pending> {
         self.replace(0)
     }
 
-    /// Takes the oldest report, if the report after it is ripe and replaces it.
+    /// Removes and returns the oldest report, if the report after it is ripe and replaces it.
     pub(crate) fn replace_first(&mut self, now: Instant) -> Option<Pending> {
         let is_replaced = self.first().is_some_and(Pending::gives_way)
             && self.second().is_some_and(|second| second.ripe <= now);
@@ -202,8 +202,8 @@ impl PendingQueue {
         self.items.back()
     }
 
-    /// Returns the newest value among the waiting reports that compliant progress cannot replace. Of two such
-    /// neighbours, at least one has a value.
+    /// Returns the newest value among the waiting reports that compliant progress may not replace. Of two such reports
+    /// in a row, at least one has a value.
     pub(crate) fn last_figure(&self) -> Option<&ProgressValue> {
         let is_thinned = |pending: &&Pending| pending.thinning != Thinning::No;
         let stays = self.items.iter().rev().skip_while(is_thinned);

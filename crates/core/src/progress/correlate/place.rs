@@ -1,10 +1,10 @@
-//! The call that a server message can be about, found from the stream that the message arrived on, and from the message
+//! Finds the call that a server message can be about, from the stream on which the message arrived and from the message
 //! itself.
 //!
-//! A connection that many streams share does not name the request of a message. Answers, progress,
-//! and the notifications of subscriptions name their request. A message without a name belongs to
-//! the only active request, or to no request: then it goes to the session's stream. Where different
-//! clients share a server, such a message is withheld.
+//! On a connection that many streams share, the stream does not tell the request. Answers, progress, and the
+//! notifications of subscriptions name their request. A message without a name belongs to the only open request;
+//! otherwise it belongs to no request and goes to the session's stream. If different clients share a server, such a
+//! message is withheld.
 
 use std::time::Duration;
 
@@ -22,30 +22,29 @@ use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// The time for which a server may still report on an ended request: a message that names no
-/// request may be about that request. Servers look for cancellations between their steps, and some
-/// report after the answer.
+/// The time after the end of a request during which a server may still report on it. Until then, a message that names
+/// no request may be about the ended one. Servers look for cancellations between their steps, and some report after the
+/// answer.
 pub(crate) const OVER: Duration = Duration::from_secs(10);
 
-/// The stream of a message (`None`: nowhere) and the bytes for its client; or the reason for
-/// withholding the message.
+/// The stream for a message (`None`: no stream) and the bytes for its client, or the reason for withholding it.
 pub(crate) type Placement = Result<(Option<StreamId>, Payload), Reason>;
 
-/// The subscription that a message names which is neither progress nor an answer.
+/// The subscription that is named by a message which is neither progress nor an answer.
 pub(super) enum SubscriptionRef {
     Nobody,
-    /// A subscription that is over.
+    /// A subscription that has ended.
     Gone(Reason),
-    /// An open subscription; the message has its id in these places.
+    /// An open subscription, and the places in the message that contain its id.
     Call(CallId, Vec<Bytes>),
 }
 
-/// Members that name the request which a request of the server is about. The specification has none; some servers
-/// write the names that the SDKs use inside.
+/// Members by which a server's request names the client request that it is about. The specification has no such member;
+/// some servers write the internal names of the SDKs.
 const RELATED: [&str; 3] = ["relatedRequestId", "related_request_id", "requestId"];
 
 impl OpenCalls {
-    /// Returns the call of an HTTP request, if messages on its stream can be about no other call.
+    /// Returns the call of an HTTP request, if messages on the request's stream can be about no other call.
     pub(crate) fn sole_call_on(&self, origin: Origin, streams: &ClientStreams) -> Option<CallId> {
         let Origin::Stream(on) = origin else { return None };
         let paired = self.paired_with(on);
@@ -56,7 +55,7 @@ impl OpenCalls {
         streams.is_exchange(on).then(|| sole(own))?
     }
 
-    /// Whether a message about `call` arrived on the stream of another HTTP request.
+    /// Whether a message about `call` arrived on the stream of a different HTTP request.
     pub(crate) fn is_elsewhere(
         &self,
         origin: Origin,
@@ -70,7 +69,7 @@ impl OpenCalls {
         }
     }
 
-    /// Whether a message arrived on a stream that continues the stream of another request than this call's.
+    /// Whether a message arrived on a stream to which a client has reconnected for a request other than `call`.
     pub(crate) fn is_of_other_request(
         &self,
         origin: Origin,
@@ -92,15 +91,15 @@ impl OpenCalls {
         !self.paired_with(upstream).is_empty()
     }
 
-    /// Whether progress on a stream has to keep its distance from answers.
+    /// Whether progress on a stream needs a pause before an answer.
     pub(crate) fn is_paced(&self, stream: Option<StreamId>, streams: &ClientStreams) -> bool {
         let Some(stream) = stream else { return true };
         let mut calls = self.on_stream(stream).iter().filter_map(|id| self.get(*id));
         calls.any(|call| streams.pacing_of(call.stream, call.settings()).keeps_distance())
     }
 
-    /// Whether a call waits for its answer on an open stream of its own that is not `on`. The client may have reused
-    /// the id of an ended request for the call.
+    /// Whether a call waits for its answer on its own open stream, and that stream is not `on`. The client may have
+    /// given the id of an ended request to the call.
     pub(crate) fn waits_elsewhere(
         &self,
         call: CallId,
@@ -112,8 +111,8 @@ impl OpenCalls {
         call.stream != on && !is_left && streams.is_exchange(call.stream)
     }
 
-    /// Whether a call waits for its answer on a stream to which its client has reconnected, and which is not `on`. On
-    /// that stream the server repeats messages that the client may have missed.
+    /// Whether a call waits for its answer on a stream other than `on` to which its client has reconnected. On that
+    /// stream the server repeats messages that the client may have missed.
     pub(crate) fn has_come_back_elsewhere(
         &self,
         call: CallId,
@@ -125,7 +124,7 @@ impl OpenCalls {
         call.stream != on && place.is_some_and(|stream| stream.resumes_request)
     }
 
-    /// The guard that an answer to `call` has to wait for.
+    /// Returns the pause that an answer to `call` has to wait for.
     pub(crate) fn guard_of(&self, call: CallId, streams: &ClientStreams) -> Guard {
         // Observe mode does not delay an answer.
         let found = self.get(call).filter(|found| !found.is_observed());
@@ -136,7 +135,7 @@ impl OpenCalls {
         Guard { last: found.sent.at, unwritten: unwritten.then_some(call), behind: 0, wait }
     }
 
-    /// The call that an answer with this id is for.
+    /// Returns the call that an answer with this id is for.
     pub(crate) fn call_of_answer_on(
         &self,
         origin: Origin,
@@ -151,8 +150,8 @@ impl OpenCalls {
             .or_else(|| self.ledger.call_of_answer(key))
     }
 
-    /// The possible request of an answer with any id, because the answer arrived on the stream of a
-    /// single request: some servers answer id 0 under an id of their own.
+    /// Returns the request that an answer with an unknown id may be for, because the answer arrived on the stream of a
+    /// single request. Some servers answer id 0 with an id of their own.
     pub(crate) fn call_of_sole_answer(
         &self,
         origin: Origin,
@@ -166,7 +165,7 @@ impl OpenCalls {
         call.answer_repairs().response_id.then_some(own)
     }
 
-    /// The request that an error without id may answer, because the error came on the stream of a single request.
+    /// Returns the request that an error without an id may answer, because it came on the stream of a single request.
     pub(crate) fn call_of_error_without_id(
         &self,
         origin: Origin,
@@ -181,7 +180,7 @@ impl OpenCalls {
         self.get(own).filter(is_open).map(|_| own)
     }
 
-    /// The subscription of 2026-07-28 that a notification names.
+    /// Returns the subscription (MCP 2026-07-28) that a notification names.
     pub(super) fn named_by(&self, message: &Message, topology: Topology) -> SubscriptionRef {
         if !topology.has_many_streams() || message.kind() != Kind::Notification {
             return SubscriptionRef::Nobody;
@@ -199,8 +198,7 @@ impl OpenCalls {
             let beside = beside.then(|| json::member(&params, "subscriptionId")).flatten();
             in_meta.into_iter().chain(beside).collect()
         };
-        // Two members may name the subscription. Only those with the same id as the first are
-        // rewritten.
+        // Two members may name the subscription. The second is rewritten only if it has the same id as the first.
         let Some(key) = names.first().and_then(Key::read) else { return SubscriptionRef::Nobody };
         match self.ledger.call_of_answer(&key) {
             Some(call) if self.get(call).is_some_and(Call::is_subscription) => {
@@ -217,8 +215,8 @@ impl OpenCalls {
         }
     }
 
-    /// Returns the calls that a request of the server may be about: those that it names, else those of its stream, else
-    /// all.
+    /// Returns the calls that a request of the server may be about: the call that it names, else the calls of its
+    /// stream, else all calls.
     pub(crate) fn calls_of_question(
         &self,
         origin: Origin,
@@ -229,7 +227,7 @@ impl OpenCalls {
         let meta = json::member(&params, "_meta").unwrap_or_default();
         let related = |object| RELATED.iter().find_map(|name| json::member(object, name));
         let named = related(&meta).or_else(|| related(&params)).and_then(|id| Key::read(&id));
-        // If the message names a call, only that call counts: if it has ended, the message means no other call.
+        // If the message names a call, only that call is considered. If it has ended, no other call is meant.
         if let Some(named) = named {
             return self.ledger.by_id(&named).into_iter().collect();
         }

@@ -1,5 +1,5 @@
-//! Messages that strict clients refuse, in a form that every client reads: characters that JSON does not allow, and
-//! envelopes with too much or too little in them.
+//! Rewrites messages that strict clients refuse: characters that JSON does not allow, and envelopes with superfluous or
+//! missing members.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use crate::protocol::jsonrpc::{Framing, Kind, Message, own_error};
 use crate::protocol::sse;
 use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 
-/// The error for an answer that is empty.
+/// The error that replaces an empty answer.
 const EMPTY_ANSWER: &str = "the server's answer has neither a result nor an error";
 
-/// Returns a piece of a large message in characters that every client can parse, and the range of its text: a piece
-/// that ends with its text continues in the next piece.
+/// Returns a piece of a large message in characters that every client can parse, and the range of the message text in
+/// the piece. If the text reaches the end of the piece, it continues in the next piece.
 pub(crate) fn readable_piece(
     readable: &mut Option<ReadablePieces>,
     (piece, text): (Bytes, Range<usize>),
@@ -40,7 +40,7 @@ pub(super) fn empty_answer_error(message: &Message) -> Option<(Range<usize>, Byt
     Some((range, own_error(&message.id()?, EMPTY_ANSWER, None)))
 }
 
-/// The message with other text in the same frame.
+/// Returns the message with another text in the same frame.
 pub(super) fn with_text(message: &Message, text: Bytes) -> Message {
     let framing = match message.framing() {
         Framing::Within(frame) => Framing::Within(sse::rewrite(frame, &text)),
@@ -48,7 +48,7 @@ pub(super) fn with_text(message: &Message, text: Bytes) -> Message {
         other => other.clone(),
     };
     let new = Message::parse(text);
-    // A bare error is recognised as an answer by its stream, which its new text does not show.
+    // A bare error is recognised as an answer only by its stream, so the new text has to be marked as an answer again.
     let is_answer = message.kind() == Kind::Response;
     if is_answer { new.or_bare_error() } else { new }.framed(framing)
 }

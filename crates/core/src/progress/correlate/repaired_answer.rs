@@ -6,10 +6,10 @@ use crate::progress::streams::stream::Guard;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// An answer as its client gets it, or the reason why not.
+/// An answer in the form for its client, or the reason for withholding it.
 pub(crate) struct RepairedAnswer {
     pub(crate) payload: Option<Payload>,
-    /// The client's id of its request.
+    /// The id of the answered request, as its client knows it.
     pub(crate) id: Option<Key>,
     pub(crate) guard: Option<Guard>,
     pub(crate) verdict: Verdict,
@@ -23,7 +23,7 @@ impl RepairedAnswer {
         Self { payload: None, id: None, guard: None, verdict, call: None, stream: None }
     }
 
-    /// Forwards an answer to an unknown request to the stream for such answers.
+    /// Forwards an answer to an unknown request on the stream for such answers.
     pub(crate) fn fallback_stream(
         message: &Message,
         place: Result<Option<StreamId>, Reason>,

@@ -1,4 +1,4 @@
-//! Messages of Milepost's own for the server.
+//! Milepost's own messages for the server.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::progress::payload::Payload;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// The messages of Milepost's own that the server gets next, oldest first.
+/// Milepost's own messages for the server, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct ServerQueue {
     messages: VecDeque<Payload>,
@@ -23,12 +23,12 @@ impl ServerQueue {
         self.messages.push_back(message.into());
     }
 
-    /// Takes the oldest message.
+    /// Removes and returns the oldest message.
     pub(crate) fn pop(&mut self) -> Option<Payload> {
         self.messages.pop_front()
     }
 
-    /// Cancels the request with this id at the server.
+    /// Tells the server to cancel the request with this id.
     pub(crate) fn cancel(&mut self, id: &Key, reason: &str) {
         let id = id.to_json();
         let reason = json::quote(reason);

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use crate::protocol::exact_value::{exact_params, remove_empty_meta};
 use crate::protocol::jsonrpc::Message;
 
-/// The longest call, in bytes, that is compared. A longer call joins no other call.
+/// Limit of the length of a call, in bytes, that is compared with other calls. A longer call joins no other call.
 const COMPARED_MAX: usize = 64 << 10;
 
-/// The beginning of a JSON Pointer of `ignore` that names a member of the request's `_meta`.
+/// The beginning of a JSON Pointer in `ignore` that names a member of the request's `_meta`.
 const IN_META: &str = "/_meta/";
 
-/// A tool and the parameters of its call.
+/// What a call asks for: a tool, and the parameters of the call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Signature {
     pub(crate) tool: String,
@@ -19,19 +19,19 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a `tools/call`, without the members of `_meta` that only name the call, and without the members
-    /// of the arguments and of `_meta` that `ignore` names. `None` if two readers could read the call in two ways, or
-    /// the call is longer than [`COMPARED_MAX`].
+    /// Returns the signature of a `tools/call`. It leaves out the members of `_meta` that only name the call, and the
+    /// members that `ignore` names. `None` if JSON readers could read the call in two ways, or the call is longer than
+    /// [`COMPARED_MAX`].
     pub(crate) fn read(tool: &str, message: &Message, ignore: &[String]) -> Option<Self> {
         let text = message.raw();
         if text.len() > COMPARED_MAX {
             return None;
         }
-        // Texts with a number that readers round, or with a repeated member, may mean different work although they are
-        // equal.
+        // Two calls that look equal may mean different work if a number in them is rounded, or a member is repeated.
         let mut params = exact_params(text)?;
         ignore.iter().filter(|it| it.starts_with(IN_META)).for_each(|it| remove(&mut params, it));
-        // Members of `_meta` other than the token count: two calls that differ in them may ask for different work.
+        // Members of `_meta` other than the token are part of the signature, because they may change what the call asks
+        // for.
         remove_empty_meta(&mut params);
         // A call without `arguments` asks for the same work as a call with `{}`.
         let members = params.as_object_mut()?;
@@ -41,10 +41,10 @@ impl Signature {
     }
 }
 
-/// Removes the member that a JSON Pointer names.
+/// Removes the member that `pointer` names.
 fn remove(value: &mut Value, pointer: &str) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
-    // RFC 6901, section 4: `~1` before `~0`, or `~01` would become `/` instead of `~1`.
+    // RFC 6901, section 4: `~1` is replaced before `~0`. In the other order `~01` would become `/` instead of `~1`.
     let name = name.replace("~1", "/").replace("~0", "~");
     if let Some(Value::Object(members)) = value.pointer_mut(parent) {
         members.remove(&name);

@@ -1,4 +1,4 @@
-//! The time for which the time limits of a call are paused, because its server has asked the client a question.
+//! The pauses of a call's time limits while its client has to answer a question of the server.
 
 use std::time::{Duration, Instant};
 
@@ -6,30 +6,29 @@ use smallvec::SmallVec;
 
 use crate::protocol::jsonrpc::Key;
 
-/// The longest total time for which the time limits of one call are paused while the client answers questions of the
+/// Limit of the total time for which the time limits of one call are paused while the client answers questions of the
 /// server. A client that never answers must not keep a call open for ever.
 pub(crate) const CLOCKS_STILL_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum number of open questions of a server that are remembered for one call. Beyond the limit the oldest counts as
-/// answered.
+/// Limit of a server's open questions that are remembered for one call. Beyond the limit the oldest counts as answered.
 const QUESTIONS_MAX: usize = 16;
 
-/// The time limits of a call, which are paused while a question of its server is open.
+/// The pauses of one call's time limits. The limits are paused while a question of the server is open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoppedClock {
-    /// The ids of the server's requests that its client has not answered.
+    /// The ids of the server's requests that the client has not answered yet.
     open: SmallVec<[Key; 1]>,
-    /// The time since which a question is open.
+    /// The time when the current pause began; `None` if no question is open.
     since: Option<Instant>,
-    /// The time for which the clocks stood still before.
+    /// The total length of the earlier pauses.
     stood: Duration,
-    /// The time since which the clocks go on again: from then on the server is silent, and not its client.
+    /// The time when the last pause ended. Silence after this time is the server's, not the client's.
     pub(crate) resumed: Option<Instant>,
 }
 
 impl StoppedClock {
-    /// Pauses the time limits, because the server has asked a question. Returns the longest time of the pause, unless
-    /// they were already paused.
+    /// Pauses the time limits, because the server has asked a question. Returns the longest time of the pause; `None`
+    /// if the limits are already paused.
     pub(crate) fn stop(&mut self, question: Key, now: Instant) -> Option<Duration> {
         if !self.open.contains(&question) {
             if self.open.len() >= QUESTIONS_MAX {
@@ -45,8 +44,8 @@ impl StoppedClock {
         Some(CLOCKS_STILL_MAX.saturating_sub(self.stood))
     }
 
-    /// Notes an answer of the client. If no question is open any more, the time limits run again: returns the unused
-    /// rest of the longest pause.
+    /// Notes an answer of the client. If no question is open any more, the time limits continue, and the unused rest of
+    /// the longest pause is returned.
     pub(crate) fn go_on(&mut self, answered: &Key, now: Instant) -> Option<Duration> {
         let before = self.open.len();
         // Some clients answer the id 1 with "1".
@@ -60,13 +59,13 @@ impl StoppedClock {
         Some(CLOCKS_STILL_MAX.saturating_sub(self.stood))
     }
 
-    /// The time for which the clocks have stood still until `at`.
+    /// Returns the total length of the pauses until `at`.
     pub(crate) fn stood_at(&self, at: Instant) -> Duration {
         let open = self.since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         (self.stood + open).min(CLOCKS_STILL_MAX)
     }
 
-    /// The time since which the client has been asked, if it has not answered.
+    /// Returns the time when the current pause began; `None` if no question is open.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
         self.since
     }

@@ -1,7 +1,7 @@
 //! Names that belong to no call: tokens that a server has used while no call was open, and names of jobs in answers.
 //!
-//! Some tools start a job, answer at once with the job's id, and report on the job with this id as token. If another
-//! call is then the only open call, the report must not be taken for its progress.
+//! Some tools start a job, answer immediately with the job's id, and report on the job with this id as token. If
+//! another call is then the only open call, the report must not be taken for its progress.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,45 +9,44 @@ use std::time::{Duration, Instant};
 use crate::progress::correlate::ledger::KEY_MAX;
 use crate::protocol::jsonrpc::Key;
 
-/// Tokens that are remembered because they came while no call was open. The oldest is forgotten first.
+/// Limit of the tokens that are remembered because they came while no call was open. The oldest is forgotten first.
 const STRAYS_MAX: usize = 256;
 
-/// Bytes of one answer that are searched for names of jobs. Of a longer answer, the first half and the last half of
-/// this number of bytes are kept.
+/// Limit of the bytes of one answer that are searched for names of jobs. Of a longer answer, only the beginning and the
+/// end are kept, each with half of this limit.
 const ANSWER_BYTES_MAX: usize = 8 << 10;
 
-/// Bytes of all answers in which names of jobs are looked for. The oldest answer is forgotten first.
+/// Limit of the bytes of all answers that are searched for names of jobs. The oldest answer is forgotten first.
 const ANSWERS_BYTES_MAX: usize = 32 << 10;
 
-/// The longest time for which a name in an answer is remembered.
+/// Limit of the time for which a name in an answer is remembered.
 const NAMED_MAX: Duration = Duration::from_secs(60);
 
-/// Words before a number that make the number a name: `"jobId":17`, `Job #17`.
+/// Words that show that the following number is a name: `"jobId":17`, `Job #17`.
 const NAMING_WORDS: [&str; 9] =
     ["id", "job", "task", "handle", "token", "key", "run", "ticket", "request"];
 
 /// The names of one connection that belong to no call.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// Allocated with the first name: most filters see one request and no such name.
+    /// Allocated with the first name, because most filters see one request and no name of this kind.
     known: Option<Box<StrayNames>>,
-    /// Whether no call opens after those that are open now, so that no name need be remembered.
+    /// Whether no further call will open. Then no name needs to be remembered.
     is_last_call: bool,
 }
 
 #[derive(Debug, Default)]
 struct StrayNames {
     names: VecDeque<Key>,
-    /// The text of the last answers, concatenated. Copied: a slice would keep a whole read buffer, and nearly all
-    /// servers never use a name from this text.
+    /// The texts of the last answers, joined. Copied, because a slice would keep a whole read buffer in memory, and
+    /// nearly no server uses a name from an answer.
     text: VecDeque<u8>,
     /// The time and the length of each answer in `text`.
     answers: VecDeque<(Instant, usize)>,
 }
 
 impl Strays {
-    /// Notes that no call opens after those that are open now, so that no name can be mistaken for the name of a later
-    /// call.
+    /// Notes that no further call will open, so that no name can be mistaken for the name of a later call.
     pub(crate) fn expect_no_call(&mut self) {
         self.is_last_call = true;
     }
@@ -57,15 +56,15 @@ impl Strays {
         self.known.get_or_insert_default().add(name);
     }
 
-    /// Remembers the result of a call that has been answered now.
+    /// Remembers the result of a call that was just answered, because it may contain names of jobs.
     pub(crate) fn note_answer(&mut self, now: Instant, result: &[u8]) {
-        // The filter of a single request needs no names, because no later call can use them.
+        // The filter of a single request remembers no names, because no later call can use them.
         if !self.is_last_call {
             self.known.get_or_insert_default().note_answer(now, result);
         }
     }
 
-    /// Whether a name belongs to no call. `now`: `None` if the time is not known.
+    /// Whether a name belongs to no call. `now` is `None` if the time is unknown.
     pub(crate) fn contains(&self, name: &Key, now: Option<Instant>) -> bool {
         self.known
             .as_ref()
@@ -119,27 +118,27 @@ impl StrayNames {
             if now.is_some_and(|now| now >= *at + NAMED_MAX) {
                 return false;
             }
-            // The ring buffer may wrap inside an answer, and the search needs one slice.
+            // Copied, because the ring buffer may wrap inside an answer, and the search needs one slice.
             let answer: Vec<u8> = self.text.range(range).copied().collect();
             finder.find_iter(&answer).any(|at| is_name(&answer, at, text))
         })
     }
 }
 
-/// Whether the text at a place in an answer is a name there, not a part of another word, a count, or a word of a
-/// sentence.
+/// Whether `text`, found at `at` in an answer, is a name there. It is not if it is a part of another word, a count, or
+/// an ordinary word of a sentence.
 fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     let (before, after) = (&answer[..at], &answer[at + text.len()..]);
     let is_number = text.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte) || byte >= 0x80;
     let continues = |rest: &[u8]| match rest {
-        // A number may continue after a decimal point.
+        // The dot is a decimal point if a digit follows, so the number continues.
         [b'.', next, ..] if is_number => next.is_ascii_digit(),
         [first, ..] => is_word(*first),
         [] => false,
     };
     let precedes = match before {
-        // The letter of an escape (`\n`) is not a part of the word after it.
+        // The letter of an escape (`\n`) does not belong to the word that follows.
         [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => false,
         [.., digit, b'.'] if is_number => digit.is_ascii_digit(),
         [.., last] => is_word(*last),
@@ -148,16 +147,17 @@ fn is_name(answer: &[u8], at: usize, text: &[u8]) -> bool {
     if precedes || continues(after) {
         return false;
     }
-    // Mixed characters (`job-7f3a`, a UUID) are neither a count nor a word of a sentence.
+    // A text with mixed characters (`job-7f3a`, a UUID) can only be a name.
     if !is_number && !text.iter().all(u8::is_ascii_alphabetic) {
         return true;
     }
-    // A plain number or word is a name only if the text beside it shows that. Otherwise the 3 of "3 files" would
+    // A plain number or word is a name only if the text next to it shows this. Otherwise the 3 in "3 files" would
     // withhold progress with the token 3 from a later call.
     !is_number && is_quoted_value(before, after) || is_behind_naming_word(before)
 }
 
-/// Whether a text is a complete JSON string that is not the name of a member. The string may be within another string.
+/// Whether the text between `before` and `after` is a complete JSON string, but not a member's name. The JSON may
+/// itself be inside a string.
 fn is_quoted_value(before: &[u8], after: &[u8]) -> bool {
     let after = after.strip_prefix(b"\\").unwrap_or(after);
     let Some(rest) = after.strip_prefix(b"\"") else { return false };

@@ -8,11 +8,11 @@ use crate::progress::correlate::call::Call;
 use crate::progress::correlate::ledger::KEY_MAX;
 use crate::protocol::jsonrpc::Key;
 
-/// Names of ended calls that are remembered, so that late progress is not attributed to the next
-/// call. The oldest is forgotten first.
+/// Limit of the names of ended calls that are remembered, so that late progress is not attributed to the next call. The
+/// oldest is forgotten first.
 const TOMBSTONES_MAX: usize = 4096;
 
-/// Number of names for which no map is allocated: the id and the token of one call.
+/// The number of names that are stored without allocating a map: the id and the token of one call.
 const FEW: usize = 2;
 
 /// The kind of a name of an ended call, and how the call ended.
@@ -25,13 +25,13 @@ pub(crate) enum Tombstone {
     /// The id of a subscription that the server has ended. The server may still answer the
     /// subscription.
     Ended,
-    /// A token that the client gave.
+    /// A token that the client gave to the server.
     Token,
     /// A token that the server invented.
     Alias,
 }
 
-/// What a name names.
+/// Whether a name is a request id or a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameKind {
     Id,
@@ -40,24 +40,24 @@ pub(super) enum NameKind {
 
 type Name = (NameKind, Key);
 
-/// The tombstone of a name.
+/// A name of an ended call: what it was, and how the call ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedName {
     pub(super) tombstone: Tombstone,
-    /// The number of the name among all names of ended calls.
+    /// The position of the name in the order in which names were added.
     number: u64,
-    /// The settings of the call leave a further answer unchanged.
+    /// Whether the settings of the call allow a further answer to be forwarded unchanged.
     pub(super) passes_answers: bool,
 }
 
-/// The tombstones of one connection. Most filters end one call.
+/// The tombstones of one connection. Most filters end only one call, so few names are stored inline.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
-    /// All names while there are few.
+    /// All names, while there are at most [`FEW`].
     few: SmallVec<[(Name, EndedName); FEW]>,
-    /// All names from the time on when they are more.
+    /// All names, once there are more than [`FEW`].
     many: Option<Box<ManyTombstones>>,
-    /// The number of names so far.
+    /// The number of names added so far.
     count: u64,
 }
 
@@ -84,7 +84,7 @@ impl Tombstones {
             Some(many) => many.names.get_mut(&name),
             None => self.few.iter_mut().find(|(known, _)| *known == name).map(|(_, ended)| ended),
         };
-        // The name was used again: the call that ended last decides the meaning of a late message.
+        // The name was used by several calls. The call that ended last decides what a late message with the name means.
         if let Some(known) = known {
             (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
             return;
@@ -100,7 +100,7 @@ impl Tombstones {
         many.add(name, ended);
     }
 
-    /// The tombstone of exactly this token or id.
+    /// Returns the tombstone of exactly this token or id.
     pub(super) fn get(&self, kind: NameKind, key: &Key) -> Option<EndedName> {
         match &self.many {
             Some(many) => many.names.get(&(kind, key.clone())).copied(),
@@ -111,15 +111,15 @@ impl Tombstones {
         }
     }
 
-    /// The newest token or id that is `key` in another spelling.
+    /// Returns the newest ended token or id that is `key` in another spelling.
     pub(super) fn in_other_spelling(&self, kind: NameKind, key: &Key) -> Option<EndedName> {
         let number = key.class_of_value().and_then(|class| self.newest_of_class(kind, class));
         let other = key.in_other_type().and_then(|other| self.get(kind, &other));
         [number, other].into_iter().flatten().max_by_key(|ended| ended.number)
     }
 
-    /// Whether a token or id other than `known` is `key` in another spelling. Clients use names again: the name of an
-    /// open call says nothing of an ended call that had the same name.
+    /// Whether an ended token or id other than `known` is `key` in another spelling. `known` is the name of an open
+    /// call. An ended call with the same name does not count, because clients reuse names.
     pub(super) fn has_other_spelling(&self, kind: NameKind, key: &Key, known: &Key) -> bool {
         let other = key.in_other_type().filter(|other| other != known);
         if other.is_some_and(|other| self.get(kind, &other).is_some()) {
@@ -135,7 +135,7 @@ impl Tombstones {
         }
     }
 
-    /// The newest token or id that is a number of this [`Key::class`].
+    /// Returns the newest ended token or id that is a number of this [`Key::class`].
     fn newest_of_class(&self, kind: NameKind, class: u64) -> Option<EndedName> {
         if let Some(many) = &self.many {
             let newest = many.of_class(kind, class).next_back();
@@ -151,22 +151,22 @@ impl Tombstones {
 struct ManyTombstones {
     names: BTreeMap<Name, EndedName>,
     order: VecDeque<Name>,
-    /// The numbers among them by [`Key::class`].
+    /// The names that are numbers, by [`Key::class`].
     classes: BTreeSet<ClassName>,
 }
 
-/// A name that is a number: its kind, its [`Key::class`], its place in time, and the number.
+/// A name that is a number: its kind, its [`Key::class`], its position in the order of addition, and the number.
 type ClassName = (NameKind, u64, u64, Key);
 
 impl ManyTombstones {
-    /// The names of a class, oldest first.
+    /// Returns the names of a class, oldest first.
     fn of_class(&self, kind: NameKind, class: u64) -> impl DoubleEndedIterator<Item = &ClassName> {
-        // No key is less than this one, so the range has all numbers of the class.
+        // No key is less than `i64::MIN`, so the range contains all numbers of the class.
         let bound = |number| (kind, class, number, Key::Integer(i64::MIN));
         self.classes.range(bound(0)..bound(u64::MAX))
     }
 
-    /// Adds a name that is not among them.
+    /// Adds a name that is not stored yet.
     fn add(&mut self, name: Name, ended: EndedName) {
         if let Some(class) = name.1.class() {
             self.classes.insert((name.0, class, ended.number, name.1.clone()));

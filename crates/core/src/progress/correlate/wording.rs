@@ -1,4 +1,4 @@
-//! The texts in a notification that Milepost writes.
+//! Which texts a notification that Milepost writes may contain.
 
 use crate::progress::clients;
 use crate::progress::correlate::call::Call;
@@ -6,20 +6,20 @@ use crate::progress::correlate::handshake::Handshake;
 use crate::progress::policy::Policy;
 use crate::protocol::mcp::Revision;
 
-/// The texts that a notification of Milepost may contain.
+/// Which texts a notification that Milepost writes may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wording {
     /// The server's text, or a text of Milepost.
     Any,
     /// Only texts of the server (`words_in_2024 = false`).
     Server,
-    /// No text: the client fails on it.
+    /// No text, because the client fails on a text.
     None,
 }
 
 impl Wording {
-    /// Returns which texts a notification of Milepost may contain for `call`, which has this policy. Only progress of
-    /// 2024-11-05 has no `message`: there it is an unknown member, which most clients ignore.
+    /// Returns which texts a notification of Milepost may contain for `call` under `policy`. Only revision 2024-11-05
+    /// is a problem: there `message` is an unknown member, which most clients ignore.
     pub(crate) fn of(call: Option<&Call>, handshake: &Handshake, policy: &Policy) -> Self {
         let own = call.and_then(|call| call.revision);
         if own.or(handshake.revision) != Some(Revision::V2024_11_05) {

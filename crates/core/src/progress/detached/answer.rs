@@ -1,5 +1,4 @@
-//! The server's answers: the call that each answer ends, and the repairs that a client needs to
-//! accept the answer.
+//! Handles the server's answers: finds the call that each answer ends, and makes the repairs that the client needs.
 
 use std::time::Instant;
 
@@ -26,11 +25,11 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The longest result, in bytes, that is searched for `isError`. A result that reports a failure is
-/// short, and reading a large result costs too much.
+/// Limit of the length of a result, in bytes, that is searched for `isError`. A result that reports a failure is short,
+/// and reading a large result costs too much.
 const OUTCOME_MAX: usize = 4 << 10;
 
-/// The place of the id that an answer without any gets, and the text for it.
+/// Returns the place where an id has to be inserted into an answer without an id, and the text to insert.
 fn added_id(message: &Message, id: &Bytes) -> Option<(std::ops::Range<usize>, Bytes)> {
     // An answer has at least one member, so the comma is valid.
     let place = json::skip_space(message.raw(), 0) + 1;
@@ -41,7 +40,7 @@ fn code_of(error: &Bytes) -> Option<i64> {
     std::str::from_utf8(&json::member(error, "code")?).ok()?.parse().ok()
 }
 
-/// The outcome that the result of a tool states.
+/// Returns the outcome that a tool's result states.
 fn outcome_of(result: &Bytes) -> Outcome {
     if result.len() > OUTCOME_MAX {
         return Outcome::Result;
@@ -63,8 +62,7 @@ fn outcome_of(result: &Bytes) -> Outcome {
 }
 
 impl DetachedWork {
-    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs that were already
-    /// made.
+    /// Finds the call that is answered, ends the call, and repairs the answer. `done`: the repairs made so far.
     pub(crate) fn repair_answer(
         &mut self,
         gate: &mut Gate,
@@ -96,7 +94,7 @@ impl DetachedWork {
         done: Repairs,
     ) -> RepairedAnswer {
         gate.rebind_stream(origin, id);
-        // While the call is open: progress that is written before the answer needs the call's token.
+        // Done while the call is open, because progress that is written before the answer needs the call's token.
         let guard = gate.guard_behind_progress(now, id);
         let Some(call) = gate.calls.open.get(id) else {
             return RepairedAnswer::withheld(Reason::OrphanAnswer);
@@ -136,7 +134,7 @@ impl DetachedWork {
             call.account.repaired(repairs);
             call.account.repaired(done);
         }
-        // Before the call ends, because the signature of the call is read.
+        // Done before the call ends, because the signature of the call is read.
         if let Some(late) = &mut self.late {
             late.note_given(gate, now, id, message, &mut self.kept_room);
         }
@@ -147,7 +145,8 @@ impl DetachedWork {
         RepairedAnswer { payload, id: answered, guard, verdict, call, stream: Some(stream) }
     }
 
-    /// Keeps an answer that fits no open request, where it may be the answer to the request of its stream.
+    /// Keeps an answer that fits no open request, if it may be for the request of its stream. Returns whether it is
+    /// kept.
     pub(crate) fn keep_orphan(
         &self,
         gate: &mut Gate,
@@ -175,15 +174,15 @@ impl DetachedWork {
             return false;
         }
         let orphan = Orphan { number, message: message.clone(), done };
-        // A response contains one answer, so only the newest candidate is kept.
+        // A response contains only one answer, so only the newest candidate is kept.
         if let Some(before) = gate.orphans.get_or_insert_default().waiting.insert(on, orphan) {
             release_orphan(gate, origin, &before);
         }
         true
     }
 
-    /// Notes that the response to a POST has ended. An answer on it that matches no open request then counts as the
-    /// answer to the request of the POST, if that request has no other answer.
+    /// Notes that the response to a POST has ended. If the request of the POST has no answer yet, a kept answer that
+    /// fits no open request now counts as its answer.
     pub(crate) fn response_ended(&mut self, gate: &mut Gate, now: Instant, on: StreamId) {
         let origin = Origin::Stream(on);
         let Some(call) = gate.calls.open.sole_call_on(origin, &gate.calls.streams) else {
@@ -195,7 +194,7 @@ impl DetachedWork {
         }
     }
 
-    /// Ends the call of an answer, and notes the other facts in the answer.
+    /// Ends the call of an answer, and notes what else the answer says.
     pub(crate) fn note_answer(
         &mut self,
         gate: &mut Gate,
@@ -222,8 +221,7 @@ impl DetachedWork {
             let date = json::member(result, "protocolVersion");
             gate.calls.handshake.revision =
                 date.and_then(|date| Revision::from_date(&json::decode_str(&date)?));
-            // Milepost has announced 2025-11-25 to the client in the place of the server's older
-            // revision.
+            // Milepost has announced 2025-11-25 to the client instead of the server's older revision.
             if self.tasks.as_ref().is_some_and(|tasks| tasks.offers.is_lifted) {
                 gate.calls.handshake.revision = Some(Revision::V2025_11_25);
             }
@@ -248,8 +246,7 @@ impl DetachedWork {
                 }
                 Outcome::Error
             }
-            // The duration of a call whose task was over at once says nothing about the duration of
-            // its work.
+            // The duration of a call that immediately became a task says nothing about the duration of its work.
             _ if asks_for_task => Outcome::Interim,
             Some(result) if is_tool_call => outcome_of(&result),
             None => Outcome::Error,
@@ -258,8 +255,8 @@ impl DetachedWork {
         gate.end_call(now, id, Tombstone::Answered, outcome);
     }
 
-    /// Takes the server's answer to a call that runs as a task. Returns false if the answer belongs
-    /// to another call.
+    /// Handles the server's answer to a call that runs as one of Milepost's own tasks. Returns false if the answer
+    /// belongs to another call.
     pub(crate) fn take_task_answer(
         &mut self,
         gate: &mut Gate,
@@ -272,9 +269,9 @@ impl DetachedWork {
         let mut repairs = done;
         repairs.add(Repair::Task);
         let answer = mended_answer(gate, call, message, &mut repairs);
-        // Before the call ends, because the guard is read from the call.
+        // Done before the call ends, because the guard is read from the call.
         let guard = gate.calls.open.guard_of(call, &gate.calls.streams);
-        // After the repairs, which need the call: this ends it.
+        // Done after the repairs, which need the call, because the call ends here.
         self.note_answer(gate, now, call, message);
         if let Some(tasks) = &mut self.tasks {
             tasks.keep_answer(gate, now, &id, answer, &mut self.kept_room);
@@ -284,7 +281,7 @@ impl DetachedWork {
         true
     }
 
-    /// Ends the work of an answer that is too large to be kept.
+    /// Ends the work whose answer is too large to be kept.
     pub(crate) fn fail_large(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         if let Some(late) = &mut self.late {
             late.drop_answer(gate, now, id);
@@ -294,7 +291,7 @@ impl DetachedWork {
         }
     }
 
-    /// Several objects on one line are forwarded unchanged, but the answers among them count.
+    /// Ends the calls that are answered by objects on a line with several objects, which is forwarded unchanged.
     pub(crate) fn retire_seen_answers(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         for element in message.elements() {
             let answers = element.result().is_some() || element.error().is_some();

@@ -1,5 +1,5 @@
-//! Arriving messages, and the part that handles each. If work continues without its client, that part is asked first;
-//! otherwise no message reaches it.
+//! Passes each arriving message to the part that handles it. Work that continues without its client is asked first
+//! whether the message is meant for it.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
 impl DetachedWork {
-    /// Takes a request of a client, and returns the message for the server. The request may be about Milepost's own
-    /// tasks, or for work that is already running.
+    /// Handles a request of a client, and returns the message for the server. The request may be about Milepost's own
+    /// tasks, or may ask for work that is already running.
     pub(crate) fn enter_request(
         &mut self,
         gate: &mut Gate,
@@ -30,7 +30,7 @@ impl DetachedWork {
         (method, tool): (&str, Option<String>),
         mut draft: CallDraft,
     ) -> Payload {
-        // This comes first: a call that asks for a task becomes a task, and does not join other work.
+        // Done first, because a call that asks for a task becomes a task and does not join other work.
         let is_own = self.offered_tasks().is_some() && !self.in_batch;
         let tasks = self.tasks.as_mut().filter(|_| is_own && is_for_tasks(method, message));
         if let Some(tasks) = tasks {
@@ -65,7 +65,7 @@ impl DetachedWork {
         gate.calls.policy.for_server(message)
     }
 
-    /// Gives the request an id and a token of Milepost's own, in the places of the client's.
+    /// Replaces the client's id and token in the request by Milepost's own.
     pub(crate) fn map_ids(
         &mut self,
         gate: &mut Gate,
@@ -94,8 +94,8 @@ impl DetachedWork {
         }
         let copy = gate.calls.policy.copy_of(method, tool.as_deref(), draft.token.as_ref());
         if let (Some(text), Some(copy)) = (in_arguments, copy) {
-            // Replaced even if the argument is not a valid token: a lenient server could read
-            // another client's token in it.
+            // Replaced even if the argument is not a valid token, because a lenient server could take it for another
+            // client's token.
             splices.retain(|(place, _)| *place != within(raw, &text));
             splices.push((within(raw, &text), copy.to_json()));
         }
@@ -103,7 +103,7 @@ impl DetachedWork {
         splices.extend(asked.into_iter().map(|(place, new)| (Some(place), new)));
         let id = draft.id.client.clone();
         let Some(call) = gate.enter(now, stream, (method, tool), draft) else {
-            // Without an entry, the answer could not be sent to its client.
+            // Without an entry for the request, its answer could not be sent to its client.
             gate.calls.refuse(stream, &id, "too many requests are open on this upstream", None);
             return Payload::default();
         };
@@ -118,7 +118,7 @@ impl DetachedWork {
     /// with its token. Some hosted clients run several conversations in one session and give every request the same id.
     pub(crate) fn repeats_names(&self, gate: &Gate, stream: StreamId, draft: &CallDraft) -> bool {
         let id = &draft.id.server;
-        // The client has an answer to these requests, or needs none. The server still works on them.
+        // The server still works on these requests, although their clients already have an answer or need none.
         if self.late.as_ref().is_some_and(|late| late.works.running(id).is_some())
             || self.running_task(id).is_some()
         {
@@ -140,11 +140,10 @@ impl DetachedWork {
                 .is_some_and(|token| ledger.all_by_token(&token.server).iter().any(is_elsewhere))
     }
 
-    /// Notes that the server sends its messages about the requests in `message`, which a client has
-    /// just sent on the stream `client`, on the stream `upstream`, whose number must not be that of
-    /// a client stream. Messages on it come from `Origin::Stream(upstream)` then, and messages on
-    /// an upstream stream that pairs with no request from
-    /// [`Origin::Shared`].
+    /// Notes that the server sends its messages about the requests in `message` on the stream `upstream`. The client
+    /// has just sent `message` on the stream `client`. The number of `upstream` must not be the number of a client
+    /// stream. Pass messages on it with `Origin::Stream(upstream)`, and messages on a stream that pairs with no request
+    /// with [`Origin::Shared`].
     pub(crate) fn pair(
         &self,
         gate: &mut Gate,
@@ -172,8 +171,8 @@ impl DetachedWork {
         }
     }
 
-    /// Ends the work that waits for a server that has ended. Calls that are held back are opened,
-    /// so that they end with the other open calls.
+    /// Ends all work that waits for the server, because the server has ended. Calls that are held back are opened, so
+    /// that they end together with the other open calls.
     pub(crate) fn server_gone(&mut self, gate: &mut Gate, now: Instant, why: &str) {
         if let Some(late) = &mut self.late {
             late.drop_all(gate, now);
@@ -182,19 +181,19 @@ impl DetachedWork {
             tasks.fail_all(gate, now, why);
         }
         if let Some(held) = self.held_mut() {
-            // The caller ends all open calls with an error afterwards, and these with them.
+            // Afterwards the caller ends all open calls with an error, including these.
             held.enter_all(gate, now);
         }
     }
 
-    /// Learns from `initialize` who the client is.
+    /// Learns from `initialize` whether the client knows tasks.
     pub(crate) fn learn_client(&mut self, gate: &Gate, params: &Bytes) {
         if let Some(tasks) = &mut self.tasks {
             tasks.offers.note_client(gate, params);
         }
     }
 
-    /// Takes an answer of the server to the work that waits for it, or to the open call.
+    /// Handles an answer of the server for the work or the open call that waits for it.
     pub(crate) fn answer(
         &mut self,
         gate: &mut Gate,
@@ -211,8 +210,8 @@ impl DetachedWork {
         gate.calls.send_answer(judged, number, done);
     }
 
-    /// Takes an answer that is not for a waiting client: to work that continues without its client, to one of
-    /// Milepost's own tasks, or possibly to the request of its stream.
+    /// Handles an answer for which no client waits: it belongs to work that continues without its client, to one of
+    /// Milepost's own tasks, or possibly to the request of its stream. Returns false for any other answer.
     pub(crate) fn takes_answer(
         &mut self,
         gate: &mut Gate,
@@ -221,16 +220,16 @@ impl DetachedWork {
         message: &Message,
         (number, done): (u64, Repairs),
     ) -> bool {
-        // The order matters: an answer to work whose client has disconnected matches no open request, and would
-        // otherwise be judged as an orphan.
+        // Asked first, because an answer to work whose client has disconnected matches no open request, and would
+        // otherwise be treated as an orphan.
         let room = &mut self.kept_room;
         self.late.as_mut().is_some_and(|late| late.take_answer(gate, now, message, number, room))
             || self.tasks.is_some() && self.take_task_answer(gate, now, message, (number, done))
             || self.keep_orphan(gate, origin, message, number, done)
     }
 
-    /// Forwards a request of the server. A request about a task of Milepost's own gets the name of
-    /// the task, and goes to the stream on which its client waits.
+    /// Forwards a request of the server. A request about one of Milepost's own tasks gets the id of the task, and goes
+    /// to the stream on which the task's client waits.
     pub(crate) fn server_request(
         &mut self,
         gate: &mut Gate,
@@ -259,8 +258,7 @@ impl DetachedWork {
         gate.calls.forward(placed, (number, about), message, done);
     }
 
-    /// Notes that the client has answered a request of the server: the call or task that the request was about
-    /// continues.
+    /// Notes that the client has answered a request of the server, so that the call or task of that request continues.
     pub(crate) fn note_client_answer(&mut self, gate: &mut Gate, now: Instant, message: &Message) {
         if let Some(id) = message.id_key().filter(|_| !gate.asked.is_empty()) {
             end_question(gate, now, &id);

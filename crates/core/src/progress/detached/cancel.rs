@@ -1,4 +1,4 @@
-//! Calls that an operator cancels: the server gets the cancellation, and the client an error.
+//! Cancels calls for an operator: the server gets a cancellation, and the client an error.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use crate::progress::event::summary::Outcome;
 use crate::progress::gate::state::Gate;
 use crate::protocol::mcp;
 
-/// Ends a call as a time limit does. Later messages of the server about the call are withheld. `tasks`: Milepost's own
-/// tasks, if calls may run as tasks.
+/// Ends a call in the same way as a time limit. Later messages of the server about the call are withheld. `tasks`:
+/// Milepost's own tasks, if calls may run as tasks.
 pub(crate) fn cancel_by_operator(
     gate: &mut Gate,
     tasks: Option<&mut TaskTable>,
@@ -18,7 +18,7 @@ pub(crate) fn cancel_by_operator(
     asked: &Arc<OperatorCancel>,
 ) -> CancelResult {
     let id = asked.call;
-    // Another filter serves a shadow, and gives its client the answer.
+    // Another filter serves the call of a shadow, and answers its client.
     let Some(call) = gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
         return CancelResult::Over;
     };

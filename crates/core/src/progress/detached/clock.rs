@@ -1,4 +1,4 @@
-//! The effects of time: calls that end by themselves, and messages that become due.
+//! What happens only because time passes: calls time out, and messages become due.
 
 use std::time::Instant;
 
@@ -22,14 +22,14 @@ impl DetachedWork {
         [expiry, late, tasks].into_iter().flatten().min()
     }
 
-    /// The next bytes to be written on a stream now. Call again until the answer is `None`.
+    /// Returns the next bytes to be written on a stream now. Call again until the result is `None`.
     pub(crate) fn poll_transmit(
         &mut self,
         gate: &mut Gate,
         now: Instant,
         id: StreamId,
     ) -> Option<Transmit> {
-        // First, because a call that has timed out must not get progress after its error.
+        // Done first, because a call that has timed out must not get progress after its error.
         self.expire(gate, now);
         let mut is_unreported = false;
         loop {
@@ -48,9 +48,9 @@ impl DetachedWork {
             let ready = stream.ready(now);
             let item = ready.and_then(|index| stream.take(index));
             let Some(item) = item else {
-                // In observe mode the bytes of a message that leaves the queue were written on
-                // arrival, and the shell reports no other write: an answer that waits for the
-                // writing of its progress would never get its verdict.
+                // In observe mode the bytes were written on arrival, so the shell reports no write when a message
+                // leaves the queue. Without this, an answer that waits until its progress is written would never get
+                // its verdict.
                 if std::mem::take(&mut is_unreported) {
                     gate.calls.written(now, id);
                     continue;
@@ -58,11 +58,11 @@ impl DetachedWork {
                 gate.calls.place_heartbeats(now, id);
                 break;
             };
-            // Recorded when the message leaves the queue: until then it may still be withheld.
+            // Recorded only when the message leaves the queue, because until then it may still be withheld.
             for judged in &item.verdicts {
                 gate.calls.events.push_verdict(judged.number, judged.call, judged.verdict);
             }
-            // In observe mode the queue exists for the verdicts only. The bytes are in `observed`.
+            // In observe mode the queue only serves the verdicts. The bytes are in `observed`.
             if !gate.calls.policy.observes() {
                 return Some(item.into_transmit());
             }
@@ -71,9 +71,9 @@ impl DetachedWork {
         gate.calls.streams.get_mut(&id)?.observed.as_mut()?.pop()
     }
 
-    /// Ends calls and tasks whose time limits are over.
-    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) of any stream does the same; a shell whose
-    /// clients all do not read has to call this function.
+    /// Ends calls and tasks whose time limits have passed.
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) also does this, for any stream. A shell has to
+    /// call this function if none of its clients reads.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         if self.late.is_some() {
             self.expire_late(gate, now);
@@ -96,17 +96,18 @@ impl DetachedWork {
         }
     }
 
-    /// The time of the next [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit), if nothing arrives before.
+    /// Returns the time at which [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) has to be called
+    /// again if nothing arrives before.
     pub(crate) fn poll_timeout(&self, gate: &Gate) -> Option<Instant> {
         let streams = gate.calls.streams.next_timeout();
         [streams, self.next_expiry(gate)].into_iter().flatten().min()
     }
 
-    /// Whether only events wait: no message for the server, and no message or timer of this stream that is due now.
-    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit),
+    /// Whether only events wait. There is no message for the server, and this stream has no message or timer that is
+    /// due now, so [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit),
     /// [`Filter::written`](crate::progress::Filter::written) and the other polls would do nothing.
     pub(crate) fn has_nothing_due(&self, gate: &Gate, now: Instant, id: StreamId) -> bool {
-        // Called once for each event that comes alone. If nothing is due, all other polls are saved.
+        // Called once for each event that arrives alone. If nothing is due, the other polls are left out.
         gate.calls.to_server.is_empty()
             && self.late.as_ref().is_none_or(|late| late.held.released.is_empty())
             && gate.calls.streams.get(&id).is_none_or(|stream| stream.is_quiet(now))

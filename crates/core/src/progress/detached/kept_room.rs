@@ -1,9 +1,9 @@
-//! The bytes that a filter may keep, besides the limits of the settings.
+//! The number of bytes that a filter may still keep in memory, in addition to the limits of the settings.
 
-/// The number of further bytes that may be kept in memory.
+/// The number of bytes that may still be kept in memory.
 #[derive(Debug)]
 pub(crate) struct KeptRoom {
-    /// `u32::MAX` means any number.
+    /// The number of bytes; `u32::MAX` means no limit.
     bytes: u32,
 }
 
@@ -14,12 +14,12 @@ impl Default for KeptRoom {
 }
 
 impl KeptRoom {
-    /// Sets the number of bytes that may be kept besides the bytes that are kept now.
+    /// Sets the number of bytes that may be kept in addition to the bytes that are kept now.
     pub(crate) fn set(&mut self, bytes: usize) {
         self.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// The number of bytes that may be kept.
+    /// Returns the number of bytes that may still be kept.
     pub(crate) fn left(&self) -> usize {
         if self.bytes == u32::MAX { usize::MAX } else { self.bytes as usize }
     }

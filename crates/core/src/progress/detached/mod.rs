@@ -1,6 +1,7 @@
-//! Work that goes on without the client that asked for it: late answers, and tasks of 2025-11-25. `store` has the states
-//! and the bounds of such work; the tasks of 2026-07-28, which the modern face makes, are kept in the same kind of store.
-//! How many bytes may be kept besides the limits of the settings, the shell of a filter says: others keep bytes too.
+//! Work that continues without the client that asked for it: late answers, and tasks of 2025-11-25. `store` has the
+//! states and the limits of this work. The modern face keeps its tasks of 2026-07-28 in the same kind of store. The
+//! shell of a filter determines how many bytes may be kept in addition to the limits of the settings, because other
+//! filters keep bytes too.
 
 pub(crate) mod answer;
 mod arrivals;
@@ -23,14 +24,13 @@ use crate::protocol::jsonrpc::Key;
 /// The work that continues without the client that requested it.
 #[derive(Debug)]
 pub struct DetachedWork {
-    /// Late answers, since the first policy that has some.
+    /// Late answers; set once a policy allows late answers.
     pub(crate) late: Option<Box<LateCalls>>,
-    /// Tasks of Milepost's own, if its shell lets calls run as tasks.
+    /// Milepost's own tasks, if the filter's shell lets calls run as tasks.
     pub(crate) tasks: Option<Box<TaskTable>>,
-    /// The server has listed its tools while late answers were off, so that their annotations were
-    /// not read.
+    /// Whether the server has listed its tools while late answers were off. Then the tools' annotations were not read.
     tools_unread: bool,
-    /// The message that is read now is a part of a batch. No call of a batch is held back or begins a task.
+    /// Whether the current message is part of a batch. No call of a batch is held back or begins a task.
     pub(crate) in_batch: bool,
     pub(crate) kept_room: KeptRoom,
 }
@@ -48,25 +48,25 @@ impl DetachedWork {
         work
     }
 
-    /// Enables late answers if calls with `policy` may have some. They are never disabled again, because running work
-    /// keeps the settings with which it began.
+    /// Enables late answers if `policy` allows them. They are never disabled again, because running work keeps the
+    /// settings with which it began.
     pub(crate) fn follow(&mut self, policy: &Policy) {
         if policy.has_late() && self.late.is_none() {
             self.late = Some(Box::new(LateCalls::new(self.tools_unread)));
         }
     }
 
-    /// The calls that wait for the cancellation of an older call.
+    /// Returns the calls that wait for the cancellation of an older call.
     pub(crate) fn held(&self) -> Option<&HeldCalls> {
         self.late.as_ref().map(|late| &late.held)
     }
 
-    /// The calls that wait for the cancellation of an older call.
+    /// Returns the calls that wait for the cancellation of an older call.
     pub(crate) fn held_mut(&mut self) -> Option<&mut HeldCalls> {
         self.late.as_mut().map(|late| &mut late.held)
     }
 
-    /// Whether the request with this id that came on this stream waits, and may go to the server later
+    /// Whether the request with this id from this stream is held back. It may go to the server later
     /// ([`Filter::poll_released`](crate::progress::Filter::poll_released)).
     pub fn is_held(&self, stream: StreamId, id: &Key) -> bool {
         self.held().is_some_and(|held| held.has(stream, id))
@@ -77,7 +77,7 @@ impl DetachedWork {
         self.tasks.as_deref().filter(|tasks| tasks.offers.is_offered)
     }
 
-    /// Whether requests of this method wait for a task of Milepost's own.
+    /// Whether requests with this method wait for one of Milepost's own tasks.
     pub(crate) fn waits_for_task(&self, method: &str) -> bool {
         self.tasks.as_ref().is_some_and(|tasks| tasks.answers(method))
     }
@@ -93,13 +93,13 @@ impl DetachedWork {
         works.filter(|task| task.is_open()).count()
     }
 
-    /// Bytes of the answers that are kept.
+    /// Returns the number of bytes of the answers that are kept.
     pub fn kept_bytes(&self) -> usize {
         let late = self.late.as_ref().map_or(0, |late| late.bytes());
         late + self.tasks.as_ref().map_or(0, |tasks| tasks.works.bytes())
     }
 
-    /// Whether the next message of the server may be kept.
+    /// Whether the next message of the server may have to be kept.
     pub(crate) fn may_keep(&self, gate: &Gate) -> bool {
         let mut open = gate.calls.open.iter();
         self.late.as_ref().is_some_and(|late| !late.is_empty())

@@ -1,4 +1,4 @@
-//! The store of work that goes on without the client that asked for it: calls that their clients gave up, and tasks.
+//! The store of work that continues without the client that asked for it: tasks, and calls that their clients gave up.
 //!
 //! ```text
 //!  running ──answer──> answered ──its client fetches it──> fetched
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Maximum number of late calls of one connection, of its tasks of 2025-11-25, and of its tasks of 2026-07-28, each
+/// Limit of the late calls of one connection; also of its tasks of 2025-11-25, and of its tasks of 2026-07-28, each
 /// counted separately. Beyond the limit the oldest task whose client has had the answer is forgotten. If there is none,
 /// a call that its client gives up is cancelled at the server, a request for a task gets an error, and a slow call of
 /// 2026-07-28 does not become a task.
 const WORK_MAX: usize = 256;
 
-/// The size of an answer that is kept.
+/// An answer whose size is counted while it is kept.
 pub trait KeptBytes {
-    /// Bytes that the answer occupies.
+    /// Returns the number of bytes that the answer occupies.
     fn kept_bytes(&self) -> usize;
 }
 
@@ -32,7 +32,7 @@ impl KeptBytes for Message {
 /// The state of some work.
 #[derive(Debug)]
 enum WorkState<A> {
-    /// The server works on it.
+    /// The server is working.
     Running,
     /// The answer waits for the client.
     Answered(A),
@@ -40,14 +40,14 @@ enum WorkState<A> {
     Fetched(A),
 }
 
-/// Work of a server, and what one kind of client needs to know about it.
+/// A call whose work continues without its client. `D`: further data; `A`: the kind of answer that is kept.
 #[derive(Debug)]
 pub struct Work<D, A> {
     /// The id by which the server knows the call.
     pub server_id: Key,
     /// The time when the work began.
     pub began: Instant,
-    /// The time at which the work is forgotten. Its answer can no longer be fetched then.
+    /// The deadline after which the work is forgotten, and its answer can no longer be fetched.
     pub until: Instant,
     /// Further data about the work.
     pub details: D,
@@ -55,12 +55,12 @@ pub struct Work<D, A> {
 }
 
 impl<D, A> Work<D, A> {
-    /// Work that runs from `began` to `until` at the longest.
+    /// Returns new work that runs from `began` to `until` at the latest.
     pub fn new(server_id: Key, began: Instant, until: Instant, details: D) -> Self {
         Self { server_id, began, until, details, state: WorkState::Running }
     }
 
-    /// Whether the server works on it.
+    /// Whether the server is still working.
     pub fn is_running(&self) -> bool {
         matches!(self.state, WorkState::Running)
     }
@@ -83,8 +83,7 @@ impl<D, A> Work<D, A> {
         self.state = WorkState::Answered(answer);
     }
 
-    /// Notes that the client has got the answer. Returns false if the client had got it before, or
-    /// there is none yet.
+    /// Notes that the client has got the answer. Returns false if the client already had it, or if there is none.
     pub fn fetch(&mut self) -> bool {
         // `Running` is only a placeholder while the answer moves from one state to the other.
         match std::mem::replace(&mut self.state, WorkState::Running) {
@@ -99,12 +98,12 @@ impl<D, A> Work<D, A> {
         }
     }
 
-    /// How long the work has been known.
+    /// Returns the time since the work began.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
 
-    /// The time to live, from the beginning.
+    /// Returns the time to live, counted from the beginning of the work.
     pub fn ttl(&self) -> Duration {
         self.until.saturating_duration_since(self.began)
     }
@@ -128,16 +127,17 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.len() < WORK_MAX
     }
 
-    /// Makes room for more work: forgets the oldest work whose client has had the answer. False if there is none.
+    /// Makes room for more work: forgets the oldest work whose client has had the answer. Returns false if there is
+    /// none.
     pub fn make_room(&mut self) -> bool {
         self.has_room() || self.forget_fetched()
     }
 
-    /// Makes room for an answer if all answers together may have `most` bytes: forgets work whose client has had the
-    /// answer, oldest first. False if that does not suffice.
+    /// Makes room for an answer of `bytes` if all answers together may have `most` bytes. Forgets work whose client has
+    /// had the answer, oldest first. Returns false if that is not enough.
     pub fn make_bytes(&mut self, bytes: usize, most: usize) -> bool {
         while self.bytes() + bytes > most {
-            // Only answers that their client has fetched are forgotten. Any other answer would be lost.
+            // Only answers that their clients have fetched are forgotten. Any other answer would be lost.
             if !self.forget_fetched() {
                 return false;
             }
@@ -145,7 +145,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         true
     }
 
-    /// Forgets the oldest work whose client has had the answer. False if there is none.
+    /// Forgets the oldest work whose client has had the answer. Returns false if there is none.
     fn forget_fetched(&mut self) -> bool {
         self.take(|work| !work.is_open()).is_some()
     }
@@ -155,49 +155,49 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.push_back(work);
     }
 
-    /// All work, the oldest first.
+    /// Returns all work, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Work<D, A>> + ExactSizeIterator + Clone {
         self.works.iter()
     }
 
-    /// All work, the oldest first.
+    /// Returns all work, oldest first.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Work<D, A>> {
         self.works.iter_mut()
     }
 
-    /// The work on which the server works under this id.
+    /// Returns the running work whose call the server knows by this id.
     pub fn running(&self, id: &Key) -> Option<&Work<D, A>> {
         self.works.iter().find(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// The work on which the server works under this id.
+    /// Returns the running work whose call the server knows by this id.
     pub fn running_mut(&mut self, id: &Key) -> Option<&mut Work<D, A>> {
         self.works.iter_mut().find(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// The position of the oldest work for which `is_meant` is true.
+    /// Returns the position of the oldest work for which `is_meant` is true.
     pub fn place_of(&self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<usize> {
         self.works.iter().position(is_meant)
     }
 
-    /// Takes the work at a place.
+    /// Removes and returns the work at a position.
     pub fn take_at(&mut self, place: usize) -> Option<Work<D, A>> {
         self.works.remove(place)
     }
 
-    /// Takes the oldest work for which `is_meant` is true.
+    /// Removes and returns the oldest work for which `is_meant` is true.
     pub fn take(&mut self, is_meant: impl FnMut(&Work<D, A>) -> bool) -> Option<Work<D, A>> {
         self.works.remove(self.place_of(is_meant)?)
     }
 
-    /// Takes the work on which the server works under this id.
+    /// Removes and returns the running work whose call the server knows by this id.
     pub fn take_running(&mut self, id: &Key) -> Option<Work<D, A>> {
         self.take(|work| work.is_running() && work.server_id == *id)
     }
 
-    /// Takes all work for which `is_meant` is true.
+    /// Removes and returns all work for which `is_meant` is true.
     pub fn take_if(&mut self, is_meant: impl Fn(&Work<D, A>) -> bool) -> Vec<Work<D, A>> {
-        // The usual case at each poll: nothing is due. Return early, so that nothing is allocated.
+        // Usually nothing is due when this is polled. The early return avoids an allocation.
         if !self.works.iter().any(&is_meant) {
             return Vec::new();
         }
@@ -207,17 +207,17 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         taken
     }
 
-    /// Removes and returns the work whose time is over.
+    /// Removes and returns the work whose deadline has passed.
     pub fn take_over(&mut self, now: Instant) -> Vec<Work<D, A>> {
         self.take_if(|work| work.until <= now)
     }
 
-    /// Takes all work.
+    /// Removes and returns all work.
     pub fn take_all(&mut self) -> Vec<Work<D, A>> {
         std::mem::take(&mut self.works).into()
     }
 
-    /// Bytes of the answers that are kept.
+    /// Returns the number of bytes of the answers that are kept.
     pub fn bytes(&self) -> usize {
         self.works.iter().filter_map(Work::answer).map(KeptBytes::kept_bytes).sum()
     }
@@ -227,7 +227,7 @@ impl<D, A: KeptBytes> WorkStore<D, A> {
         self.works.is_empty()
     }
 
-    /// The time at which the next work is forgotten.
+    /// Returns the time at which the next work is forgotten.
     pub fn next_due(&self) -> Option<Instant> {
         self.works.iter().map(|work| work.until).min()
     }

@@ -7,9 +7,9 @@
 //! {"jsonrpc":"2.0","method":"codex/event","params":{"_meta":{"requestId":2},"id":"0","msg":{"type":"patch_apply_begin","changes":{"src/a.rs":{}}}}}
 //! {"jsonrpc":"2.0","method":"codex/event","params":{"_meta":{"requestId":2},"id":"0","msg":{"type":"token_count"}}}
 //! ```
-//! Seen in: openai/codex, and servers of other agents with the same events (`deepseek/event`,
-//! `subagent/event`). Not on by default: an event comes for each token of the model. The events pass
-//! as they are, for clients that are written for them.
+//! Seen in: openai/codex, and servers of other agents with the same events (`deepseek/event`, `subagent/event`). Not on
+//! by default, because an event comes for each token of the model. The events are also forwarded unchanged, for clients
+//! that are written for them.
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;
@@ -29,10 +29,10 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
     read,
 };
 
-/// Arguments of a command that are shown.
+/// Limit of the arguments of a command that are shown.
 const ARGUMENTS_MAX: usize = 64;
 
-/// Files of a patch that are named.
+/// Limit of the files of a patch that are named.
 const FILES_MAX: usize = 8;
 
 fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {

@@ -16,19 +16,19 @@ use crate::progress::verdict::Repair;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Key;
 
-/// The total of a value without a total, in a dialect of a route file.
+/// What a value counts in a dialect of a route file if the message has no total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Count {
-    /// Hundredths: `total` is 100.
+    /// Hundredths: the total is 100.
     Percent,
-    /// Fractions of 1: `total` is 1.
+    /// Fractions of 1: the total is 1.
     Unit,
-    /// Not known from the dialect: `total`, or the route's `scale`, gives the whole.
+    /// Unknown: only the member for `total`, or the route's `scale`, tells the total.
     #[default]
     Raw,
 }
 
-/// A dialect that a route file describes. Its messages have no member for a field that is `None`.
+/// A dialect that a route file describes. A field that is `None` has no counterpart in the dialect's messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomDialect {
     /// The name in route files, flags and logs.
@@ -38,24 +38,24 @@ pub struct CustomDialect {
     /// The sources whose JSON objects the dialect reads, with pointers relative to these objects; empty if it has
     /// methods.
     pub sources: Vec<TextSource>,
-    /// The id of the request.
+    /// The pointer to the request id.
     pub request_id: Option<Pointer>,
-    /// The value in the place of the token.
+    /// The pointer to the value in place of the token.
     pub token: Option<Pointer>,
     /// The pointer to the value.
     pub progress: Option<Pointer>,
-    /// The total.
+    /// The pointer to the total.
     pub total: Option<Pointer>,
     /// The pointer to the message.
     pub message: Option<Pointer>,
-    /// The mark of the last message.
+    /// The mark of a call's last message.
     pub last: Option<Final>,
-    /// The total of a value without a total.
+    /// What a value without a total counts.
     pub scale: Count,
 }
 
 impl CustomDialect {
-    /// Reads a message or an object of a source; `None` if no pointer finds a value.
+    /// Reads a message, or an object from a source; `None` if no pointer finds a value.
     pub(crate) fn read(&self, text: &Bytes) -> Option<Report> {
         let find = |pointer: &Option<Pointer>| {
             let found = pointer.as_ref().and_then(|pointer| pointer.find(text));
@@ -108,7 +108,7 @@ impl CustomDialect {
         finds
     }
 
-    /// The request that an object of a source names; `None` if the object names none.
+    /// Returns the request that an object from a source names; `None` if the object names no request.
     pub(in crate::progress) fn about(&self, text: &Bytes) -> Option<About> {
         let about = self.read(text)?.about;
         (about.token.is_some() || about.request.is_some()).then_some(about)
@@ -127,7 +127,7 @@ impl CustomDialect {
     }
 }
 
-/// A JSON string as written, if a client can parse it; any other value becomes a string.
+/// Returns a JSON string unchanged if a client can parse it; any other value is converted to a string.
 fn as_words(text: Bytes) -> Bytes {
     if !text.starts_with(b"\"") {
         return json::quote(&String::from_utf8_lossy(&text));
@@ -139,10 +139,10 @@ fn as_words(text: Bytes) -> Bytes {
     json::decode_str(&text).map_or_else(|| text.clone(), |words| json::quote(&words))
 }
 
-/// The mark of the last message of a call.
+/// The mark of a call's last message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Final {
-    /// The place of the mark.
+    /// The pointer to the mark.
     pub pointer: Pointer,
     /// The expected value, as JSON text: a string, a number, `true` or `false`.
     pub equals: Bytes,
@@ -162,16 +162,16 @@ impl Final {
     }
 }
 
-/// The value that a pointer finds in a message.
+/// The result of looking up one pointer of a dialect in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointerFind<'a> {
-    /// Its key in a route file.
+    /// The key of the pointer in a route file.
     pub key: &'static str,
-    /// Its text.
+    /// The text of the pointer.
     pub pointer: &'a str,
-    /// Whether it finds a value.
+    /// Whether the pointer finds a value.
     pub is_found: bool,
-    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
+    /// A corrected pointer that finds a value, if the path of the given pointer leads through a string with JSON.
     pub meant: Option<String>,
 }
 
@@ -185,14 +185,14 @@ pub struct Pointer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PointerStep {
-    /// Into a member, or an element if the part is a number.
+    /// A step into a member, or into an element if the part is a number.
     Part(String),
-    /// Into the JSON that a string holds.
+    /// A step into JSON that is the content of a string.
     Embedded,
 }
 
 impl Pointer {
-    /// Reads a pointer; the error names the right form.
+    /// Reads a pointer. The error describes the correct form.
     pub fn read(text: &str) -> Result<Self, String> {
         let Some(parts) = text.strip_prefix('/') else {
             let near = text.trim_start_matches(['$', '.', '#']).replace(['.', '['], "/");
@@ -210,19 +210,19 @@ impl Pointer {
                     "{text:?} has a `~` that is not ~0 or ~1; did you mean {near:?}?"
                 ));
             }
-            // RFC 6901, section 4: `~1` before `~0`, or `~01` would become `/` instead of `~1`.
+            // RFC 6901, section 4: `~1` is replaced before `~0`. In the other order `~01` would become `/`, not `~1`.
             steps.push(PointerStep::Part(plain.replace("~1", "/").replace("~0", "~")));
             steps.extend((plain.len()..part.len()).map(|_| PointerStep::Embedded));
         }
         Ok(Self { steps, text: text.to_owned() })
     }
 
-    /// The pointer as written.
+    /// Returns the pointer as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The raw value that it points at.
+    /// Returns the raw value that the pointer finds.
     fn find(&self, text: &Bytes) -> Option<Bytes> {
         let mut value = text.clone();
         for step in &self.steps {
@@ -234,8 +234,8 @@ impl Pointer {
         Some(value)
     }
 
-    /// Returns the pointer with `#` inserted wherever it passes through a string that contains JSON, if that pointer
-    /// finds a value and differs from the given pointer.
+    /// Returns the pointer with `#` inserted after each string with JSON on its path. `None` if that pointer finds no
+    /// value, or does not differ from the given pointer.
     fn through_strings(&self, text: &Bytes) -> Option<String> {
         let (mut value, mut meant) = (text.clone(), String::new());
         let mut parts = self.text.split('/').skip(1);
@@ -257,7 +257,7 @@ impl Pointer {
     }
 }
 
-/// The JSON that a string holds.
+/// Returns the JSON in a string.
 fn embedded(value: &Bytes) -> Option<Bytes> {
     let content = json::unescape(value)?.into_owned();
     let begin = json::skip_space(&content, 0);

@@ -1,4 +1,4 @@
-//! The members of an object by name, and the readers that several dialects share.
+//! The members of an object by name, and readers of values for several dialects.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::{json, terminal};
 
-/// Maximum number of members of one object that are read. Real progress has about ten.
+/// Limit of the members of one object that are read. Real progress has about ten.
 const MEMBERS_MAX: usize = 256;
 
 /// The members of one object. If a key is repeated, the last member counts.
 #[derive(Debug, Default)]
 pub struct Fields {
-    /// The decoded key, without its quotes, and the raw value.
+    /// Each member as its decoded key without quotes, and its raw value.
     members: Vec<(Bytes, Bytes)>,
     repeated: bool,
 }
 
 impl Fields {
-    /// Reads an object; `None` if `text` is none, or has more than `MEMBERS_MAX` members.
+    /// Reads an object. `None` if `text` is not an object, or has more than `MEMBERS_MAX` members.
     pub fn read(text: &Bytes) -> Option<Self> {
         let mut fields = Self { members: Vec::with_capacity(8), repeated: false };
         let mut members = Members::new(text);
@@ -45,7 +45,7 @@ impl Fields {
         members.end().map(|_| fields)
     }
 
-    /// Reads an object, or JSON in a string.
+    /// Reads an object, or an object in a JSON string.
     pub fn read_embedded(text: &Bytes) -> Option<Self> {
         if text.starts_with(b"{") {
             return Self::read(text);
@@ -54,7 +54,7 @@ impl Fields {
         Self::read(&Bytes::copy_from_slice(words.trim_start().as_bytes()))
     }
 
-    /// The raw value of a member, null included. The exact name comes before another spelling of the name
+    /// Returns the raw value of a member, which may be `null`. The exact name takes precedence over another spelling
     /// (`is_spelling_of`): servers in Go and C# write `ProgressToken`, servers in Python `progress_token`.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         let exact = self.get_exact(name);
@@ -64,53 +64,53 @@ impl Fields {
         })
     }
 
-    /// The raw value of the member with just this name, null included.
+    /// Returns the raw value of the member with exactly this name, which may be `null`.
     pub(super) fn get_exact(&self, name: &str) -> Option<&Bytes> {
         self.members.iter().find(|(key, _)| *key == *name.as_bytes()).map(|(_, value)| value)
     }
 
-    /// Returns the first of several members that exists and is not null.
+    /// Returns the value of the first of several members that exists and is not null.
     pub fn first(&self, names: &[&str]) -> Option<&Bytes> {
         names.iter().filter_map(|name| self.get(name)).find(|value| ***value != *b"null")
     }
 
-    /// A member that is a string, with its quotes.
+    /// Returns a member that is a string, with its quotes.
     pub fn string(&self, name: &str) -> Option<&Bytes> {
         self.get(name).filter(|value| value.starts_with(b"\""))
     }
 
-    /// The text of the first of several members that is a string.
+    /// Returns the text of the first of several members that is a string.
     pub fn text(&self, names: &[&str]) -> Option<String> {
         let text = names.iter().find_map(|name| self.string(name))?;
         json::decode_str(text).map(Cow::into_owned)
     }
 
-    /// A member that is an object.
+    /// Returns a member that is an object.
     pub fn object(&self, name: &str) -> Option<Self> {
         self.get(name).and_then(Self::read)
     }
 
-    /// A member that is a string or an integer.
+    /// Returns the first of several members that exists, if it is a string or an integer.
     pub fn key(&self, names: &[&str]) -> Option<Key> {
         self.first(names).and_then(Key::read)
     }
 
-    /// A member that is `true`.
+    /// Whether a member is `true`.
     pub fn is_true(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| **value == *b"true")
     }
 
-    /// Whether a key occurs twice.
+    /// Whether a key occurs more than once.
     pub fn is_repeated(&self) -> bool {
         self.repeated
     }
 
-    /// Every member.
+    /// Returns all members.
     pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &Bytes)> {
         self.members.iter().map(|(key, value)| (String::from_utf8_lossy(key), value))
     }
 
-    /// Returns the value that these members contain under one of the names that servers use.
+    /// Returns the progress value in these members, under any of the names that servers use.
     pub fn figure(&self) -> Option<ProgressValue> {
         for name in [
             "percent",
@@ -124,7 +124,7 @@ impl Fields {
                 return Some(ProgressValue { value, total: Some(whole("100")) });
             }
         }
-        // Without a total, such a count may count anything: a value needs both.
+        // Without a total these counts could mean anything, so only a count with a total is a value.
         let pairs = [
             ("processedCount", &["totalCount"][..]),
             ("currentIteration", &["maxIterations"]),
@@ -142,7 +142,7 @@ impl Fields {
     }
 }
 
-/// Whether `key` is `name` except for upper and lower case, `_` and `-`.
+/// Whether `key` differs from `name` at most in letter case, `_` and `-`.
 pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
     fn plain(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
         let letters = text.iter().filter(|byte| !matches!(byte, b'_' | b'-'));
@@ -153,7 +153,7 @@ pub(super) fn is_spelling_of(key: &[u8], name: &str) -> bool {
 
 const TOTALS: &[&str] = &["total", "steps", "max", "totalSteps", "total_steps"];
 
-/// Returns a finite number, also if it is written as a string.
+/// Returns a finite number, which may also be written as a string.
 pub(crate) fn number(text: &Bytes) -> Option<Number> {
     if let Some(value) = json::number(text) {
         return Some(Number { value, text: text.clone() });
@@ -163,13 +163,13 @@ pub(crate) fn number(text: &Bytes) -> Option<Number> {
     Some(Number { value, text: Bytes::copy_from_slice(words.trim().as_bytes()) })
 }
 
-/// A total that the name of a member implies.
+/// Returns the total that the name of a member implies.
 pub(super) fn whole(text: &'static str) -> Number {
     Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
 }
 
-/// Words that a server did not write as a progress message: without terminal control sequences;
-/// `None` if nothing is left.
+/// Returns a text that a server did not write as a progress message, without terminal control sequences. `None` if it
+/// is empty.
 pub(super) fn clean(words: &str) -> Option<Bytes> {
     let words = terminal::plain(words);
     (!words.trim().is_empty()).then(|| json::quote(words.trim_end_matches('\n')))
@@ -177,7 +177,7 @@ pub(super) fn clean(words: &str) -> Option<Bytes> {
 
 /// Whether `text` is one valid JSON value, without NaN, infinities or other errors.
 pub(super) fn is_valid(text: &[u8]) -> bool {
-    // `1e999` is JSON, but beyond the range of a double.
+    // `1e999` is valid JSON, but exceeds the range of a double.
     let finite = match text.first() {
         Some(b'-' | b'0'..=b'9') => json::number(text).is_some(),
         _ => true,

@@ -3,8 +3,8 @@
 //! ```json
 //! {"jsonrpc":"2.0","method":"$/progress","params":{"token":"op_1","value":{"kind":"report","message":"m","percentage":40}}}
 //! ```
-//! Seen in: cargo and build servers whose authors came from LSP. Not on by default: a client that
-//! speaks LSP beside MCP may read these messages itself.
+//! Seen in: cargo and build servers whose authors came from LSP. Not on by default, because a client that uses LSP as
+//! well as MCP may read these messages itself.
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::clean;

@@ -1,5 +1,5 @@
-//! Progress by the meaning of members, in any shape of notification: text, value, total, and the names of the request.
-//! Members are found in any spelling and one level down.
+//! Reads progress by the names of members, whatever the form of the notification: text, value, total, and the names of
+//! the request. Members are found in any spelling, also one level down.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ const INSIDE: [&str; 13] = [
     "chunk", "result", "message",
 ];
 
-/// Names of members with a text for people that is complete by itself, in the order of preference.
+/// Names of members with a complete text for people, in the order of preference.
 const WORDS: [&str; 2] = ["message", "msg"];
 
 /// Names of members that contain a piece of the tool's output.
@@ -54,10 +54,10 @@ const STATES: [&str; 15] = [
 /// Names of members that contain the text of an object or a content block.
 const TEXT: [&str; 6] = ["text", "message", "delta", "content", "chunk", "line"];
 
-/// Maximum depth of nested objects and arrays in which a text is searched. Content blocks need three levels.
+/// Limit of the depth of nested objects and arrays in which a text is searched. Content blocks need three levels.
 const DEPTH_MAX: usize = 4;
 
-/// Maximum number of elements of an array whose texts are read.
+/// Limit of the elements of an array whose texts are read.
 const ELEMENTS_MAX: usize = 64;
 
 const TOKENS: [&str; 3] = ["progressToken", "token", "toolCallId"];
@@ -74,7 +74,7 @@ pub(super) fn read(params: &Fields) -> Report {
     report
 }
 
-/// Returns the names of the request, also from `_meta` and one level down.
+/// Returns the names of the request, from the notification, from its `_meta`, or from one level down.
 pub(super) fn about(params: &Fields) -> About {
     let levels = || std::iter::once(None).chain(inside(params).into_iter().map(Some));
     let meta = params.object("_meta");
@@ -104,7 +104,7 @@ pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
         fields.figure().or_else(|| {
             let value = fields.get("progress").and_then(number)?;
             let total = fields.get("total").and_then(number);
-            // A value strictly between 0 and 1 is a fraction of 1: a counter has whole numbers.
+            // A value strictly between 0 and 1 is a fraction of 1, because a counter has whole numbers.
             let is_part = value.value > 0.0 && value.value < 1.0;
             let total = total.or_else(|| is_part.then(|| whole("1")));
             Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
@@ -125,11 +125,11 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
         };
         of(params).or_else(|| levels.iter().find_map(of))
     };
-    // An object in `message` is searched as a level of its own.
+    // An object in `message` is one of the levels that are searched below.
     if let Some(words) = find(&WORDS, 0) {
         return (Some(words), false);
     }
-    // Partial results in the place of the number.
+    // Some servers send partial results in place of the number.
     let instead = params.get("progress").filter(|value| value.starts_with(b"["));
     if let Some(words) = instead.and_then(|value| text_of(value, DEPTH_MAX)) {
         return (Some(words), true);
@@ -140,7 +140,7 @@ pub(super) fn words(params: &Fields) -> (Option<String>, bool) {
     }
 }
 
-/// Returns the objects one level down. Of several events the newest comes first.
+/// Returns the objects one level down. If there are several events, the newest comes first.
 fn inside(params: &Fields) -> Vec<Fields> {
     let mut levels: Vec<Fields> = INSIDE.iter().filter_map(|name| params.object(name)).collect();
     if let Some(events) = params.get("events")

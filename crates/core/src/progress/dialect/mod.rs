@@ -27,12 +27,12 @@ pub use custom::{Count, CustomDialect, Final, Pointer, PointerFind};
 pub use fields::Fields;
 pub use report::{About, BuiltIn, Original, Report, TextSource};
 
-/// One way of saying "progress".
+/// One form in which servers report progress.
 #[derive(Clone, PartialEq)]
 pub enum Dialect {
     /// A built-in dialect.
     BuiltIn(&'static BuiltIn),
-    /// A dialect of a route file.
+    /// A dialect that a route file describes.
     Custom(Arc<CustomDialect>),
     /// Text that was written for people.
     Text(TextSource),
@@ -48,7 +48,7 @@ impl fmt::Debug for Dialect {
 }
 
 impl Dialect {
-    /// The name in route files, flags and logs.
+    /// Returns the name in route files, flags and logs.
     pub fn name(&self) -> &str {
         match self {
             Self::BuiltIn(dialect) => dialect.name,
@@ -57,12 +57,12 @@ impl Dialect {
         }
     }
 
-    /// Whether the dialect reads text of `source` as progress.
+    /// Whether the dialect reads text from `source` as progress.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.sources().contains(&source)
     }
 
-    /// The notification methods that it reads.
+    /// Returns the notification methods that the dialect reads.
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         let (known, own) = match self {
             Self::BuiltIn(dialect) => (dialect.methods, &[][..]),
@@ -77,12 +77,12 @@ impl Dialect {
         self.methods().any(|known| known == method)
     }
 
-    /// Whether the dialect claims a notification method: its messages are replaced by progress.
+    /// Whether the dialect claims a notification method, so that its messages are replaced by progress.
     pub fn claims(&self, method: &str) -> bool {
         !self.passes_original() && self.reads(method)
     }
 
-    /// Whether the dialect reads a notification method whose messages are still forwarded unchanged, like logs.
+    /// Whether the dialect reads a notification method whose messages are also forwarded unchanged, like log messages.
     pub fn overhears(&self, method: &str) -> bool {
         self.passes_original() && self.reads(method)
     }
@@ -91,7 +91,7 @@ impl Dialect {
         matches!(self, Self::BuiltIn(dialect) if dialect.original == Original::Passes)
     }
 
-    /// The sources of text that the dialect reads besides messages.
+    /// Returns the sources of text that the dialect reads in addition to messages.
     pub fn sources(&self) -> &[TextSource] {
         match self {
             Self::BuiltIn(_) => &[],
@@ -100,8 +100,7 @@ impl Dialect {
         }
     }
 
-    /// The custom dialect of objects in text of `source`, if the dialect has a pointer to their
-    /// request.
+    /// Returns the custom dialect for objects in text from `source`, if it has a pointer to their request.
     pub(super) fn that_names(&self, source: TextSource) -> Option<&CustomDialect> {
         match self {
             Self::Custom(own) if own.sources.contains(&source) => {
@@ -116,8 +115,8 @@ impl Dialect {
         matches!(self, Self::BuiltIn(dialect) if dialect.bare_results)
     }
 
-    /// Reads one message as [`Dialect::read`] does, if the message conforms to the specification and the dialect has a
-    /// fast path for such messages. `None` says nothing about a message.
+    /// Reads one message with the dialect's fast path, with the same result as [`Dialect::read`]. `None` only means
+    /// that the fast path cannot read the message, or that the dialect has no fast path.
     pub(super) fn read_plain(&self, message: &Message) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) if dialect.name == STANDARD => standard::read_plain(message),
@@ -125,7 +124,7 @@ impl Dialect {
         }
     }
 
-    /// Reads one message of one of its methods; `None` if it cannot be read.
+    /// Reads one message with one of the dialect's methods; `None` if the message cannot be read.
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),
@@ -138,7 +137,7 @@ impl Dialect {
 /// The name of the dialect of the specification.
 pub const STANDARD: &str = standard::DIALECT.name;
 
-/// Every dialect that is built in.
+/// All built-in dialects.
 pub static ALL: [Dialect; 11] = [
     Dialect::BuiltIn(&standard::DIALECT),
     Dialect::BuiltIn(&tools_progress::DIALECT),
@@ -153,14 +152,14 @@ pub static ALL: [Dialect; 11] = [
     Dialect::Text(TextSource::Stdout),
 ];
 
-/// The dialects that are on by default.
+/// Returns the dialects that are on by default.
 pub fn defaults() -> impl Iterator<Item = Dialect> {
     // Text is not meant as progress, so it is read as progress only if a route enables that.
     let is_default = |dialect: &&Dialect| matches!(dialect, Dialect::BuiltIn(d) if d.default);
     ALL.iter().filter(is_default).cloned()
 }
 
-/// The built-in dialect of a name.
+/// Returns the built-in dialect with a name.
 pub fn named(name: &str) -> Option<Dialect> {
     ALL.iter().find(|dialect| dialect.name() == name).cloned()
 }

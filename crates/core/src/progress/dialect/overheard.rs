@@ -1,5 +1,5 @@
-//! Notifications of other methods that tell how a tool gets on. A client may be written for these methods, so
-//! the notifications pass as they are, and are shown as progress besides.
+//! Notifications with other methods that tell how a tool is getting on. A client may be written for these methods, so
+//! the notifications are forwarded unchanged and are also shown as progress.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"notifications/tool/streamContent","params":{"toolName":"scan","content":[{"type":"text","text":"m"}]}}
@@ -8,9 +8,9 @@
 //! {"jsonrpc":"2.0","method":"$/progress","params":{"token":"op_1","value":{"kind":"report","message":"m","percentage":40}}}
 //! {"jsonrpc":"2.0","method":"notifications/tools/output","params":{"toolName":"sh","output":{"type":"text","text":"m"}}}
 //! ```
-//! Seen in: FastMCP for TypeScript (first), agents built on it (second), a proposal that was closed and
-//! frameworks that implement it (third), and the servers of the dialects `lsp`, `text-chunk` and
-//! `tasks-progress`, which claim some of these methods where a route names them.
+//! Seen in: FastMCP for TypeScript (first), agents built on it (second), a proposal that was closed and frameworks that
+//! implement it (third), and the servers of the dialects `lsp`, `text-chunk` and `tasks-progress`. If a route names one
+//! of these dialects, that dialect claims its methods instead.
 
 use crate::progress::dialect::report::{BuiltIn, Original, Report};
 use crate::progress::dialect::{Fields, meaning};

@@ -1,13 +1,13 @@
-//! A reader of plain progress: compliant `notifications/progress` with the usual members only, written in such a
-//! way that any parser reads the same.
+//! A fast reader of plain progress: compliant `notifications/progress` that has only the usual members, and that every
+//! parser reads in the same way.
 
 use crate::progress::value::NumberView;
 use crate::protocol::{json, unicode};
 
-/// The longest message, in bytes, that the fast path reads. Longer messages take the ordinary path.
+/// Limit of the length of a message, in bytes, that the fast path reads. Longer messages take the ordinary path.
 pub(crate) const LENGTH_MAX: usize = 4 << 10;
 
-/// One notification, in parts of its text.
+/// One notification, as slices of its text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PlainProgress<'a> {
     pub(crate) token: &'a [u8],
@@ -17,7 +17,7 @@ pub(crate) struct PlainProgress<'a> {
     pub(crate) message: Option<&'a [u8]>,
 }
 
-/// A reader that knows one shape and fails on any other.
+/// A reader that accepts only one form of text.
 pub(crate) struct Reader<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) at: usize,
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         (self.byte()? == byte).then_some(())
     }
 
-    /// A string with its quotes, all of which any parser reads in the same way.
+    /// Reads a string with its quotes. `None` unless all parsers read the string in the same way.
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         self.expect(b'"')?;
         let start = self.at - 1;
@@ -46,8 +46,7 @@ impl<'a> Reader<'a> {
             match rest[length] {
                 b'"' => return Some(&self.text[start..self.at]),
                 b'\\' => match self.text.get(self.at)? {
-                    // Not `\u`: it may spell half a surrogate pair, which parsers read in different
-                    // ways.
+                    // `\u` is not accepted, because parsers read half of a surrogate pair in different ways.
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
                     _ => return None,
                 },
@@ -70,7 +69,7 @@ impl<'a> Reader<'a> {
         }
         let zero = self.text.get(self.at) == Some(&b'0');
         let count = digits(self)?;
-        // JSON allows no leading zeros, and lenient parsers read such numbers differently.
+        // JSON forbids leading zeros, and lenient parsers read such numbers in different ways.
         if zero && count > 1 {
             return None;
         }
@@ -85,7 +84,7 @@ impl<'a> Reader<'a> {
         Some(&self.text[start..self.at])
     }
 
-    /// Reads the members of an object with `member`, which refuses unknown members.
+    /// Reads the members of an object with `member`, which rejects unknown members.
     fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
         self.expect(b'{')?;
         loop {
@@ -104,7 +103,7 @@ impl<'a> Reader<'a> {
 /// The number of digits up to which every integer is exact as a double.
 const EXACT_DIGITS: usize = 15;
 
-/// The value of a number's text; `None` if the value is not finite.
+/// Returns the value of a number's text; `None` if the value is not finite.
 pub(crate) fn value(text: &[u8]) -> Option<f64> {
     if text.len() <= EXACT_DIGITS && text.iter().all(u8::is_ascii_digit) {
         let digits = text.iter().map(|digit| u64::from(digit - b'0'));
@@ -114,12 +113,12 @@ pub(crate) fn value(text: &[u8]) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Stores a member that occurs for the first time; a second occurrence is a fault.
+/// Stores a member that occurs for the first time; `None` if it occurs a second time.
 fn once<'a>(place: &mut Option<&'a [u8]>, found: &'a [u8]) -> Option<()> {
     place.replace(found).is_none().then_some(())
 }
 
-/// The members of a progress notification that has only the usual members. Each of them may be absent.
+/// The members of a progress notification that has only the usual members. Each member may be absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct PlainMembers<'a> {
     /// A string or a number.
@@ -133,7 +132,7 @@ pub(crate) struct PlainMembers<'a> {
 }
 
 impl<'a> PlainProgress<'a> {
-    /// The notification of these members; `None` if a member is missing or unusual.
+    /// Returns the notification with these members; `None` if a member is missing or unusual.
     pub(crate) fn of(members: PlainMembers<'a>) -> Option<Self> {
         let PlainMembers { token, progress, total, message } = members;
         let total = match total {
@@ -145,7 +144,7 @@ impl<'a> PlainProgress<'a> {
 }
 
 impl<'a> PlainMembers<'a> {
-    /// Reads a whole message; `None` if the message is anything else or unusual in any way.
+    /// Reads a whole message; `None` if the message is not progress, or is unusual in any way.
     pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
         if text.len() > LENGTH_MAX || !unicode::is_utf8(text) {
             return None;
@@ -156,7 +155,7 @@ impl<'a> PlainMembers<'a> {
             br#""jsonrpc""# => once(&mut version, reader.string()?),
             br#""method""# => {
                 let name = reader.string()?;
-                // Most messages are not progress: the reader stops at their method.
+                // Most messages are not progress, so the reader stops at the method.
                 (name == br#""notifications/progress""#).then_some(())?;
                 once(&mut method, name)
             }

@@ -10,20 +10,20 @@ use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// The longest message text, in bytes of JSON, of a rewritten notification. Longer text is cut.
-/// Text chunks of a whole minute fit; a flood does not.
+/// Limit of the message text of a rewritten notification, in bytes of JSON. Longer text is cut. The limit has room for
+/// the text chunks of a whole minute, but not for a flood.
 pub const MESSAGE_MAX: usize = 4 << 10;
 
-/// A dialect that Milepost knows.
+/// A dialect that is built in.
 #[derive(Debug)]
 pub struct BuiltIn {
     /// The name in route files, flags and logs.
     pub name: &'static str,
-    /// The notification methods that it claims.
+    /// The notification methods that the dialect reads.
     pub methods: &'static [&'static str],
     /// Whether the dialect is on by default.
     pub default: bool,
-    /// The fate of the messages that the dialect reads.
+    /// What happens to the messages that the dialect reads.
     pub original: Original,
     /// Whether servers of this dialect answer tool calls with bare results.
     pub bare_results: bool,
@@ -31,12 +31,12 @@ pub struct BuiltIn {
     pub read: fn(method: &str, message: &Message, params: &Fields) -> Option<Report>,
 }
 
-/// The fate of a message that a dialect reads.
+/// What happens to a message that a dialect reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Original {
     /// The client gets the progress in place of the message.
     Replaced,
-    /// The client gets the message unchanged, and the progress in addition: the client may be written for such
+    /// The client gets the message unchanged, and the progress in addition, because the client may be written for such
     /// messages.
     Passes,
 }
@@ -47,19 +47,19 @@ impl PartialEq for BuiltIn {
     }
 }
 
-/// A source of text that a server writes for people.
+/// A source of texts that a server writes for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TextSource {
     /// The server's standard error.
     Stderr,
     /// Lines on standard output that are not messages.
     Stdout,
-    /// `notifications/message`; clients still get these messages.
+    /// `notifications/message`. Clients still get these messages.
     Log,
 }
 
 impl TextSource {
-    /// The name in route files, flags and logs.
+    /// Returns the name in route files, flags and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stderr => "stderr",
@@ -72,17 +72,17 @@ impl TextSource {
 /// The names of the request that a report may be about, as the server wrote them.
 #[derive(Debug, Clone, Default)]
 pub struct About {
-    /// The value in the place of the token.
+    /// The value in place of the token.
     pub token: Option<Key>,
-    /// The raw text of the member above.
+    /// The raw text of `token`.
     pub token_text: Option<Bytes>,
     /// A request id, if the dialect declares that the member is a request id.
     pub request: Option<Key>,
-    /// The raw text of the member above.
+    /// The raw text of `request`.
     pub request_text: Option<Bytes>,
-    /// A tool.
+    /// The name of the tool.
     pub tool: Option<String>,
-    /// A task of 2025-11-25.
+    /// The id of a task (MCP 2025-11-25).
     pub task: Option<Key>,
 }
 
@@ -91,15 +91,15 @@ pub struct About {
 pub struct Report {
     /// The request that the report is about.
     pub about: About,
-    /// The value.
+    /// The progress value, with its total.
     pub figure: Option<ProgressValue>,
-    /// Whether the value was read from a text, and not declared by the server.
+    /// Whether the value was found in the message text, and not in a member of its own.
     pub in_words: bool,
     /// The message, as a JSON string.
     pub message: Option<Bytes>,
     /// Whether the message continues the message of the last report.
     pub chunk: bool,
-    /// The report was read in text that was not meant as progress.
+    /// Whether the report was read from text that was not meant as progress.
     pub from_text: bool,
     /// Whether the server marks the report as its last.
     pub last: bool,
@@ -107,20 +107,20 @@ pub struct Report {
     pub members: Vec<Bytes>,
     /// The server's `_meta`.
     pub meta: Option<Bytes>,
-    /// The repairs that reading the report has needed. Empty: the report follows the specification,
-    /// except for the token and the value, which only the request and its meter can judge.
+    /// The repairs that were needed to read the report. If there are none, the report follows the specification, except
+    /// that only the request and its meter can check the token and the value.
     pub repairs: Repairs,
 }
 
-/// The content of a report for its client, borrowed from the text that contains it.
+/// The content of a report for its client, borrowed from the text of the message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReportView<'a> {
     pub(crate) figure: Option<ProgressView<'a>>,
     /// See [`Report::in_words`].
     pub(crate) in_words: bool,
-    /// A JSON string.
+    /// The message, as a JSON string.
     pub(crate) message: Option<&'a [u8]>,
-    /// The message is known to be UTF-8 of at most [`MESSAGE_MAX`].
+    /// Whether the message is known to be UTF-8 of at most [`MESSAGE_MAX`] bytes.
     pub(crate) has_clean_words: bool,
     /// See [`Report::from_text`].
     pub(crate) from_text: bool,
@@ -144,9 +144,9 @@ impl Report {
         }
     }
 
-    /// Returns the report that `view` shows, whose parts may be slices of `source`; a report without other members.
+    /// Returns the report for `view`, whose parts may be slices of `source`. The report has no unknown members.
     pub(in crate::progress) fn of_view(view: &ReportView<'_>, source: &Bytes) -> Self {
-        // A slice of the read buffer is shared. Any other text is owned by another buffer and is copied.
+        // A slice of the read buffer is shared. Any other text belongs to another buffer and is copied.
         let kept = |part: &[u8]| match source.as_ptr_range().contains(&part.as_ptr()) {
             true => source.slice_ref(part),
             false => Bytes::copy_from_slice(part),
@@ -165,8 +165,8 @@ impl Report {
         }
     }
 
-    /// Replaces an older report that was not sent to its client: keeps the older value if this report has none, and the
-    /// older text and total if it has none. Returns whether the report says more than before.
+    /// Replaces an older report that was not sent to its client. Takes over the older value if this report has none,
+    /// and the older text and total if it has none. Returns whether the report now says more than before.
     pub(in crate::progress) fn take_over(&mut self, old: &Self) -> bool {
         let mut says_more = false;
         match (&mut self.figure, &old.figure) {
@@ -175,7 +175,7 @@ impl Report {
                 self.in_words = old.in_words;
                 says_more = true;
             }
-            // A declared value and a value in a text may count different things.
+            // A declared value and a value from a text may count different things.
             (Some(own), Some(older)) if own.total.is_none() && self.in_words == old.in_words => {
                 own.total.clone_from(&older.total);
                 if own.total.is_some() {
@@ -202,7 +202,7 @@ impl Report {
     }
 }
 
-/// Joins two pieces of one text to a JSON string; of a long text only the end is kept.
+/// Joins two pieces of one text into a JSON string. Of a long text only the end is kept.
 pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     let words = |text| json::decode_str(text).unwrap_or_default();
     let all = words(first).into_owned() + &words(second);
@@ -210,14 +210,14 @@ pub(crate) fn join(first: &[u8], second: &[u8]) -> Bytes {
     if joined.len() <= MESSAGE_MAX {
         return joined;
     }
-    // Cut to half of the limit, so that not every further piece needs another cut.
+    // Cut to half of the limit, so that the next pieces do not each need another cut.
     let from = all.len().saturating_sub(MESSAGE_MAX / 2);
     let start = (from..all.len()).find(|&at| all.is_char_boundary(at)).unwrap_or(all.len());
     json::quote(&format!("…{}", &all[start..]))
 }
 
-/// A JSON string of at most [`MESSAGE_MAX`] bytes: unchanged if short enough, else cut between
-/// characters. Bytes that are not UTF-8 become U+FFFD.
+/// Returns a JSON string of at most [`MESSAGE_MAX`] bytes. A longer string is cut between two characters. Bytes that
+/// are not UTF-8 become U+FFFD.
 pub(crate) fn message_text(text: &[u8]) -> Cow<'_, [u8]> {
     if text.len() <= MESSAGE_MAX {
         return match json::lossy(text) {
@@ -226,7 +226,7 @@ pub(crate) fn message_text(text: &[u8]) -> Cow<'_, [u8]> {
         };
     }
     let words = json::decode_str(text).unwrap_or_default();
-    // Escapes make JSON text longer than its words, but rarely more than three times.
+    // Escapes make JSON text longer than the decoded text, but rarely more than three times.
     let mut room = MESSAGE_MAX / 3;
     loop {
         let end = (0..=room.min(words.len())).rev().find(|&at| words.is_char_boundary(at));

@@ -32,18 +32,18 @@ pub(in crate::progress) static DIALECT: BuiltIn = BuiltIn {
     read,
 };
 
-/// The members in place of `progressToken`, in the order of preference.
+/// The members that are read as the token, in the order of preference.
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
 /// The members of the specification.
 const KNOWN: [&str; 5] = ["progressToken", "progress", "total", "message", "_meta"];
 /// Names of members whose object may contain the progress, one level down.
 const INSIDE: [&str; 5] = ["value", "progress", "data", "params", "payload"];
-/// Members that name the request itself.
+/// Names of members that contain the request id.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
 fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     let mut repairs = Repairs::default();
-    // A strict client refuses the whole message for one syntax error anywhere in it.
+    // A strict client rejects the whole message for one syntax error anywhere in it.
     if !message.is_strict() || params.is_repeated() || !is_valid(message.raw()) {
         repairs.add(Repair::Envelope);
     }
@@ -70,13 +70,13 @@ fn read(_: &str, message: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// Reads a notification that has only the members of the specification, in the forms of the specification. Returns the
-/// same report as [`read`], which reads any notification. `None` says nothing about a message.
+/// Reads a notification that has only the members of the specification, in their specified forms. Returns the same
+/// report as [`read`], which reads any notification. `None` only means that this fast path cannot read the message.
 pub(super) fn read_plain(message: &Message) -> Option<Report> {
     Some(report_of(&PlainMembers::read(message.raw())?, message.raw()))
 }
 
-/// Returns the report of a notification whose members in `text` were found.
+/// Returns the report of a notification from its members, which are slices of `text`.
 fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     let slice = |part: &[u8]| text.slice_ref(part);
     let token_text = plain.token.map(slice);
@@ -104,7 +104,7 @@ fn report_of(plain: &PlainMembers<'_>, text: &Bytes) -> Report {
     }
 }
 
-/// Returns a view of the members of a notification, except for its token.
+/// Returns a view of the members of a notification, without its token.
 pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'a> {
     let mut repairs = Repairs::default();
     let number = |(text, value): (&'a [u8], Option<f64>)| Some(NumberView { value: value?, text });
@@ -119,7 +119,7 @@ pub(in crate::progress) fn view_of<'a>(plain: &PlainMembers<'a>) -> ReportView<'
     ReportView {
         figure: value.map(|value| ProgressView { value, total }),
         message: plain.message,
-        // The fast reader takes no message longer than `MESSAGE_MAX`, so its words are not longer.
+        // The fast reader accepts no message longer than `MESSAGE_MAX`, so the text is not longer either.
         has_clean_words: true,
         repairs,
         ..ReportView::default()
@@ -173,7 +173,7 @@ fn figure(
     })
 }
 
-/// The message, and whether it continues the last message.
+/// Returns the message, and whether it continues the last message.
 fn message_of(
     params: &Fields,
     nested: Option<&Fields>,
@@ -242,7 +242,7 @@ mod tests {
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":""}}"#,
     ];
 
-    /// Reads a text in both ways (fast and complete), so that a test can compare the results.
+    /// Reads a text with the fast path and with the complete reader, so that a test can compare the results.
     fn both(text: Vec<u8>) -> (Option<Report>, Option<Report>) {
         let message = Message::parse(text.into());
         let params = message.params().as_ref().and_then(Fields::read);

@@ -4,8 +4,8 @@
 //! {"jsonrpc":"2.0","method":"notifications/tasks/progress","params":{"taskId":"t1","progress":0.4,"currentStep":"m"}}
 //! {"jsonrpc":"2.0","method":"notifications/tasks/completed","params":{"taskId":"t1"}}
 //! ```
-//! Seen in: documents of servers written before tasks were specified. Not on by default: a
-//! later revision may define these methods.
+//! Seen in: documents of servers written before tasks were specified. Not on by default, because a later revision may
+//! define these methods.
 
 use crate::progress::dialect::Fields;
 use crate::progress::dialect::fields::{clean, number, whole};

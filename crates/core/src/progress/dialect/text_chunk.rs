@@ -6,8 +6,8 @@
 //! {"jsonrpc":"2.0","method":"notifications/tools/output","params":{"toolName":"sh","output":{"type":"text","text":"m"}}}
 //! {"jsonrpc":"2.0","method":"notifications/tool_progress","params":{"output":"m"}}
 //! ```
-//! Seen in: research agents, shell servers and tutorials. Not on by default: some clients are written
-//! for these methods.
+//! Seen in: research agents, shell servers and tutorials. Not on by default, because some clients are written for these
+//! methods.
 
 use crate::progress::dialect::fields::clean;
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};

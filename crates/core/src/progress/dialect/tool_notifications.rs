@@ -1,5 +1,5 @@
-//! `notifications/tools/progress` and `notifications/tool/progress`: names that many
-//! servers have invented, each with members of its own.
+//! `notifications/tools/progress` and `notifications/tool/progress`: methods that many servers have invented, each
+//! server with its own members.
 //!
 //! ```json
 //! {"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"id":4,"text":"delta"}}
@@ -11,9 +11,8 @@
 //! {"jsonrpc":"2.0","method":"notifications/tools/completed","params":{"tool_name":"scan","result_summary":"m"}}
 //! {"jsonrpc":"2.0","method":"notifications/tool/progress","params":{"requestId":4,"toolName":"scan","progress":0.4,"message":"m","seq":3,"contentChunk":{"type":"text","text":"m"}}}
 //! ```
-//! Seen in: a TypeScript framework with `async function*` tools, desktop hosts, data viewers, servers
-//! in Rust and tutorials copied from each other; `tool_name` goes with percent, `toolName` with parts
-//! of one.
+//! Seen in: a TypeScript framework with `async function*` tools, desktop hosts, data viewers, servers in Rust and
+//! tutorials copied from each other; with `tool_name` the value is a percentage, with `toolName` a fraction of 1.
 
 use crate::progress::dialect::fields::{clean, number, whole};
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
@@ -79,7 +78,7 @@ fn figure(params: &Fields) -> Option<ProgressValue> {
     Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
 }
 
-/// The piece of text in `data: {"token": "The"}`.
+/// Returns the piece of text in `data: {"token": "The"}`.
 fn first_word(params: &Fields) -> Option<String> {
     params.get("message").is_none().then(|| params.object("data"))?.and_then(|data| {
         let first = data.iter().next()?.0;

@@ -6,10 +6,10 @@
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"toolName":"play","progress":40,"message":"m"}}
 //! {"jsonrpc":"2.0","method":"tools/progress","params":{"requestId":7,"percent":40,"message":"m","isFinal":false}}
 //! ```
-//! Seen in: KuzuMem-MCP before its move to the SDK (first form; the content type is `text` or
-//! `RichText`, the id sometimes a string or the word `unknown`, `isFinal` repeats the whole result),
-//! an agent host's extension protocol (second), a music player's server (third). The last form is what is
-//! read beside these: the members that servers use for such reports under other methods.
+//! Seen in: KuzuMem-MCP before its move to the SDK (first form; the content type is `text` or `RichText`, the id
+//! sometimes a string or the word `unknown`, `isFinal` repeats the whole result), an agent host's extension protocol
+//! (second), a music player's server (third). The last form has members that servers use for such reports under other
+//! methods; it is read too.
 
 use bytes::Bytes;
 
@@ -33,7 +33,7 @@ pub(super) static DIALECT: BuiltIn = BuiltIn {
 /// The members that may name the request.
 const REQUEST: &[&str] = &["id", "requestId", "request_id"];
 
-/// The members that may hold the token.
+/// The members that may contain the token.
 const TOKEN: &[&str] = &["progressToken", "token", "toolCallId"];
 
 fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
@@ -67,7 +67,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
         params.is_true("isFinal") || inside.is_some_and(|payload| payload.is_true("isFinal"));
     report.figure = inside.and_then(Fields::figure).or_else(|| figure(params));
     report.message = match inside {
-        // The payload of the last report is the whole result: only its status is read.
+        // The payload of the last report is the whole result, so only its status is read.
         Some(payload) if report.last => payload.text(&["status"]).and_then(|status| clean(&status)),
         Some(payload) => payload_words(payload),
         None if report.last => None,
@@ -78,7 +78,7 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
     Some(report)
 }
 
-/// The figure among the members of a report: `progress` is percent where no `total` is given.
+/// Returns the value in the members of a report. `progress` is a percentage if no `total` is given.
 fn figure(params: &Fields) -> Option<ProgressValue> {
     let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
     let total = params.get("total").and_then(number).unwrap_or_else(|| whole("100"));
@@ -96,7 +96,7 @@ fn text_of(content: &Bytes) -> Option<Bytes> {
     blocks.into_iter().find_map(|block| json::member(&content.slice(block), "text"))
 }
 
-/// The payload's message, or its status with a size.
+/// Returns the payload's message, or its status with a size.
 fn payload_words(payload: &Fields) -> Option<Bytes> {
     if let Some(message) = payload.text(&["message"]) {
         return clean(&message);

@@ -1,4 +1,4 @@
-//! Events of calls that clients give up, and whose work continues.
+//! Events of calls that their clients gave up while the work continues.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ pub struct LateNews {
     pub tool: String,
     /// The time since the work began.
     pub age: Duration,
-    /// Number of calls so far that asked for this work.
+    /// Number of calls that have asked for this work so far.
     pub attempts: u32,
-    /// The call that the event is about, if a call is open.
+    /// The open call that the event is about; `None` if no call is open.
     pub call: Option<CallId>,
     /// The age at which the client gives calls up, if that was learned.
     pub clock: Option<Duration>,
-    /// The connection has had such an event before, and one line in the log is enough.
+    /// Whether the connection has already had an event of this kind. One line in the log is enough.
     pub is_repeated: bool,
 }
 
@@ -42,7 +42,7 @@ pub enum LateEvent {
     MovedOn,
     /// The answer was dropped, because the limit on kept answers was reached or the server ended.
     Dropped,
-    /// The client was not told that the work goes on, because it has not come back before.
+    /// The client was not told that the work continues, because it has not returned after earlier notices.
     NotTold,
 }
 

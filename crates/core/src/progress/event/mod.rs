@@ -1,4 +1,4 @@
-//! The inputs and outputs of a filter besides bytes: origins, dispositions and events.
+//! The inputs and outputs of a filter in addition to bytes: the origins of messages, decisions on messages, and events.
 
 pub(crate) mod late;
 pub(crate) mod operator_cancel;
@@ -19,13 +19,12 @@ use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::Verdict;
 use crate::protocol::jsonrpc::Message;
 
-/// The upstream stream on which a server message came.
+/// The stream of the server on which a message came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The upstream's only wire, or a stream for all requests. Such a stream does not identify the
-    /// request of a message.
+    /// The server's only connection, or a stream for all requests. This stream does not tell the request of a message.
     Shared,
-    /// The upstream stream that pairs with this client stream, or that was said to pair with requests
+    /// The server's stream that pairs with this client stream, or with the requests that were paired with this number
     /// ([`Intake::pair`](crate::progress::Intake::pair)).
     Stream(StreamId),
 }
@@ -33,11 +32,10 @@ pub enum Origin {
 /// The filter's decision on a server message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
-    /// The filter has taken the message;
-    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) returns the bytes for the
-    /// client.
+    /// The filter has handled the message. [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) returns
+    /// the bytes for the client.
     Consumed,
-    /// The text is not a message. It is to be written to standard error.
+    /// The text is not a message. The caller writes it to standard error.
     NotAMessage(Bytes),
     /// The message is about no call of this filter, but another filter of the session may know the call.
     /// The message is not handled yet ([`Intake::server_message_here`](crate::progress::Intake::server_message_here)).
@@ -45,16 +43,17 @@ pub enum Disposition {
 }
 
 impl Disposition {
-    /// Whether no part of `message` is a message. Text beside a message on one line is only a part.
+    /// Whether the whole text of `message` is not a message. If a line has text beside a message, the text is only a
+    /// part.
     pub fn refuses_all_of(&self, message: &Message) -> bool {
         matches!(self, Self::NotAMessage(text) if text.len() == message.raw().len())
     }
 }
 
-/// An event in the filter, for operators.
+/// An event of the filter, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterEvent {
-    /// A message of the server ended in this verdict. Messages are numbered from 1 as they come.
+    /// The final verdict on a message of the server. Messages are numbered from 1 in the order of their arrival.
     Message {
         /// The number of the message.
         number: u64,
@@ -63,18 +62,18 @@ pub enum FilterEvent {
         /// The verdict.
         verdict: Verdict,
     },
-    /// A request was passed on and waits for its answer.
+    /// A request was forwarded and waits for its answer.
     Opened(CallId),
-    /// This filter now sends the progress of a request whose stream has closed. Another filter sent it before.
+    /// This filter now sends the progress of a request whose stream has closed. Before, another filter sent it.
     TakenOver(CallId),
-    /// The client was sent a heartbeat.
+    /// A heartbeat was sent to the client.
     Heartbeat(CallId),
     /// A call has ended.
     Call(Box<Summary>),
-    /// A message of a client was not passed on.
+    /// A message of a client was refused and not forwarded.
     Refused(RefusalRule),
-    /// An error of the server without an id reached no client: the text of the error. One event for each error code, up
-    /// to a limit.
+    /// The server sent an error without an id, and no client got it. Contains the text of the error. There is one event
+    /// for each error code, up to a limit.
     UnansweringError(Box<str>),
     /// An event of a call that its client gave up (`late`).
     Late(Box<LateNews>),
@@ -85,16 +84,16 @@ pub enum FilterEvent {
 /// The rule by which a message of a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalRule {
-    /// A member that servers may read in different ways, where clients share a server.
+    /// The message has a member that servers may read in different ways, and clients share the server.
     AmbiguousMember,
-    /// A cancellation that may mean requests of several conversations, to which their client gave one id.
+    /// The message is a cancellation of an id that its client has used for requests of several conversations.
     AmbiguousCancel,
-    /// More elements in an array than [`BATCH_MAX`](crate::progress::BATCH_MAX).
+    /// The message is an array with more elements than [`BATCH_MAX`](crate::progress::BATCH_MAX).
     LongBatch,
 }
 
 impl RefusalRule {
-    /// Every rule.
+    /// All rules.
     pub const ALL: [Self; 3] = [Self::AmbiguousMember, Self::AmbiguousCancel, Self::LongBatch];
 
     /// The name of the rule in logs and metrics.
@@ -107,24 +106,24 @@ impl RefusalRule {
     }
 }
 
-/// The rest of a filter that has failed.
+/// What is left of a filter after it has failed.
 #[derive(Debug, Default)]
 pub(crate) struct Salvaged {
     /// The messages that wait for each client stream.
     pub(crate) streams: BTreeMap<StreamId, TransmitQueue>,
-    /// The large messages of which more is to come.
+    /// The large messages that have not arrived completely.
     pub(crate) large: Vec<SalvagedLarge>,
-    /// The message that was being handled, and its client stream.
+    /// The message that was being handled when the filter failed, and its client stream.
     pub(crate) at_work: Option<(Option<StreamId>, Message)>,
 }
 
-/// A large message that is passing in pieces.
+/// A large message that is forwarded in pieces.
 #[derive(Debug, Clone)]
 pub(crate) struct SalvagedLarge {
-    /// The stream of the server that the message comes on.
+    /// The server's stream on which the message comes.
     pub(crate) origin: Origin,
     /// The number of the message in the queue of its client stream.
     pub(crate) number: u64,
-    /// Whether the client gets none of it.
+    /// Whether no part of the message is sent to the client.
     pub(crate) is_withheld: bool,
 }

@@ -2,10 +2,10 @@
 
 use crate::progress::ids::CallId;
 
-/// An operator ends a call, for its client and at its server.
+/// An operator's request to end a call, for its client and at its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorCancel {
-    /// The call.
+    /// The call to end.
     pub call: CallId,
     /// The origin of the operator's request, as one word without spaces: `local`, or an address.
     pub by: Box<str>,
@@ -18,11 +18,11 @@ pub struct OperatorCancel {
 pub enum CancelResult {
     /// The client gets an error, and the server the cancellation.
     Cancelled,
-    /// The call has its answer, or another end.
+    /// The call has already been answered, or has ended in another way.
     Over,
-    /// The call has become a task of the server: only its client can cancel the task.
+    /// The call has become a task of the server, and only its client can cancel the task.
     IsTask,
-    /// Messages of this call are not changed, and none is added (`mode = "observe"`).
+    /// The call is only observed (`mode = "observe"`), so Milepost neither changes nor adds messages.
     Observed,
     /// The call is `initialize`, which must not be cancelled (MCP 2025-06-18, Cancellation).
     Begins,

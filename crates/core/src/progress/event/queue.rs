@@ -1,4 +1,5 @@
-//! The events of a filter that the shell has not taken yet. Repeated verdicts are one entry: a flood has thousands.
+//! The events of a filter that the shell has not taken yet. Repeated verdicts are one entry, because a flood produces
+//! thousands of them.
 
 use std::collections::VecDeque;
 
@@ -6,16 +7,16 @@ use crate::progress::event::FilterEvent;
 use crate::progress::ids::CallId;
 use crate::progress::verdict::Verdict;
 
-/// Equal verdicts on consecutive messages.
+/// A run of consecutive messages with the same verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerdictRun {
-    /// The number of the first message; the others have the next numbers.
+    /// The number of the first message. The other messages have the following numbers.
     pub first: u64,
     /// The number of messages.
     pub count: u64,
-    /// The call that they were about, if known.
+    /// The call that the messages were about, if known.
     pub call: Option<CallId>,
-    /// The verdict on each.
+    /// The verdict on each message.
     pub verdict: Verdict,
 }
 
@@ -50,7 +51,7 @@ impl EventQueue {
     /// Adds the verdict on a message.
     pub(crate) fn push_verdict(&mut self, number: u64, call: Option<CallId>, verdict: Verdict) {
         if let Some(QueuedEvent::Run(run)) = self.events.back_mut()
-            // The numbers have to follow each other, because a run keeps only the first.
+            // The numbers have to be consecutive, because a run stores only the first.
             && (run.call, run.verdict, run.first + run.count) == (call, verdict, number)
         {
             run.count += 1;
@@ -64,7 +65,7 @@ impl EventQueue {
         }));
     }
 
-    /// Takes the oldest event.
+    /// Removes and returns the oldest event.
     pub(crate) fn pop_front(&mut self) -> Option<FilterEvent> {
         if let Some(QueuedEvent::Run(run)) = self.events.front_mut()
             && run.count > 1
@@ -79,7 +80,7 @@ impl EventQueue {
         })
     }
 
-    /// Takes the oldest events at once, if they are equal verdicts on consecutive messages.
+    /// Removes and returns the oldest events together, if they are equal verdicts on consecutive messages.
     pub fn take_run(&mut self) -> Option<VerdictRun> {
         let Some(QueuedEvent::Run(run)) = self.events.front() else { return None };
         let run = *run;

@@ -1,4 +1,4 @@
-//! Facts about a request that are not in its text: its trace, and its path through a fleet of replicas.
+//! What is known about a request beside its text: its trace, and its path through a fleet of replicas.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use bytes::Bytes;
 use crate::protocol::json;
 use crate::protocol::trace_context::TraceContext;
 
-/// The path of a request to the replica that serves it, if several replicas serve one route.
+/// The path of a request to the replica that serves it, if several replicas serve the same route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaHop {
     /// The address of the replica that owns the request's session.
     pub owner: String,
-    /// Another replica has received the request and passed it on.
+    /// Whether another replica has received the request and forwarded it.
     pub forwarded: bool,
 }
 
-/// Facts about a request that are not in its text.
+/// What is known about a request beside its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// The trace that the request belongs to.
@@ -26,8 +26,8 @@ pub struct RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// The origin of a request with these members ([`META_TRACE`](crate::protocol::mcp::META_TRACE)) that came from
-    /// here. A request that names a trace itself keeps that trace.
+    /// Returns the origin of a request: its own trace from these members
+    /// ([`META_TRACE`](crate::protocol::mcp::META_TRACE)), else the trace of `around`, and the path of `around`.
     pub(crate) fn of_request([parent, state]: &[Option<Bytes>; 2], around: Self) -> Self {
         let own = parent.as_deref().and_then(json::decode_str).and_then(|parent| {
             let state = state.as_deref().and_then(json::decode_str);

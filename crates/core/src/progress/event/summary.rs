@@ -18,17 +18,17 @@ use crate::protocol::trace_context::TraceContext;
 /// The counts of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallStats {
-    /// Notifications of the server that were about this call.
+    /// Number of the server's notifications that were about this call.
     pub received: u64,
-    /// Lines of text and logs that could be taken for progress of this call.
+    /// Number of text lines and log messages that could be read as progress of this call.
     pub read_from_text: u64,
-    /// Notifications that the client was sent, heartbeats included.
+    /// Number of notifications sent to the client, including heartbeats.
     pub sent: u64,
-    /// Heartbeats among them.
+    /// Number of heartbeats sent to the client.
     pub beats: u64,
-    /// Heartbeats whose value is an estimate.
+    /// Number of heartbeats whose value was an estimate.
     pub estimates: u64,
-    /// Notifications among them that were made of text.
+    /// Number of notifications sent to the client that were made from text.
     pub sent_from_text: u64,
     /// The number of times that each repair was made.
     pub repaired: KindCounts<Repair>,
@@ -60,30 +60,30 @@ impl CallStats {
     }
 }
 
-/// The way in which a call ended.
+/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a result.
+    /// The server answered with a result.
     Result,
-    /// With a result that reports a failure of the tool.
+    /// The server answered with a result that reports a failure of the tool.
     ToolError,
-    /// With an interim result: the client is asked for more, or a task continues.
+    /// The server answered with an interim result: the client is asked for more, or a task continues.
     Interim,
-    /// With an error.
+    /// The server answered with an error.
     Error,
-    /// The client gave it up.
+    /// The client gave the call up.
     Cancelled,
-    /// An operator has cancelled it.
+    /// An operator cancelled the call.
     CancelledByOperator,
-    /// The route's `call_timeout` passed.
+    /// The route's `call_timeout` expired.
     TimedOut,
-    /// The server disconnected or ended first.
+    /// The server disconnected or ended before its answer.
     ServerGone,
-    /// The task that it had turned into ended or ran out.
+    /// The task that the call had become ended, or its time to live passed.
     TaskEnded,
-    /// The end was not read.
+    /// The call was ended without reading its answer.
     Settled,
-    /// The client left before the answer.
+    /// The client disconnected before the answer.
     ClientLeft,
 }
 
@@ -126,66 +126,66 @@ impl Outcome {
     }
 }
 
-/// A request that was forwarded.
+/// A request that was forwarded and is still open.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenCall<'a> {
-    /// The call's name.
+    /// The id of the call in the filter.
     pub call: CallId,
     /// The request's method.
     pub method: &'a str,
-    /// The tool, for `tools/call`.
+    /// The name of the tool, for `tools/call`.
     pub tool: Option<&'a str>,
-    /// The text of its id, as its client wrote it.
+    /// The text of the request id, as the client wrote it.
     pub id: &'a Bytes,
     /// The text of the client's token, if the client sent one.
     pub token: Option<&'a Bytes>,
-    /// The client, if it has given its name.
+    /// The client, if it is known.
     pub client: Option<&'a Arc<Client>>,
     /// The time when the request was forwarded.
     pub opened: Instant,
 }
 
-/// The summary of one call, for operators, at its end.
+/// The summary of one call for operators, written when the call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// The call's name.
+    /// The id of the call in the filter.
     pub call: CallId,
-    /// The client's own text of the request's id.
+    /// The text of the request id, as the client wrote it.
     pub id: Bytes,
     /// The request's method.
     pub method: Cow<'static, str>,
-    /// The tool, for `tools/call`.
+    /// The name of the tool, for `tools/call`.
     pub tool: Option<String>,
-    /// The client's token text, if the client gave a token and receives progress here.
+    /// The text of the client's token, if the client gave a token and receives progress through this filter.
     pub token: Option<Bytes>,
-    /// The call is a `tools/call` without a token: its client may get no progress.
+    /// Whether the call is a `tools/call` without a token, so that no progress may be sent to its client.
     pub lacks_token: bool,
-    /// The client, if it has given its name.
+    /// The client, if it is known.
     pub client: Option<Arc<Client>>,
-    /// The negotiated revision, as far as it is known.
+    /// The negotiated protocol revision, if known.
     pub revision: Option<Revision>,
     /// The trace context of the request, if the client sent one.
     pub trace: Option<Arc<TraceContext>>,
-    /// The way of the request through a fleet, if its session has an owner there.
+    /// The path of the request through a fleet, if a replica of the fleet owns its session.
     pub hop: Option<Arc<ReplicaHop>>,
     /// The time when the request was forwarded.
     pub opened: Instant,
     /// The time when the call ended.
     pub ended: Instant,
-    /// The way in which the call ended.
+    /// How the call ended.
     pub outcome: Outcome,
     /// The operator's cancellation, if it ended the call.
     pub cancellation: Option<Arc<OperatorCancel>>,
     /// The code of the server's error, if the call ended with an error.
     pub error_code: Option<i64>,
-    /// The time of the first progress to the client.
+    /// The time when the first progress was sent to the client.
     pub first_sent: Option<Instant>,
-    /// The longest time without progress to the client.
+    /// The longest period without progress to the client.
     pub silence: Duration,
     /// The time when the longest silence began.
     pub silent_from: Instant,
-    /// The server reported a value.
+    /// Whether the server reported a progress value.
     pub has_figure: bool,
-    /// The counts.
+    /// The counts of the call.
     pub account: CallStats,
 }

@@ -1,4 +1,4 @@
-//! Events of tasks of Milepost's own.
+//! Events of Milepost's own tasks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct TaskNews {
 /// The kinds of events of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// A call began as a task.
+    /// A call began to run as a task.
     Began,
     /// The server has answered.
     Completed,
@@ -26,14 +26,14 @@ pub enum TaskEvent {
     Cancelled,
     /// The client has got the answer for the first time.
     Fetched,
-    /// The time to live was over before the client had the answer.
+    /// The time to live passed before the client had the answer.
     Expired,
     /// A request about tasks got an error.
     Refused,
 }
 
 impl TaskEvent {
-    /// Every event, in the order of the enum.
+    /// All events, in the order of the enum.
     pub const ALL: [Self; 7] = [
         Self::Began,
         Self::Completed,

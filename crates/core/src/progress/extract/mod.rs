@@ -1,7 +1,7 @@
-//! Values in text: patterns that find `45%` and `234/520` among words.
+//! Finds progress values in text: patterns such as `45%` and `234/520` within a message text.
 //!
-//! Text is ambiguous. A number that may be something else (a date, a path, the load of a machine)
-//! is not read as a value: a missed value costs little, and a wrong value misleads.
+//! Text is ambiguous. A number that may be something else (a date, a path, the load of a machine) is not read as a
+//! value, because a missed value costs little, but a wrong value misleads.
 
 mod number;
 mod presets;
@@ -15,28 +15,28 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::progress::value::ProgressValue;
 
-/// Maximum number of patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
+/// Limit of the patterns (`extract`) of one route or tool. Every pattern may be tried on every line.
 pub const PATTERNS_MAX: usize = 32;
 
-/// Bytes of one pattern (`extract`).
+/// Limit of the bytes of one pattern (`extract`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
-/// Bytes of a line that are examined. Bars and counters fit into the width of a screen.
+/// Limit of the bytes of a line that are examined. Progress bars and counters fit into the width of a screen.
 const LOOKED_AT: usize = 1 << 10;
 
-/// Bytes of memory of one compiled pattern (`extract` or `mask`), and of its cache at run time.
+/// Limit of the bytes of memory for one compiled pattern (`extract` or `mask`), and for its cache at run time.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// Positions of a line at which a template is tried.
+/// Limit of the positions in a line at which a template is tried.
 const TRIES_MAX: usize = 16;
 
-/// The word for the built-in patterns.
+/// The name of the built-in patterns in `extract`.
 pub const PRESETS: &str = "presets";
 
-/// The names of groups in a pattern.
+/// The names of the groups that a pattern may have.
 const NAMES: [&str; 3] = ["progress", "total", "percent"];
 
-/// A number in a template: thousands may be separated.
+/// The expression for a number in a template. Thousands may be separated.
 const NUMBER: &str =
     r"[0-9]{1,3}(?:[,_'\u{a0}\u{2009}\u{202f}][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?";
 
@@ -54,12 +54,12 @@ struct Pattern {
 
 enum PatternKind {
     Presets,
-    /// A regular expression.
+    /// A regular expression with named groups.
     Expression(Regex),
     Template(WordTemplate),
 }
 
-/// A pattern that shows where the numbers stand: `{progress} of {total}`.
+/// A pattern that marks the places of the numbers: `{progress} of {total}`.
 struct WordTemplate {
     expression: Regex,
     begins_with_number: bool,
@@ -85,7 +85,7 @@ impl fmt::Debug for Extract {
 }
 
 impl Extract {
-    /// The patterns that are built in.
+    /// Returns the built-in patterns.
     pub fn presets() -> Self {
         static PATTERNS: LazyLock<Arc<[Pattern]>> = LazyLock::new(|| {
             Arc::new([Pattern { written: PRESETS.to_owned(), kind: PatternKind::Presets }])
@@ -93,13 +93,13 @@ impl Extract {
         Self { patterns: Arc::clone(&PATTERNS) }
     }
 
-    /// No patterns: no value is ever found.
+    /// Returns no patterns, so that no value is ever found.
     pub fn none() -> Self {
         Self { patterns: Arc::new([]) }
     }
 
-    /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of
-    /// the names `progress`, `total` and `percent`, or [`PRESETS`]. The error names the right form.
+    /// Reads patterns: templates such as `{progress}/{total}`, regular expressions with groups of the names `progress`,
+    /// `total` and `percent`, or [`PRESETS`]. The error describes the correct form.
     pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut read: Vec<Pattern> = Vec::new();
         for written in patterns {
@@ -114,7 +114,7 @@ impl Extract {
         Ok(Self { patterns: read.into() })
     }
 
-    /// Returns the patterns as they are written.
+    /// Returns the patterns as they were written.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(|pattern| &*pattern.written)
     }
@@ -122,7 +122,7 @@ impl Extract {
     /// Returns the value in a line, from the first pattern that finds a value. The value is at least 0 and at most its
     /// total.
     pub fn figure(&self, words: &str) -> Option<ProgressValue> {
-        // The cheapest test first: without a digit there is no value.
+        // The cheapest test comes first: a text without digits has no value.
         if self.patterns.is_empty() || !words.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -137,14 +137,14 @@ impl Extract {
     }
 }
 
-/// The part of a line that is searched, without a cut word at its end.
+/// Returns the part of a line that is searched, without a word at its end that may be cut off.
 fn head(words: &str) -> &str {
     if words.len() <= LOOKED_AT {
         return words;
     }
     let end = (0..=LOOKED_AT).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0);
     let (head, _) = words.split_at(end);
-    // The last word may be cut off in the middle of a number.
+    // The last word may be a number that was cut off.
     head.rfind(char::is_whitespace).map_or("", |at| head.split_at(at).0)
 }
 
@@ -161,8 +161,8 @@ impl PatternKind {
         }
         let Ok(expression) = compile(written) else {
             return Err(match compile_error(written) {
-                // Text with a group was meant as a regular expression. Other text is probably a template with an error,
-                // for which the messages of the regex compiler would mislead.
+                // If the text has a group, it was meant as a regular expression. Other text is probably a template with
+                // an error, for which messages of the regex compiler would be misleading.
                 Some(why) if written.contains("(?") => {
                     format!("{written:?} is not a regular expression: {why}")
                 }
@@ -199,8 +199,7 @@ impl PatternKind {
             }
             let blanks = rest.len() - rest.trim_start().len();
             if blanks > 0 {
-                // Tools align their columns: where the template has blanks, a line may have more of
-                // them.
+                // A line may have more blanks than the template, because tools align their columns.
                 expression.push_str(r"\s+");
                 rest = rest.split_at(blanks).1;
                 continue;
@@ -217,7 +216,7 @@ impl PatternKind {
     }
 }
 
-/// Checks that the groups of a pattern make a value.
+/// Checks that the groups of a pattern make up a value.
 fn agree(written: &str, has: impl Fn(&str) -> bool) -> Result<(), String> {
     match (has("progress"), has("total"), has("percent")) {
         (true, _, true) | (false, true, true) => Err(format!(
@@ -229,7 +228,7 @@ fn agree(written: &str, has: impl Fn(&str) -> bool) -> Result<(), String> {
     }
 }
 
-/// A regular expression of bounded size.
+/// Compiles a regular expression of limited size.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build()
@@ -260,7 +259,7 @@ fn no_pattern(written: &str) -> String {
 }
 
 impl WordTemplate {
-    /// The match of a template, where no number is part of a longer word or number.
+    /// Returns the first match of the template in which no number is part of a longer word or number.
     fn find(&self, words: &str) -> Option<ProgressValue> {
         let mut from = 0;
         for _ in 0..TRIES_MAX {
@@ -292,7 +291,7 @@ impl WordTemplate {
     }
 }
 
-/// The value of the groups that a pattern has found.
+/// Returns the value from the groups of a match.
 fn captured(found: &Captures<'_>) -> Option<ProgressValue> {
     let number = |name| found.name(name).and_then(|text| spelled(text.as_str()));
     if found.name("percent").is_some() {

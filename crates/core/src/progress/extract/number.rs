@@ -6,15 +6,14 @@ use crate::progress::value::spell;
 use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json;
 
-/// Digits of a number in text. A longer number is an id, not a progress value.
+/// Limit of the digits of a number in text. A longer number is an id, not a progress value.
 const DIGITS_MAX: usize = 15;
 
-/// A number without separators of thousands; `None` if the text is not a number, or the number is
-/// below 0.
+/// Reads a number, and removes its thousands separators. `None` if the text is not a number, or the number is below 0.
 pub(super) fn spelled(text: &str) -> Option<Number> {
     let is_separator = |c: char| matches!(c, ',' | '_' | '\'') || c.is_whitespace();
     let digits: String = text.trim().chars().filter(|c| !is_separator(*c)).collect();
-    // One more character for the decimal point.
+    // One more character is allowed, for the decimal point.
     if digits.len() > DIGITS_MAX + 1 {
         return None;
     }
@@ -28,18 +27,18 @@ pub(super) fn spelled(text: &str) -> Option<Number> {
     Some(Number { value, text: Bytes::from(spelled) })
 }
 
-/// Returns a value, if the numbers are valid as value and total.
+/// Returns the progress value, if the numbers can be a value and its total.
 pub(super) fn figure(value: Number, total: Option<Number>) -> Option<ProgressValue> {
     let fits = total.as_ref().is_none_or(|total| total.value > 0.0 && value.value <= total.value);
     fits.then_some(ProgressValue { value, total })
 }
 
-/// Parts of a hundred.
+/// Returns a percentage as a progress value with the total 100.
 pub(super) fn hundredths(value: Number) -> Option<ProgressValue> {
     figure(value, Some(Number { value: 100.0, text: Bytes::from_static(b"100") }))
 }
 
-/// The rest of a total.
+/// Returns the finished part of `total`, if `left` remains to be done.
 pub(super) fn remainder(left: &Number, total: Number) -> Option<ProgressValue> {
     figure(rounded(total.value - left.value)?, Some(total))
 }

@@ -1,5 +1,5 @@
-//! The values that tools print: `45%`, `234/520`, `3 of 7`, and the evidence in the line that such
-//! a value is progress.
+//! Finds the values that tools usually print: `45%`, `234/520`, `3 of 7`. The rest of the line has to show that the
+//! value is progress.
 
 use std::sync::LazyLock;
 
@@ -11,10 +11,10 @@ use crate::progress::extract::words;
 use crate::progress::extract::words::Role;
 use crate::progress::value::{Number, ProgressValue};
 
-/// Maximum number of candidates for a value in one line. A line with more candidates is a table and is not read.
+/// Limit of the candidates for a value in one line. A line with more candidates is a table and is not read.
 const CANDIDATES_MAX: usize = 8;
 
-/// Spaces between the parts of a fraction: some tools align them.
+/// Limit of the spaces between the parts of a fraction. Some tools align the parts.
 const GAP_MAX: usize = 6;
 
 /// A value and its place in the line.
@@ -31,10 +31,10 @@ struct Candidate {
 /// Finds "3 of 8".
 static OF: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(" of "));
 
-/// The value of a line, if the line is progress beyond doubt.
+/// Returns the value of a line, if the line is certainly progress.
 pub(super) fn figure_of(line: &str) -> Option<ProgressValue> {
     let bytes = line.as_bytes();
-    // Nearly all lines contain none of these, so the cheapest test goes first.
+    // Nearly all lines contain none of these characters, so the cheapest test comes first.
     let may_hold = memchr2(b'%', b'/', bytes).is_some() || OF.find(bytes).is_some();
     if !may_hold {
         return curl(line);
@@ -68,9 +68,9 @@ fn drop_foreign(line: &str, found: &mut Vec<Candidate>) {
     found.extend(own.into_iter().zip(keep).filter(|(_, keep)| *keep).map(|(one, _)| one));
 }
 
-/// Returns the value that all candidates agree on; a fraction is preferred to a percentage.
+/// Returns the value that all candidates agree on. A fraction is preferred to a percentage.
 fn all_mean(found: &[Candidate]) -> Option<&Candidate> {
-    // "task 1 of 1, 45 %": a value of 1 of 1 means nothing beside another value.
+    // "task 1 of 1, 45 %": the value 1 of 1 means nothing if there is another value.
     let is_whole =
         |one: &&Candidate| one.figure.total.as_ref().is_some_and(|total| *total.text == *b"1");
     let mut telling: Vec<&Candidate> = found.iter().filter(|one| !is_whole(one)).collect();
@@ -100,9 +100,9 @@ fn agree(one: &Candidate, other: &Candidate) -> bool {
     (parts(one) - parts(other)).abs() <= 10_f64.powi(-decimals) + 1e-9
 }
 
-/// Whether the first value of a line measures the whole work, whatever follows: a value alone in
-/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), or a percentage that opens the
-/// line (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
+/// Whether the first value of a line measures the whole work, whatever follows it. This is so for a value alone in
+/// brackets (`[3/8] RUN …`, `[ 45%] Building …`, `(3/45) glibc …`), and for a percentage at the beginning of the line
+/// (`45% [3 libfoo 27%]`, `45% building 120/340 modules`, `45.6% of 12MiB`).
 fn leads(line: &str, first: &Candidate) -> bool {
     let (before, after) = (line.split_at(first.start).0, line.split_at(first.end).1);
     let opens = before.trim().is_empty() || before.trim_end().ends_with(']');
@@ -117,7 +117,7 @@ fn leads(line: &str, first: &Candidate) -> bool {
         || in_brackets(before, after)
 }
 
-/// `[3/8]`, `[ 45%]`, `[builder 3/8]`.
+/// Whether the value stands in square brackets: `[3/8]`, `[ 45%]`, `[builder 3/8]`.
 fn in_brackets(before: &str, after: &str) -> bool {
     let inner = before.rsplit_once('[').map(|(_, inner)| inner.trim());
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -149,7 +149,7 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     let before = before.strip_suffix(' ').unwrap_or(before);
     let text = digits_behind(before);
     let start = before.len() - text.len();
-    // In many countries 45.5 % is written 45,5 %.
+    // In many countries 45.5 % is written as 45,5 %.
     let comma = text.split_once(',').filter(|(_, rest)| rest.len() < 3 && !rest.contains(','));
     let text = comma.map_or_else(|| text.to_owned(), |(whole, rest)| format!("{whole}.{rest}"));
     let value = number(&text)?;
@@ -237,7 +237,7 @@ fn part_ahead(text: &str) -> Option<(usize, &str, Option<f64>)> {
     let word = spaced.unwrap_or(rest);
     let length = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
     let (unit, behind) = word.split_at(length);
-    // In "3/4 k" the letter is not a unit, and "MB/s" is a speed.
+    // In "3/4 k" the letter `k` is not a unit, and "MB/s" is a speed.
     let is_unit = spaced.is_none() || unit.len() > 1;
     let known = factor(unit).filter(|_| is_unit);
     if known.is_some() && behind.starts_with('/') {
@@ -308,7 +308,7 @@ fn is_chain(before: &str, after: &str) -> bool {
         || before.strip_suffix(" of ").is_some_and(ends_in_digit)
 }
 
-/// Whether the text continues here as a word, a number, a path or a time.
+/// Whether the text after a value continues it as a word, a number, a path or a time.
 fn is_joined_behind(before: &str, after: &str) -> bool {
     let mut ahead = after.chars();
     let (next, second) = (ahead.next(), ahead.next());
@@ -316,7 +316,7 @@ fn is_joined_behind(before: &str, after: &str) -> bool {
     match next {
         Some('.' | '-') => word,
         Some(':') => second.is_some_and(|c| c.is_ascii_digit()),
-        // The sign means inches, unless it ends a quotation.
+        // A quotation mark after a number means inches, unless it ends a quotation.
         Some('"') => !before.contains('"'),
         Some(c) => c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '\\' | '%' | '+' | '@'),
         None => false,
@@ -336,7 +336,7 @@ fn is_in_table(before: &str) -> bool {
         && percentage.split_whitespace().rev().take_while(is_column).count() >= 2
 }
 
-/// The value in a line of rsync, which counts the remaining files: `to-chk=169/396`.
+/// Returns the value in a line of rsync, which counts the files that remain: `to-chk=169/396`.
 fn rsync(line: &str) -> Option<ProgressValue> {
     let (before, after) = line.split_once("-chk=")?;
     if !before.ends_with("to") && !before.ends_with("ir") {
@@ -349,9 +349,10 @@ fn rsync(line: &str) -> Option<ProgressValue> {
     remainder(&left, total)
 }
 
-/// A row of curl's meter: twelve columns, the first of which is a percentage, and three of times.
+/// Returns the value in a row of curl's progress meter. The row has twelve columns: the first is a percentage, and
+/// three are times.
 fn curl(line: &str) -> Option<ProgressValue> {
-    // Nearly all lines are not curl's: their first column shows that.
+    // The first column is enough to recognise nearly all lines that are not curl's.
     let line = line.trim_start();
     let (first, behind) = line.split_at(line.bytes().take_while(u8::is_ascii_digit).count());
     let is_column = !first.is_empty() && behind.starts_with(char::is_whitespace);
@@ -368,7 +369,7 @@ fn curl(line: &str) -> Option<ProgressValue> {
         && is_time(spent)
         && columns.iter().filter(|column| is_time(column)).count() == 3
         && [total, part, speed].into_iter().all(is_count)
-        // Without a `Content-Length`, curl shows a total of 0, and a percentage that stays at 0.
+        // If there is no `Content-Length`, curl shows a total of 0 and a percentage that stays at 0.
         && !total.starts_with('0');
     fits.then(|| hundredths(number(percent)?))?
 }

@@ -1,4 +1,4 @@
-//! The meaning of a number, from the words around it.
+//! Decides from the words around a number what the number means.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -7,17 +7,17 @@ use crate::progress::value::Number;
 
 type WordSet = LazyLock<BTreeSet<&'static str>>;
 
-/// The number of words before or after a value that are examined.
+/// Limit of the words before or after a value that are examined.
 const NEAR: usize = 5;
 
-/// The meaning of a number.
+/// What a number means, according to the words around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Words for finished work.
+    /// The number counts finished work.
     Done,
-    /// Work left.
+    /// The number counts work that is left.
     Left,
-    /// Another kind of word, or a word that is not clear.
+    /// The number means something else, or its meaning is not clear.
     Other,
 }
 
@@ -29,7 +29,7 @@ static FILLERS: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words near a percentage that measures something other than work.
+/// Words near a percentage which show that it measures something other than work.
 static MEASURES: WordSet = LazyLock::new(|| {
     "acc accuracy accurate alpha auc availability available battery below better bigger \
     brightness busy by capacity certain chance charge charged cheaper ci compressed \
@@ -46,15 +46,15 @@ static MEASURES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Names of storage: a percentage near them is a fill level, not progress, unless work is done on the storage ("Writing
-/// to disk: 45%").
+/// Names of storage. A percentage near such a name is a fill level and not progress, unless the text speaks of work on
+/// the storage ("Writing to disk: 45%").
 static STORES: WordSet = LazyLock::new(|| {
     "branches cache disk functions lines mem memory ram space statements storage swap user"
         .split_whitespace()
         .collect()
 });
 
-/// Words before two numbers that are not progress.
+/// Words before a pair of numbers which show that the pair is not progress.
 static PAIRS: WordSet = LazyLock::new(|| {
     "acc accuracy active aspect attempt attempts auc battery bind binding bound budget code confidence \
     connections core cores cpu cpus credits cron disk errors exit failed failures found get \
@@ -66,7 +66,7 @@ static PAIRS: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words after two numbers that are not progress.
+/// Words after a pair of numbers which show that the pair is not progress.
 static OUTCOMES: WordSet = LazyLock::new(|| {
     "active attempts available bit bits broken busy chance core cores correct cpu cpus cup \
     cups deprecated error errors expired failed failing failure failures fps free full gpu \
@@ -78,7 +78,7 @@ static OUTCOMES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words that make two small numbers a date.
+/// Words which show that two small numbers are a date.
 static DATES: WordSet = LazyLock::new(|| {
     "after before by date dated day deadline due expires fri friday from mon monday on sat \
     since sun thu tue until updated wed week"
@@ -86,7 +86,7 @@ static DATES: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Words in -ing that do not name work, or name the watching of work.
+/// Words ending in -ing that do not name work, or only name the observation of work.
 static NO_WORK: WordSet = LazyLock::new(|| {
     "checking downgrading listening monitoring rating remaining retrying scaling string training \
     upgrading using warning"
@@ -94,14 +94,14 @@ static NO_WORK: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// The word that names work.
+/// Words that name work.
 static WORK: WordSet = LazyLock::new(|| {
     "complete completed done epoch finished processed progress stage step task"
         .split_whitespace()
         .collect()
 });
 
-/// The meaning of a percentage between these texts.
+/// Returns the meaning of a percentage that stands between these texts.
 pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> Role {
     let nearest = if bracketed { 1 } else { NEAR };
     let behind = clause(before.trim_end_matches(['[', ' ']));
@@ -109,13 +109,13 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
-        // Words that pytest prints before its percentage.
+        // pytest prints these words before its percentage.
         if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
             continue;
         }
         // In "Setting up 45%" the word `up` is a particle of the verb.
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
-        // If the text also speaks of work, a measure counts only directly before the number.
+        // If the text also names work, a word for a measure counts only directly before the number.
         let is_measure = MEASURES.contains(name.as_str()) && (at < 2 || !works) && !is_particle;
         if is_measure || (STORES.contains(name.as_str()) && !works) {
             return Role::Other;
@@ -132,9 +132,9 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
     if ahead.iter().any(is_other) { Role::Other } else { Role::Done }
 }
 
-/// The meaning of a fraction between these texts.
+/// Returns the meaning of a fraction that stands between these texts.
 pub(super) fn role_of_fraction(before: &str, after: &str) -> Role {
-    // The bracket in "retrying (1/3)".
+    // Removes the bracket in texts such as "retrying (1/3)".
     let before = before.strip_suffix('(').unwrap_or(before);
     let after_comma = before.rsplit(',').next().unwrap_or(before);
     let names: Vec<String> = words_backwards(clause(after_comma)).take(NEAR).collect();
@@ -161,7 +161,7 @@ fn is_left(word: &str) -> bool {
     matches!(word, "left" | "remaining" | "remain" | "go")
 }
 
-/// Whether a text begins with the name of a phase of webpack.
+/// Whether a text begins with the name of a webpack phase.
 pub(super) fn is_phase(text: &str) -> bool {
     let word = text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
     is_work(word) || ["after", "before", "cache", "setup"].contains(&word)
@@ -196,7 +196,7 @@ pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, en
         && clock.starts_with(|c: char| c.is_ascii_digit())
         && clock.contains(':');
     let named = words_backwards(before).next().is_some_and(|word| DATES.contains(&*word));
-    // Dates are "11/22" and "11/22 Server started", but not "11/22 files" and "7/22".
+    // "11/22" and "11/22 Server started" are dates, "11/22 files" and "7/22" are not.
     let is_written_out = written.len() == 5 || is_month_of_year;
     let opens = before.trim_matches([' ', '[', '(']).is_empty();
     let stands_alone = after.trim_matches([' ', ']', ')']).is_empty()
@@ -206,13 +206,13 @@ pub(super) fn is_date(one: &Number, other: &Number, line: &str, start: usize, en
         && (is_clock || named || (is_written_out && opens && stands_alone && before.is_empty()))
 }
 
-/// The end of a text, from where a new thought begins.
+/// Returns the end of a text, starting at the last separator of two statements.
 fn clause(text: &str) -> &str {
     let text = text.rsplit(['|', ';', '(', ')', '[', ']', '{', '}']).next().unwrap_or(text);
     text.rfind(" - ").map_or(text, |at| text.split_at(at + 3).1)
 }
 
-/// Returns the words of a text in lower case, the last word first, without names of files.
+/// Returns the words of a text in lower case, without file names, the last word first.
 fn words_backwards(text: &str) -> impl Iterator<Item = String> {
     let is_name = |token: &str| {
         token.contains(['/', '\\'])
@@ -226,7 +226,7 @@ fn words_backwards(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// The next words of a sentence in lower case, without filler words.
+/// Returns the next words of a sentence in lower case, without filler words.
 fn ahead(text: &str, count: usize) -> Vec<String> {
     let end = text.find(['|', ';', '(', ')', '[', ']', '{', '}', ',', ':']).unwrap_or(text.len());
     let thought = text.split_at(end).0;

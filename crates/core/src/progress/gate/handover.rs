@@ -1,4 +1,4 @@
-//! Calls whose stream closes or whose client reconnects, and that continue on another stream or in another filter.
+//! Moves calls whose stream closes, or whose client reconnects, to another stream or another filter.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ impl Gate {
         }
     }
 
-    /// Ends every request of a stream, for any cause. Tasks continue.
+    /// Ends every request of a stream, for whatever reason. Tasks continue.
     pub fn settle_stream(&mut self, now: Instant, stream: StreamId) {
         for call in self.calls.open.on_stream(stream).to_vec() {
             if self.calls.open.get(call).is_some_and(|call| call.task.is_some()) {
@@ -35,9 +35,10 @@ impl Gate {
         }
     }
 
-    /// Hands the calls of a closing stream over to `session`, which sends their progress from now
-    /// on. `on`: the stream in `session`, if known. If the client has not left for good
-    /// ([`Filter::close_clients`](crate::progress::Filter::close_clients)), `session` also writes the records of the calls.
+    /// Hands the calls of a closing stream over to `session`, which then sends their progress. `on`: the stream in
+    /// `session`, if known. If the client has not left for good
+    /// ([`Filter::close_clients`](crate::progress::Filter::close_clients)), `session` also writes the records of the
+    /// calls.
     pub fn hand_over(&mut self, session: &mut Self, on: Option<StreamId>) {
         let mut taken = Vec::new();
         for (_, call) in self.calls.open.iter() {
@@ -55,13 +56,13 @@ impl Gate {
             };
             let id = here(ledger.all_by_id(&call.id.server));
             let token = call.token.as_ref();
-            // A call that has become a task no longer has its id, but keeps its token.
+            // A call that has become a task is no longer known by its id, but its token stays valid.
             let task = token.and_then(|token| here(ledger.all_by_token(&token.server)));
             let Some(heir) = id.or(task).and_then(|id| session.calls.open.get_mut(id)) else {
                 continue;
             };
             if on.is_some_and(|on| heir.resumption == Resumption::Left(on)) {
-                // The client has already reconnected, and the meter here has the last value that the client got.
+                // The client has already reconnected, so the meter in `session` has the last value that the client got.
                 heir.resumption = Resumption::None;
                 heir.is_recorded = false;
                 heir.opened = call.opened;
@@ -71,7 +72,7 @@ impl Gate {
                 continue;
             }
             heir.shadow = false;
-            // If the client has disconnected for good, the filter that closes writes the record.
+            // If the client has disconnected for good, the closing filter writes the record.
             heir.is_recorded = self.client_left && call.task.is_none();
             let is_recorded = heir.is_recorded;
             heir.opened = call.opened;
@@ -89,7 +90,7 @@ impl Gate {
             heir.clock.clone_from(&call.clock);
             let sent = heir.meter.emitted();
             heir.meter.clone_from(&call.meter);
-            // The value only rises: the session may have raised it for another request with the same token.
+            // The value must only rise, and `session` may have raised it for another request with the same token.
             heir.meter.raise_to(sent);
             let is_asked = call.asked_since().is_some();
             session.asked.extend(id.or(task).filter(|_| is_asked));
@@ -101,17 +102,18 @@ impl Gate {
         }
     }
 
-    /// Notes that the answer to a call was written to a stream that its client has left for the call's own stream.
+    /// Notes that the answer to a call was written to an old stream, while the call's client has reconnected on another
+    /// stream.
     pub(crate) fn note_answer_where_left(&mut self, id: CallId) {
         if let Some(call) = self.calls.open.get_mut(id) {
-            // A front may keep the connection of a client that has left, so that the server answers
-            // there. The client may not have read that answer.
+            // A front proxy may keep the connection of a disconnected client open, so the server answers there. The
+            // client may not have read that answer.
             call.resumption = Resumption::AnsweredThere;
         }
         self.schedule(id);
     }
 
-    /// Ends the calls of a closing stream whose answers their clients may have received on another stream.
+    /// Ends the calls of a closing stream whose answers may have reached their clients on another stream.
     pub(crate) fn settle_answered_where_left(&mut self, now: Instant, stream: StreamId) {
         for id in self.calls.open.on_stream(stream).to_vec() {
             if self
@@ -125,8 +127,8 @@ impl Gate {
         }
     }
 
-    /// Moves the calls of the stream `old` to the stream `on`, to which their client has reconnected. `sent`: the last
-    /// value of its only request that the client has received; the server repeats the values after it.
+    /// Moves the calls of the stream `old` to the stream `on`, because their client has reconnected there. `sent`: the
+    /// last progress value that the client has received, if it has one request; the server repeats the values after it.
     pub fn resume_stream(&mut self, now: Instant, old: StreamId, on: StreamId, sent: Option<f64>) {
         for id in self.calls.open.on_stream(old).to_vec() {
             self.calls.open.move_to(id, on);
@@ -138,13 +140,13 @@ impl Gate {
                 }
                 // The filter of the request writes the record, unless it hands the call over.
                 call.is_recorded |= std::mem::take(&mut call.shadow);
-                // A client may reconnect twice. Then the filter of the stream that it left first still has the record.
+                // A client may reconnect twice. Then the filter of the first stream that it left still has the record.
                 if call.resumption == Resumption::None {
                     call.resumption = Resumption::Left(old);
                 }
                 call.sent.at = Some(now);
-                // A proxy between Milepost and the client may notice a disconnect late, so messages were written to a
-                // connection that no client reads. If the server repeats them, they must not count as falling values.
+                // A proxy between Milepost and the client may notice a disconnect late, so progress may have been
+                // written that the client never read. If the server repeats it, the values must not count as falling.
                 call.meter.go_back_to(sent);
             }
             self.schedule(id);

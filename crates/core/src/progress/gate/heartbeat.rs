@@ -1,4 +1,5 @@
-//! Heartbeats: Milepost's own notifications during the silence of a call. Their times, texts and end.
+//! Heartbeats: notifications that Milepost itself sends while a call is silent. When they are sent, what they say, and
+//! when they end.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::progress::payload::Payload;
 use crate::progress::policy::{Heartbeat, HeartbeatValue, Mode};
 use crate::protocol::json;
 
-/// The silence of a server after which heartbeats report the silence instead of `running`.
+/// The duration of a server's silence after which heartbeats report the silence instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
 impl Gate {
@@ -29,14 +30,13 @@ impl Gate {
         let policy = call.settings();
         let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
         let estimates = policy.estimate;
-        // Looked up for each heartbeat, because the file of learned durations may have been read since the last
-        // heartbeat.
+        // Looked up for each heartbeat, because the file of learned durations may have been read in the meantime.
         let tool = call.tool.as_deref();
         let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
         let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
         let asked = call.asked_since();
-        // Without a text, the value is all that a person sees. The tool has never reported a value whose scale the
-        // seconds could spoil.
+        // Without a text, a person sees only the value. Seconds are safe here, because this tool has never reported a
+        // value of another scale.
         let is_known_silent = usual.is_some();
         let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
         let seconds = running.as_secs_f64().round();
@@ -47,8 +47,8 @@ impl Gate {
         };
         let emitted = emitted.ok()?;
         let resumed = call.clock.as_ref().and_then(|clock| clock.resumed);
-        // While the client was asked something, the server's silence was not its fault: the silence
-        // begins anew with the client's answer.
+        // The server need not send anything while the client is asked a question. Its silence is counted from the
+        // client's answer.
         let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
         let last = call.sent.last_words().and_then(json::decode_str);
         let silence = now.saturating_duration_since(heard);
@@ -85,8 +85,7 @@ impl Gate {
             && self.alive
             && call.token.is_some()
             && !call.shadow
-            // The client may have read the answer on the stream that it left, so Milepost must not write anything after
-            // it.
+            // The client may have read the answer on its old stream, so nothing may be written after the answer.
             && call.resumption != Resumption::AnsweredThere
             && call.task.is_none()
             && call.is_tool_call()
@@ -98,19 +97,18 @@ impl Gate {
             .filter(|at| call.age_at(*at) <= heartbeat.max)
             .map(|at| {
                 let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
-                // A heartbeat is a notification too, so it keeps the intervals that the route sets.
+                // A heartbeat is a notification too, so it respects the intervals that the route sets.
                 let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
                 at.max(call.opened + first).max(next)
             })
     }
 }
 
-/// The time of the next heartbeat of a call, if the call gets heartbeats. The caller knows the age of the call, and so
-/// whether it gets heartbeats then (`max`).
+/// Returns the time of the next heartbeat of a call; `None` if the settings turn heartbeats off. The caller checks
+/// whether the call is already too old for heartbeats (`max`).
 ///
-/// `sent` is the time of the last message for the call. With `server_spoke` (the server has sent a
-/// message for the call) twice the time has to pass, so that of two proxies in a chain only the
-/// inner proxy sends heartbeats.
+/// `sent` is the time of the last notification to the client. If the server itself has sent a message for the call
+/// (`server_spoke`), the interval is doubled: of two proxies in a chain, only the inner proxy then sends heartbeats.
 pub(crate) fn next_heartbeat(
     heartbeat: &Heartbeat,
     opened: Instant,
@@ -128,13 +126,13 @@ pub(crate) fn next_heartbeat(
     Some(at)
 }
 
-/// The text of a heartbeat while the client has not answered a question of the server.
+/// Returns the text of a heartbeat while a question of the server waits for the client's answer.
 pub(crate) fn waiting(tool: &str, asked: Duration) -> String {
     one_line(tool, &format!(": waiting for your answer ({})", spell(asked)))
 }
 
-/// The text of a heartbeat: how long the call runs, and after a minute of silence that there is
-/// none.
+/// Returns the text of a heartbeat: how long the call has been running, or, after a minute of silence, that the server
+/// is silent.
 pub(crate) fn text(
     tool: &str,
     last_message: Option<&str>,
@@ -152,8 +150,8 @@ pub(crate) fn text(
     }
 }
 
-/// The heartbeat of a call with a known usual time: the elapsed part of that time, and after a
-/// minute of silence also a note on the silence.
+/// Returns the text of a heartbeat for a call whose usual duration is known: the time that has passed and the expected
+/// time. After a minute of silence, the text also mentions the silence.
 pub(crate) fn estimate(
     tool: &str,
     last_message: Option<&str>,
@@ -177,12 +175,12 @@ pub(crate) fn estimate(
     }
 }
 
-/// To the next second, but never to none.
+/// Rounds to seconds, and to at least one second.
 fn rounded(time: Duration) -> Duration {
     Duration::from_secs((time + Duration::from_millis(500)).as_secs().max(1))
 }
 
-/// Whole seconds; from two minutes on minutes and seconds.
+/// Writes a time in seconds; from two minutes on in minutes and seconds, from an hour on in hours and minutes.
 pub(crate) fn spell(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),

@@ -1,4 +1,5 @@
-//! Reports that wait on their call until the gate sends them, or until they are sent before the answer of the call.
+//! Reports that wait at their call: until the gate sends them when they are due, or sends them before the call's
+//! answer.
 
 use std::time::Instant;
 
@@ -17,22 +18,22 @@ use crate::progress::streams::stream::{Guard, Item, ItemKind, MessageVerdict};
 use crate::progress::verdict::{Reason, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key};
 
-/// The message that a report came in.
+/// The message that contained a report.
 #[derive(Debug, Default)]
 pub(crate) struct SourceMessage {
-    /// The number of the message, unless the message has its verdict already.
+    /// The number of the message; `None` if the message already has its verdict.
     pub(crate) message: Option<u64>,
     /// The message for the client, if it needs no repair.
     pub(crate) raw: Option<Payload>,
     pub(crate) framing: Framing,
-    /// The length of the message.
+    /// The length of the message, in bytes.
     pub(crate) bytes: usize,
-    /// The repairs of the frame.
+    /// The repairs of the message's frame.
     pub(crate) done: Repairs,
 }
 
 impl SourceMessage {
-    /// The report of the message, which waits.
+    /// Returns the report of this message in the form in which it waits.
     pub(crate) fn into_pending(self, report: Report, order: u64, planned: PlannedSend) -> Pending {
         let Self { message, raw, framing, bytes, done } = self;
         let PlannedSend { due, ripe, thinning } = planned;
@@ -40,7 +41,7 @@ impl SourceMessage {
     }
 }
 
-/// The time at which a report may be sent.
+/// The times and the thinning of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedSend {
     pub(crate) due: Instant,
@@ -49,7 +50,7 @@ pub(crate) struct PlannedSend {
     pub(crate) thinning: Thinning,
 }
 
-/// The time at which a report that arrives now may be sent.
+/// Decides when a report that arrives now may be sent.
 pub(crate) fn plan(
     streams: &ClientStreams,
     now: Instant,
@@ -60,12 +61,12 @@ pub(crate) fn plan(
     let pacing = streams.pacing_of(call.stream, call.settings());
     let rises = report.repairs.is_empty()
         && report.figure.as_ref().is_some_and(|figure| {
-            // The report must also be above those that wait before it, or it will need a repair when it is sent.
+            // The value must also be above the values that wait before it. Otherwise it needs a repair when it is sent.
             let ahead = call.pending.last_figure();
             call.meter.would_rise(figure.value.value)
                 && ahead.is_none_or(|ahead| figure.value.value > ahead.value.value)
         });
-    // A route with `min_interval = "0"` asks for no thinning at all.
+    // `min_interval = "0"` turns thinning off.
     let is_thinned =
         (!rises || streams.client_is_slow || call.settings().coalesce == Coalesce::All)
             && !min_interval.is_zero();
@@ -75,8 +76,8 @@ pub(crate) fn plan(
         return PlannedSend { due, ripe, thinning: Thinning::No };
     }
     let next = call.sent.at.map_or(now, |sent| sent + min_interval);
-    // Where answers keep a distance from progress, the first report of a burst is not replaced, so
-    // that the client sees the beginning of the burst.
+    // If answers keep a pause after progress, the first report of a burst is not replaced, so that the client sees the
+    // beginning of the burst.
     let begins_burst = pacing.keeps_distance() && call.pending.first().is_none() && next <= due;
     let thinning = if begins_burst { Thinning::First } else { Thinning::Rest };
     PlannedSend { due: due.max(next), ripe, thinning }
@@ -103,7 +104,7 @@ impl Gate {
         self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
-    /// Adds a report to the waiting reports, some of which it replaces.
+    /// Adds a report to the waiting reports. The new report may replace some of them.
     pub(crate) fn keep_waiting(&mut self, now: Instant, id: CallId, mut pending: Pending) {
         let Some(call) = self.calls.open.get_mut(id) else { return };
         let sent = call.meter.emitted();
@@ -148,14 +149,14 @@ impl Gate {
         self.withhold(id, old, reason);
     }
 
-    /// Records that a report is withheld, if it is a message of its own.
+    /// Records the verdict on a report that is withheld. A report without a number of its own gets no verdict.
     pub(super) fn withhold(&mut self, id: CallId, report: &Pending, reason: Reason) {
         if let Some(number) = report.message {
             self.calls.events.push_verdict(number, Some(id), Verdict::Withheld(reason));
         }
     }
 
-    /// Adds a plain report on the stream of its only call to the waiting reports, as `Gate::hold` does.
+    /// Adds a plain report on the stream of its only call to the waiting reports. Does the same as `Gate::hold`.
     pub(crate) fn hold_view(
         &mut self,
         now: Instant,
@@ -176,11 +177,11 @@ impl Gate {
         self.keep_waiting(now, id, arrived.into_pending(report, order, planned));
     }
 
-    /// Sends waiting progress before the answer where no pacing is needed.
+    /// Sends the waiting progress of a call before its answer, if answers need no pause after progress.
     pub(super) fn flush_pending(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.calls.open.get(id) else { return };
-        // Where answers keep a distance from progress, progress that is written now would delay the
-        // answer by the whole guard.
+        // If answers keep a pause after progress, progress that is written now would delay the answer by the whole
+        // guard.
         if self.calls.streams.pacing_of(call.stream, call.settings()).keeps_distance()
             || !self.can_precede_answer(id)
         {
@@ -192,7 +193,7 @@ impl Gate {
         let Some(call) = self.calls.open.get_mut(id) else { return };
         for pending in call.pending.take() {
             match self.render(now, id, &pending) {
-                // The client got the server's bytes when they arrived: only the verdict is missing.
+                // The client got the server's bytes on arrival, so only the verdict is still missing.
                 Ok((_, verdict)) if is_observed => {
                     if let Some(number) = pending.message {
                         self.calls.events.push_verdict(number, Some(id), verdict);
@@ -204,19 +205,19 @@ impl Gate {
         }
     }
 
-    /// Returns the guard of an answer that has just arrived. Progress of its call that is still to be sent is put into
-    /// the queue before the answer.
+    /// Returns the guard of an answer that has just arrived. Before that, progress of the call that has to be sent
+    /// first is put into the queue.
     pub(crate) fn guard_behind_progress(&mut self, now: Instant, id: CallId) -> Guard {
-        // Progress first: sending it changes the time from which the guard is counted.
+        // Progress is queued first, because sending it changes the time from which the guard is counted.
         let behind = self.queue_ripe_progress(now, id);
         let guard = self.calls.open.guard_of(id, &self.calls.streams);
         if behind == 0 { guard } else { Guard { behind, unwritten: Some(id), ..guard } }
     }
 
-    /// Puts progress into the queue whose `hold` is over and that waits only for answers of other calls or for
-    /// `min_interval`, so that the client sees the last report of a burst before the answer. Returns the order number
-    /// of the last report; 0 if there is none. An answer waits for this at most twice its guard: then the progress is
-    /// dropped.
+    /// Puts progress into the queue whose `hold` has ended and that waits only for answers of other calls or for
+    /// `min_interval`. The client then sees the last report of a burst before the answer. Returns the order number of
+    /// the last queued report; 0 if there is none. An answer waits for this progress at most as long as twice its
+    /// guard; if that is not enough, no progress is queued.
     fn queue_ripe_progress(&mut self, now: Instant, id: CallId) -> u64 {
         self.replace_ripe(now, id);
         let Some(call) = self.calls.open.get(id) else { return 0 };
@@ -230,8 +231,8 @@ impl Gate {
             true => stream.guarded_until(now, first.order),
             false => stream.written_at(now, u64::MAX),
         });
-        // The answer waits for this progress, and then keeps its own distance: without a bound a
-        // busy stream would delay it further and further.
+        // The answer waits for this progress, and then keeps its own pause. Without this limit, a busy stream could
+        // delay the answer further and further.
         let is_soon = until.is_some_and(|until| until <= now + pacing.guard);
         let Some(key) = Key::read(&call.id.client) else { return 0 };
         if !is_soon || call.is_observed() || !self.can_precede_answer(id) {
@@ -251,7 +252,7 @@ impl Gate {
         last
     }
 
-    /// Takes the next progress of a call whose `hold` is over.
+    /// Removes and returns the next progress of a call, if its `hold` has ended.
     fn take_ripe(&mut self, now: Instant, id: CallId) -> Option<Pending> {
         self.replace_ripe(now, id);
         let call = self.calls.open.get_mut(id)?;
@@ -259,9 +260,9 @@ impl Gate {
         call.pending.pop_front()
     }
 
-    /// Whether progress may be written before the answer of its call. Pieces of a large answer may have been written
-    /// before its id was known; and the progress of another request with the same token may be written first and would
-    /// have a lower value.
+    /// Whether progress may be written before the answer of its call. It may not if pieces of a large answer have
+    /// already been written, because the call was unknown until then. It may not if another request has the same token
+    /// either: that request's progress may be written first, and this progress would then have a lower value.
     fn can_precede_answer(&self, id: CallId) -> bool {
         let Some(call) = self.calls.open.get(id) else { return false };
         let passing = self.calls.streams.get(&call.stream).is_some_and(|stream| stream.is_midway());

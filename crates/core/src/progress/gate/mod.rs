@@ -1,7 +1,7 @@
-//! The gate of each client stream: which messages may be written now, and with which content.
+//! The gate of each client stream decides which messages may be written now, and with which content.
 //!
-//! The gate decides on tokens, values and whether a request has been answered, at the moment of
-//! writing. Everything before the gate only makes claims.
+//! The gate checks tokens, values, and whether a request has been answered, at the time of writing. The stages before
+//! the gate only make claims.
 
 mod handover;
 
@@ -37,23 +37,23 @@ pub(crate) mod questions;
 pub(crate) mod server_tasks;
 pub(crate) mod state;
 
-/// The time within which an exact duplicate of the last notification is withheld. Later the
-/// duplicate shows that the call is alive.
+/// The period in which an exact duplicate of the last notification is withheld. After it, a duplicate shows that the
+/// call is alive.
 const DUPLICATE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Progress that could not be written for this time is replaced by newer progress of the same call, because the client
-/// reads too slowly. A client that stops only for a moment gets all reports.
+/// If progress could not be written for this time, newer progress of the same call replaces it, because the client
+/// reads too slowly. A client that stops reading only for a moment gets all reports.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(5);
 
-/// The form in which a report goes to its client.
+/// The form in which a report is sent to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rendered {
-    /// The server's bytes.
+    /// The server's bytes, unchanged.
     AsCame,
-    /// The server's bytes without their total, after these repairs. An equal notification of Milepost is in
-    /// `gate.rewritten`.
+    /// The server's bytes without their total, after these repairs. `gate.rewritten` contains an equal notification
+    /// that Milepost has written.
     WithoutTotal(Repairs),
-    /// A notification of Milepost's own, after these repairs.
+    /// A notification that Milepost has written, after these repairs.
     Rewritten(Repairs),
 }
 
@@ -112,7 +112,7 @@ impl Gate {
         payload.filter(|_| !is_observed)
     }
 
-    /// Returns the notification for a report, decided at the time of writing. Invariant: the bytes of a correct report
+    /// Returns the notification for a report. Called at the time of writing. Invariant: for a correct report, the bytes
     /// are the server's own.
     pub(crate) fn render(
         &mut self,
@@ -125,7 +125,7 @@ impl Gate {
         self.calls.open.share_value(id);
         let stream = self.calls.open.get(id).map(|call| call.stream);
         let stream = stream.and_then(|stream| self.calls.streams.get(&stream));
-        // A client that resumes names the last id that it received: if an earlier id were written after a later
+        // A client that resumes sends the last event id that it received. If an earlier id were written after a later
         // message, the server would repeat that message.
         let is_overtaken = pending.framing != Framing::Itself
             && stream.is_some_and(|stream| stream.passed > pending.order);
@@ -151,8 +151,8 @@ impl Gate {
         })
     }
 
-    /// Decides about a report now, and counts it. A notification that replaces it is then in `gate.rewritten`. `done`:
-    /// the repairs of the frame. `has_raw`: whether the server's bytes may be written.
+    /// Decides how a report is sent now, and counts it. If Milepost's own notification is sent instead,
+    /// `gate.rewritten` contains it. `done`: the repairs of the frame. `has_raw`: the server's bytes may be written.
     pub(crate) fn render_view(
         &mut self,
         now: Instant,
@@ -192,8 +192,7 @@ impl Gate {
         let policy = call.settings();
         let (messages, on_fall) = (policy.messages, policy.on_fall);
         let leaves_total_out = policy.answers.total;
-        // Text from log messages or standard error is not a piece of a longer text: it is not
-        // joined.
+        // Text from log messages or standard error is not joined, because it is not a piece of a longer text.
         let appends = messages == Messages::Append && report.message.is_some() && !report.from_text;
         if let (Some(stream), Some(figure)) =
             (self.calls.streams.get_mut(&call.stream), &report.figure)
@@ -215,7 +214,7 @@ impl Gate {
         {
             return Err(Reason::Duplicate);
         }
-        // Before `take`: if the value changes between text and member, the meter must forget the old scale.
+        // Done before `take`: if values now come from a member instead of a text, the meter must forget the old scale.
         if report.figure.is_some() {
             call.meter.note_source(report.in_words);
         }
@@ -254,9 +253,9 @@ impl Gate {
         })
     }
 
-    /// Moves a call whose stream has closed to the stream on which the server sends its messages now. A task outlives
-    /// the stream of its request: if the server has a single stream for all messages, the task continues on the session
-    /// stream.
+    /// Moves a call whose stream has closed to the stream on which the server sends its messages now. A task may
+    /// outlive the stream of its request: if the server has one stream for all messages, the task continues on the
+    /// session stream.
     pub(crate) fn rebind_stream(&mut self, origin: Origin, id: CallId) {
         let Some(call) = self.calls.open.get(id) else { return };
         let now_on = match origin {
@@ -277,7 +276,7 @@ impl Gate {
         self.schedule(id);
     }
 
-    /// Opens the call of a request that goes to the server; `None` if too many are open.
+    /// Opens the call of a request that goes to the server. Returns `None` if too many calls are open.
     pub(crate) fn enter(
         &mut self,
         now: Instant,
@@ -290,7 +289,7 @@ impl Gate {
         Some(id)
     }
 
-    /// Plans when a call may have a notification to send next.
+    /// Schedules the next time at which a call may have a notification to send.
     pub(crate) fn schedule(&mut self, id: CallId) {
         let Some(call) = self.calls.open.get(id) else { return };
         let first = call.pending.first().map(|first| first.order);
@@ -308,8 +307,8 @@ impl Gate {
         {
             return;
         }
-        // Each notification delays the heartbeat. The earlier wake-up stays, and the time is computed again when it
-        // comes: otherwise every notification would change the ordered map twice.
+        // Each notification postpones the heartbeat. The earlier wake-up is kept, and the time is computed again at the
+        // wake-up. Otherwise every notification would change the ordered map twice.
         if let (Some((at, u64::MAX)), Some((later, u64::MAX))) = (before, wake)
             && at <= later
         {
@@ -328,7 +327,7 @@ impl Gate {
         }
     }
 
-    /// Answers a call in the server's place with an error.
+    /// Answers a call with an error in place of the server.
     pub(crate) fn answer_with_error(
         &mut self,
         now: Instant,
@@ -339,7 +338,7 @@ impl Gate {
     ) {
         let Some(call) = self.calls.open.get(id) else { return };
         let (stream, client_id) = (call.stream, call.id.client.clone());
-        // Before the call ends, because the guard is read from the call.
+        // Read before the call ends, because the guard is stored in the call.
         let guards = smallvec![self.calls.open.guard_of(id, &self.calls.streams)];
         self.end_call(now, id, Tombstone::Cancelled, outcome);
         let item = Item {
@@ -352,8 +351,8 @@ impl Gate {
         self.calls.enqueue_own(stream, item);
     }
 
-    /// Ends a call: its names are removed, and its waiting reports are dropped, or are sent before its answer if no
-    /// message has to wait.
+    /// Ends a call and removes its names. Its waiting reports are dropped, or are sent before its answer if no answer
+    /// needs a pause.
     pub(crate) fn end_call(
         &mut self,
         now: Instant,
@@ -362,7 +361,7 @@ impl Gate {
         outcome: Outcome,
     ) {
         let answered = outcome.is_answer();
-        // Before the call's names are removed, because a notification needs the call's token.
+        // Done before the call's names are removed, because a notification needs the call's token.
         if answered {
             self.flush_pending(now, id);
         }
@@ -385,8 +384,7 @@ impl Gate {
             call.account.withheld(reason);
             self.withhold(id, &old, reason);
         }
-        // Each call has exactly one record: that of a shadow is written by the filter that serves
-        // it.
+        // Each call has exactly one record. The filter that serves a shadow's call writes it.
         if !call.shadow && !call.is_recorded {
             let client = self.calls.handshake.client.as_ref();
             call.client = call.client.take().or_else(|| client.cloned());
@@ -397,8 +395,8 @@ impl Gate {
     }
 }
 
-/// Returns the text of `report` for the client, as JSON text: with `appends`, after the earlier text of the call. The
-/// call keeps a text that differs from the server's, because it may be sent again.
+/// Returns the text of `report` for the client, as JSON text. With `appends` it follows the earlier text of the call.
+/// If the result differs from the server's text, the call keeps it, because it may be sent again.
 fn words_to_send<'a>(
     call: &mut Call,
     report: &ReportView<'a>,
@@ -417,7 +415,7 @@ fn words_to_send<'a>(
         }),
     };
     if appends || (!is_clean && message.as_deref() != report.message) {
-        // A copy: a slice would keep the whole read buffer for as long as the call is open.
+        // Copied, because a slice would keep the whole read buffer in memory for as long as the call is open.
         call.sent.last_message = message.as_deref().map(Bytes::copy_from_slice);
     }
     if appends {

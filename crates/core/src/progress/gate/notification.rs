@@ -1,4 +1,4 @@
-//! One compliant `notifications/progress`, written from its parts.
+//! Writes one compliant `notifications/progress` from its parts.
 
 use bytes::Bytes;
 
@@ -12,19 +12,19 @@ use crate::protocol::mcp::META_RELATED_TASK;
 /// The parts of a notification.
 #[derive(Debug, Default)]
 struct Parts<'a> {
-    /// The client's own token text.
+    /// The client's own text of the token.
     token: &'a [u8],
     value: f64,
-    /// The server's text of the value, if it is the server's.
+    /// The server's text of the value, if the value is unchanged.
     value_text: Option<&'a [u8]>,
     total: Option<&'a [u8]>,
-    /// A JSON string.
+    /// The message, as a JSON string.
     message: Option<&'a [u8]>,
     /// The server's `_meta`.
     meta: Option<&'a [u8]>,
     /// Members that the specification does not know, each `"key":value`.
     members: &'a [Bytes],
-    /// The task that the token belongs to by now (2025-11-25).
+    /// The task that the call has become, if it has become one (MCP 2025-11-25).
     task: Option<&'a [u8]>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn write(
     let claimed_total = as_claimed.map(|figure| figure.total.map(|total| total.text));
     let total = claimed_total.unwrap_or_else(|| Some(call.meter.total_text()));
     let parts = Parts {
-        // The exact text of the client's token: a client that sent 7 does not recognise "7". A call without a token
-        // does not get here.
+        // The exact text of the client's token is used, because a client that sent 7 does not recognise "7". A call
+        // without a token does not get here.
         token: call.token.as_ref().map_or(&b"null"[..], |token| &token.client[..]),
         value: emitted.value,
         value_text: as_claimed.map(|figure| figure.value.text),
@@ -82,7 +82,7 @@ fn assemble(out: &mut Vec<u8>, parts: &Parts<'_>) {
     out.extend_from_slice(b"}}");
 }
 
-/// `_meta`, with the related task that every message of a task has to carry (11:utilities/tasks).
+/// Writes `_meta`, with the related task that every message of a task has to name (MCP 2025-11-25, Tasks).
 fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
     let named = || {
         let meta = parts.meta.map(Bytes::copy_from_slice);
@@ -100,7 +100,7 @@ fn write_meta(out: &mut Vec<u8>, parts: &Parts<'_>) {
             out.extend_from_slice(br#"":{"taskId":"#);
             out.extend_from_slice(task);
             out.push(b'}');
-            // The server's own members follow. If they are empty, a comma would be an error.
+            // The server's own members follow. If there are none, a comma would be an error.
             let rest = meta.map_or(&b"}"[..], |meta| &meta[1..]);
             if json::skip_space(rest, 0) < rest.len() && rest[json::skip_space(rest, 0)] != b'}' {
                 out.push(b',');

@@ -1,4 +1,4 @@
-//! Answers that wait until the response in which they came has ended, and errors without an id.
+//! Answers that wait until the response that contained them has ended, and errors without an id.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +25,17 @@ pub(crate) struct Orphan {
 /// Answers that fit no open request.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    /// Answers that wait for the end of the response that they came in: the newest of each.
+    /// Answers that wait until the response that contained them has ended: the newest of each response.
     pub(crate) waiting: BTreeMap<StreamId, Orphan>,
     /// The codes of the errors without id that have been reported to the operator.
     told_codes: Vec<Option<i32>>,
 }
 
-/// Maximum number of error codes without an id that one filter reports to the log. A server that sends such errors all
-/// the time must not fill the log.
+/// Limit of the error codes without an id that one filter reports to the log. A server that keeps sending such errors
+/// must not fill the log.
 pub(crate) const TOLD_CODES_MAX: usize = 4;
 
-/// Decides on an answer that waited and has turned out not to be the answer to the request of
-/// its stream.
+/// Decides on an answer that has waited and is now known not to be the answer to the request of its stream.
 pub(crate) fn release_orphan(gate: &mut Gate, origin: Origin, orphan: &Orphan) {
     let judged = match orphan.message.id_key() {
         Some(key) => gate.calls.answer_to_nobody(origin, &key, &orphan.message),
@@ -45,7 +44,7 @@ pub(crate) fn release_orphan(gate: &mut Gate, origin: Origin, orphan: &Orphan) {
     gate.calls.send_answer(judged, orphan.number, orphan.done);
 }
 
-/// The answer that waits for the end of its response.
+/// Removes and returns the answer that waits until the response on this stream has ended.
 pub(crate) fn take_orphan(gate: &mut Gate, on: StreamId) -> Option<Orphan> {
     gate.orphans.as_mut()?.waiting.remove(&on)
 }
@@ -64,8 +63,8 @@ pub(crate) fn answer_without_id(
     message: &Message,
 ) -> RepairedAnswer {
     let settings = gate.calls.settings_of_orphan(origin);
-    // Many servers answer `notifications/initialized` with an error whose id is null. No client
-    // can use such an error, and some drop the server over it.
+    // Many servers answer `notifications/initialized` with an error whose id is null. No client can use such an error,
+    // and some clients disconnect because of it.
     let is_fault = is_missing(message) && settings.answers.missing_id && !settings.observes();
     let is_strangers = gate.calls.streams.topology.has_strangers() && message.result().is_some();
     if !(is_fault || is_strangers) {
@@ -77,7 +76,7 @@ pub(crate) fn answer_without_id(
     RepairedAnswer::withheld(Reason::MissingId)
 }
 
-/// Reports an error that no client gets to the operator.
+/// Reports an error that no client gets to the operator, once for each code.
 pub(crate) fn tell_of_error(gate: &mut Gate, message: &Message) {
     let told = &mut gate.orphans.get_or_insert_default().told_codes;
     let code = message.error_code();

@@ -9,8 +9,8 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 
-/// Stops the clocks of the calls that a request of the server may be about. `only_on`: the stream of its client,
-/// where different clients share the server.
+/// Pauses the time limits of the calls that a request of the server may be about. `only_on`: the stream of the asked
+/// client, if different clients share the server.
 pub(crate) fn note_question(
     gate: &mut Gate,
     now: Instant,
@@ -19,7 +19,7 @@ pub(crate) fn note_question(
     only_on: Option<StreamId>,
 ) {
     let Some(question) = message.id_key() else { return };
-    // A client answers `ping` at once: no person is asked.
+    // A client answers `ping` immediately, without asking a person.
     if message.method().as_deref() == Some(mcp::PING) {
         return;
     }
@@ -27,8 +27,8 @@ pub(crate) fn note_question(
         let Some(call) = gate.calls.open.get_mut(id) else { continue };
         let stopped = call.clock.get_or_insert_default().stop(question.clone(), now);
         gate.asked.insert(id);
-        // The longest possible wait is added to the time limit at once, and the unused rest is subtracted when the
-        // client answers. So no timer has to run while the question is open.
+        // The longest possible pause is added to the time limit now, and its unused rest is subtracted when the client
+        // answers. So no timer has to run while the question is open.
         if let Some(most) = stopped {
             gate.calls.open.put_off(id, |expires| expires + most);
         }
@@ -36,7 +36,7 @@ pub(crate) fn note_question(
     }
 }
 
-/// Notes that a question of the server is answered, or withdrawn. The time limits of its calls run again.
+/// Notes that a question of the server was answered or withdrawn. The time limits of its calls continue.
 pub(crate) fn end_question(gate: &mut Gate, now: Instant, question: &Key) {
     let asked: Vec<CallId> = gate.asked.iter().copied().collect();
     for id in asked {
@@ -49,7 +49,7 @@ pub(crate) fn end_question(gate: &mut Gate, now: Instant, question: &Key) {
     }
 }
 
-/// Notes that the server has cancelled a request of its own.
+/// Notes that the server has cancelled one of its own requests.
 pub(crate) fn note_withdrawal(gate: &mut Gate, now: Instant, cancelled: &Message) {
     let params = cancelled.params().unwrap_or_default();
     let question = json::member(&params, "requestId").and_then(|id| Key::read(&id));

@@ -1,5 +1,5 @@
-//! Tasks of 2025-11-25 that the server runs: a call continues after its first answer, and ends with
-//! its task.
+//! Tasks of 2025-11-25 that the server runs. The call of a task continues after its first answer, and ends with the
+//! task.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 
-/// The longest time for which a task is remembered, even if its time to live is missing or longer.
+/// Limit of the time for which a task is remembered, even if its time to live is missing or longer.
 const TASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// JSON-RPC's code for "no such task" (11:utilities/tasks).
+/// The error code for an unknown task (MCP 2025-11-25, Tasks).
 const INVALID_PARAMS: &[u8] = b"-32602";
 
-/// Turns a call whose answer is a `CreateTaskResult` into a task: its token stays valid. Returns false if `task` has no
-/// id, or has already ended.
+/// Turns a call whose answer is a `CreateTaskResult` into a task. The token of the call stays valid. Returns false if
+/// `task` has no id, or has already ended.
 pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Bytes) -> bool {
     let Some(text) = json::member(task, "taskId") else { return false };
     let Some(key) = Key::read(&text) else { return false };
@@ -39,7 +39,8 @@ pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Byt
     });
     if let Some(call) = gate.calls.open.get_mut(id) {
         call.task = Some(Task { id: key, text, notes: None });
-        // Waiting progress is written after the answer: directly before it, the answer would have no guard.
+        // Waiting progress is written after the answer. If it were written directly before, the answer would come
+        // without the pause that its client needs.
         if keeps_distance {
             call.pending.go_last();
         }
@@ -48,7 +49,7 @@ pub(crate) fn becomes_task(gate: &mut Gate, now: Instant, id: CallId, task: &Byt
     true
 }
 
-/// Notes an answer about tasks, which may show that a task is over.
+/// Notes an answer about tasks, which may show that a task has ended.
 pub(crate) fn note_task_answer(gate: &mut Gate, now: Instant, id: CallId, message: &Message) {
     let Some(call) = gate.calls.open.get(id) else { return };
     let method = call.method.clone();
@@ -61,7 +62,7 @@ pub(crate) fn note_task_answer(gate: &mut Gate, now: Instant, id: CallId, messag
         }
         return;
     }
-    // `tasks/result` answers only when the task is over; an unknown task is over too.
+    // `tasks/result` is answered only when the task has ended. An unknown task counts as ended too.
     let asked = call.about_task.clone();
     let unknown = message.error().and_then(|error| json::member(&error, "code"));
     let over = &*method == mcp::TASKS_RESULT || unknown.is_some_and(|c| *c == *INVALID_PARAMS);
@@ -75,7 +76,7 @@ pub(crate) fn note_task_answer(gate: &mut Gate, now: Instant, id: CallId, messag
     }
 }
 
-/// Ends a task if the server describes it as over.
+/// Ends a task if the server describes it as ended.
 pub(crate) fn note_task(gate: &mut Gate, now: Instant, task: &Bytes) {
     let id = json::member(task, "taskId").and_then(|id| Key::read(&id));
     if let Some(id) = id.filter(|_| is_over(task)) {
@@ -83,7 +84,7 @@ pub(crate) fn note_task(gate: &mut Gate, now: Instant, task: &Bytes) {
     }
 }
 
-/// Ends every task, because another filter of the session has received the end.
+/// Ends all tasks, because another filter of the session has received their end.
 pub(crate) fn end_tasks(gate: &mut Gate, now: Instant) {
     let tasks = gate.calls.open.iter().filter(|(_, call)| call.task.is_some());
     let tasks: Vec<CallId> = tasks.map(|(id, _)| id).collect();

@@ -10,29 +10,29 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::value::NumberView;
 use crate::protocol::json;
 
-/// The longest text, in bytes, whose memory is kept for the next notification of Milepost.
+/// Limit of the length of a text, in bytes, whose memory is kept for Milepost's next notification.
 const REWRITTEN_KEPT_MAX: usize = 8 << 10;
 
-/// The part of a filter that decides on the messages of each client stream, and on their times.
+/// The part of a filter that decides which messages each client stream gets, and when.
 #[derive(Debug)]
 pub struct Gate {
     pub(crate) calls: Correlator,
-    /// Whether the upstream is alive, so that heartbeats may be sent.
+    /// Whether the server is alive, so that heartbeats may be sent.
     pub(crate) alive: bool,
-    /// The clients send nothing more.
+    /// Whether the clients send nothing more.
     pub(crate) client_left: bool,
-    /// The call that ends now, if another filter has delivered its answer.
+    /// The call that is ending now, if another filter has delivered its answer.
     pub(crate) delivered: Option<CallId>,
-    /// Calls whose server has asked the client a question.
+    /// Calls for which the server has asked the client a question.
     pub(crate) asked: BTreeSet<CallId>,
-    /// The last notification of Milepost's own that took the place of a report.
+    /// The last notification that Milepost wrote in place of a report.
     pub(crate) rewritten: Vec<u8>,
-    /// Boxed, because most servers send no orphan answers, and need no memory for them.
+    /// Boxed, because most servers send no orphan answers, so no memory is needed for them.
     pub(crate) orphans: Option<Box<Orphans>>,
 }
 
 impl Gate {
-    /// A gate without streams.
+    /// Returns a gate without streams.
     pub(crate) fn new(calls: Correlator) -> Self {
         Self {
             calls,
@@ -45,8 +45,7 @@ impl Gate {
         }
     }
 
-    /// A copy of the last notification of Milepost's own. The buffer is kept, unless it has grown
-    /// large.
+    /// Returns a copy of the last notification that Milepost wrote. The buffer is reused, unless it has grown large.
     pub(crate) fn take_rewritten(&mut self) -> Bytes {
         if self.rewritten.capacity() > REWRITTEN_KEPT_MAX {
             return std::mem::take(&mut self.rewritten).into();
@@ -54,12 +53,12 @@ impl Gate {
         Bytes::copy_from_slice(&self.rewritten)
     }
 
-    /// Writes `text` to `rewritten`, without the member that contains `total`. If it has no such member, `rewritten`
-    /// stays unchanged.
+    /// Writes `text` to `rewritten`, without the member that contains `total`. If `text` has no such member,
+    /// `rewritten` stays unchanged.
     pub(crate) fn leave_total_out(&mut self, text: &[u8], total: Option<NumberView<'_>>) {
         let place = total.and_then(|total| {
-            // The total is usually a slice of `text`, so its place follows from the addresses. A
-            // total from elsewhere lies outside the bounds and is left alone.
+            // The total is usually a slice of `text`, so its position follows from the addresses. A total from
+            // elsewhere is outside the bounds, and is ignored.
             let start = (total.text.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
             let end = start.checked_add(total.text.len()).filter(|end| *end <= text.len())?;
             json::member_around(text, start..end)
@@ -71,12 +70,12 @@ impl Gate {
         }
     }
 
-    /// No heartbeats from now on: the upstream is about to end.
+    /// Stops heartbeats, because the server is about to end.
     pub fn stop_heartbeats(&mut self) {
         self.alive = false;
     }
 
-    /// Whether an answer waits for the end of its response.
+    /// Whether an answer waits until the response on this stream has ended.
     pub fn holds_answer(&self, on: StreamId) -> bool {
         self.orphans.as_ref().is_some_and(|orphans| orphans.waiting.contains_key(&on))
     }

@@ -1,4 +1,4 @@
-//! How a filter applies an input.
+//! Applies an input to a filter.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
-//! Every input of a [`Filter`](crate::progress::Filter) as one type, and its words in a recording.
+//! All inputs of a [`Filter`](crate::progress::Filter) as one type, and their text in a recording.
 //!
-//! [`Filter::handle`](crate::progress::Filter::handle) applies an input. `Display` writes an input as the lines of a recording, `FromStr`
-//! reads these lines: first the words behind `!`, if the input has any, then its message, if it has one.
-//! Bytes that are no text are lost in `Display`; a recording escapes the message itself.
+//! [`Filter::handle`](crate::progress::Filter::handle) applies an input. `Display` writes an input as the lines of a
+//! recording, `FromStr` reads these lines: first the words after `!`, if the input has any, then its message, if it has
+//! one. `Display` loses bytes that are not text; a recording escapes such messages itself.
 
 mod apply;
 mod words;
@@ -19,35 +19,35 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
-/// The first number of upstream streams; a recording numbers them from 1 on.
-// A range of its own, so that a number never means both a client stream and an upstream stream.
+/// The first number of the server's streams. A recording numbers these streams from 1.
+// A separate range, so that a number never means both a client stream and a server's stream.
 pub const UPSTREAM_STREAMS: u64 = 1 << 63;
 
 /// The only stream of a filter that begins with [`FilterScope::Exchange`] or [`FilterScope::Request`].
 const ONLY: StreamId = StreamId(0);
 
-/// Words that a recording may have behind `!`.
+/// The words that a recording may have after `!`.
 const EXPECTED: &str = "one of left, gone, settings, fails, ending, flush, slow, quick, large, on, apart, opens, closes, \
                         settles, settled, whose, learns, moved, here, passes, out of place, refused, principal, resumes, hears, \
                         knows not all, client, elsewhere, event, response, tasks, looks, waits, written, cancels is expected";
 
-/// The conversation that a filter is responsible for.
+/// The part of a conversation that a filter handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterScope {
-    /// Clients of one server that open their streams themselves.
+    /// Clients of one server; the caller opens their streams.
     Open,
-    /// Clients that must not see each other's messages open their streams. With the secret of the
-    /// names that their server is given; recordings of earlier versions have none.
+    /// Clients that must not see each other's messages. Contains the key of the names that their server gets;
+    /// recordings of earlier versions have no key.
     Shared(Option<NameKey>),
-    /// One POST without a session, and the revision that it names.
+    /// One POST without a session, and the protocol revision that it names.
     Exchange(Option<Revision>),
-    /// One POST of a session.
+    /// One POST of a session, and the protocol revision that it names.
     Request(Option<Revision>),
     /// The state that the streams of a session share.
     Session,
 }
 
-/// An input of a filter: a message, a call of its interface, or time.
+/// An input of a filter: a message, a call of a method, or the time.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// The filter begins.
@@ -63,19 +63,19 @@ pub enum Input {
     /// The server sends compliant progress on the stream of its request. The envelope is not read
     /// ([`Intake::fast_path`](crate::progress::Intake::fast_path)).
     ServerProgress(StreamId, Bytes),
-    /// The message that came last is judged by this filter after all. A recording does not repeat the message.
+    /// The latest message is handled by this filter after all. A recording does not repeat the message.
     HandleLast(Option<(Origin, Message)>),
     /// The server sent this message on a stream of another filter, which passed it to this filter.
     HandleForeign(Origin, Message),
-    /// The server has sent this log notification, or this question to its client, on another stream, where another
-    /// filter forwards it.
+    /// The server has sent this log notification, or this question to its client, on a stream of another filter, which
+    /// forwards it.
     HearLog(Origin, Message),
-    /// The server has sent a message in pieces: a small message that represents it, and the reason why it is
-    /// incomplete, if it is.
+    /// The server has sent a large message in pieces. Contains a small message that represents it, and the reason why
+    /// it is incomplete, if it is.
     ServerLarge(Origin, Bytes, Option<Box<str>>),
-    /// Another filter has delivered the message to its client: on this stream, if known.
+    /// Another filter has delivered the message to its client, on this stream if known.
     NoteDelivery(Option<StreamId>, Message),
-    /// The filter is asked which stream a message is for ([`InputResult::Stream`]).
+    /// The caller asks which stream a message is for ([`InputResult::Stream`]).
     FindStream(Origin, Message),
     /// The filter learns a token from a message that another filter handles.
     LearnToken(Origin, Message),
@@ -84,90 +84,90 @@ pub enum Input {
     ForwardLast(Option<(StreamId, Message)>),
     /// The server writes a line on its standard error.
     Stderr(Box<str>),
-    /// The server answers requests of this message on this upstream stream. A recording does not repeat the
-    /// message: a client sent it last.
+    /// The server sends its answers to the requests of this message on this stream of the server. A recording does not
+    /// repeat the message, because it is the client's latest.
     Pair(Option<(StreamId, Message)>, StreamId),
-    /// The answer to this id, which needs these repairs, is kept in a file, because the answer is too large
-    /// ([`InputResult::Spool`]).
+    /// The answer with this id, which needs these repairs, is too large and is kept in a file ([`InputResult::Spool`]).
     SpoolAnswer(Key, Repairs),
     /// A client stream opens.
     OpenStream(StreamId, StreamKind, StreamPacing),
-    /// A client stream opens on which the server continues an earlier stream of this kind, and repeats messages of that
+    /// A client stream opens that continues an earlier stream of this kind. The server repeats messages of the earlier
     /// stream.
     OpenReplay(StreamId, StreamKind),
-    /// The client of the first stream has reconnected on the second stream, and has received this value of its only
-    /// request ([`Gate::resume_stream`](crate::progress::Gate::resume_stream)).
+    /// The client of the first stream has reconnected on the second stream. The value is the last one that the client
+    /// has received for its only request ([`Gate::resume_stream`](crate::progress::Gate::resume_stream)).
     ResumeStream(StreamId, StreamId, Option<f64>),
-    /// The stream's client has this number: streams with the same number may see each other's messages.
+    /// The client of the stream gets this number. Streams with the same number may see each other's messages.
     SetPrincipal(StreamId, u64),
-    /// A client stream closes; whether that cancels its requests.
+    /// A client stream closes. The flag tells whether that cancels its requests.
     CloseStream(StreamId, bool),
     /// An operator cancels a call ([`InputResult::Cancel`]).
     CancelCall(Arc<OperatorCancel>),
-    /// All requests of a stream are over.
+    /// All requests of a stream have ended.
     SettleStream(StreamId),
     /// A client has read everything that was sent on its stream.
     MarkWritten(StreamId),
-    /// A client has not read yet: the next input comes before [`Input::MarkWritten`]. The filter itself does nothing.
+    /// A client has not read its stream yet, so the next input comes before [`Input::MarkWritten`]. The filter does
+    /// nothing.
     MarkUnread(StreamId),
-    /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
+    /// The caller asked a stream for due messages, and there were none
+    /// ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
     PollInVain(StreamId),
-    /// The time limit of a call or of a waiting message is over.
+    /// The time limit of a call or of a waiting message has passed.
     Expire,
-    /// Clients read too slowly, or no longer do.
+    /// Whether clients read too slowly.
     SetClientSlow(bool),
-    /// The number of further bytes of answers that may be kept in memory.
+    /// The number of bytes of answers that may still be kept in memory.
     SetKeptRoom(usize),
     /// Clients send no more messages.
     CloseClients,
-    /// The server has ended, with the reason.
+    /// The server has ended, for this reason.
     CloseServer(Box<str>),
-    /// All requests fail with this HTTP status, and why.
+    /// All requests fail, with this HTTP status and for this reason.
     FailCalls(Option<u16>, Box<str>),
     /// The server is about to end, so heartbeats stop.
     StopHeartbeats,
-    /// The connection is about to end: no message waits any longer.
+    /// The connection is about to end, so no message waits any longer.
     Flush,
-    /// The policy of calls from now on, with its words in a recording. Only the words can be read
-    /// back.
+    /// The policy of later calls, and its words in a recording. Only the words can be read back from a recording.
     Settings(Box<str>, Option<Arc<Policy>>),
     /// A message counts as withheld for this reason.
     OutOfPlace(Reason),
-    /// The filter has not seen every request.
+    /// Some requests of the connection are unknown to the filter.
     MarkIncomplete,
-    /// The name that the client gave to another filter.
+    /// The client as it named itself to another filter.
     SetClient(Option<Arc<Client>>),
-    /// The next message names these tokens, which are active in other sessions only.
+    /// The next message contains these tokens, which only calls of other sessions have.
     MarkElsewhere(Vec<Key>),
-    /// The event of the next message had another name than `message`, which its client gets instead.
+    /// The event of the next message had another name than `message`. Its client gets the name `message` instead.
     MarkEventName,
-    /// The next message arrived in an array with others, which its client gets separately.
+    /// The next message arrived in an array with other messages. Its client gets the messages one by one.
     MarkApart,
-    /// The response to a POST has ended, for any cause.
+    /// The response to a POST has ended, for whatever reason.
     EndResponse(StreamId),
-    /// All tasks are over.
+    /// All tasks have ended.
     EndTasks,
-    /// Calls may run as tasks of Milepost's own: the key of their ids, and the time in
-    /// milliseconds since 1970.
+    /// Calls may run as Milepost's own tasks. Contains the key of the task ids, and the time in milliseconds since
+    /// 1970.
     EnableTasks(NameKey, u64),
     /// This filter takes over the calls of the filter with this number
-    /// ([`Gate::hand_over`](crate::progress::Gate::hand_over)). The second field is their stream, if a recording has
-    /// it.
+    /// ([`Gate::hand_over`](crate::progress::Gate::hand_over)). The second field is the stream of these calls, if a
+    /// recording names it.
     TakeOver(u64, Option<StreamId>),
     /// The filter has panicked. Later inputs are not recorded.
     FailOpen,
-    /// The filter ends, and was recorded to its end.
+    /// The filter ends, and its recording is complete.
     End,
 }
 
-/// A message of a recording: its sign, its stream and its text.
+/// A message of a recording: its direction, its stream and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageLine {
-    /// `>` of a client, `<` of the server, `2` of its standard error, `=` to a client.
+    /// `>` from a client, `<` from the server, `2` from its standard error, `=` to a client.
     pub sign: char,
     /// The stream, if it is known.
     pub stream: Option<StreamId>,
-    /// The text.
+    /// The text of the message.
     pub text: Bytes,
 }
 
@@ -176,20 +176,20 @@ pub struct MessageLine {
 pub enum InputResult {
     /// The input returns no result.
     Nothing,
-    /// The server is to be sent this in the place of a client's message.
+    /// The payload to send to the server in place of a client's message.
     ToServer(Payload),
-    /// The place where a message of the server goes.
+    /// What the caller has to do with a message of the server.
     Server(Disposition),
     /// The stream that a message is for, if it is known.
     Stream(Option<StreamId>),
-    /// The place of an answer that is kept in a file, if the answer is sent at all.
+    /// How an answer that is kept in a file has to be sent, if it is sent at all.
     Spool(Option<SpooledAnswer>),
     /// Whether an operator's cancellation has ended its call.
     Cancel(CancelResult),
 }
 
 impl Input {
-    /// Whether the input belongs to the input before it, and has no time of its own in a recording.
+    /// Whether the input belongs to the previous input, and has no time of its own in a recording.
     pub fn is_sequel(&self) -> bool {
         matches!(
             self,
@@ -203,33 +203,33 @@ impl Input {
 }
 
 impl InputResult {
-    /// The place where a message of the server goes.
+    /// Returns what the caller has to do with a message of the server.
     pub fn place(self) -> Disposition {
         if let Self::Server(place) = self { place } else { Disposition::Consumed }
     }
 
-    /// The place of an answer that is kept apart.
+    /// Returns how an answer that is kept in a file has to be sent.
     pub fn apart(self) -> Option<SpooledAnswer> {
         if let Self::Spool(apart) = self { apart } else { None }
     }
 
-    /// Whether an operator's cancellation has ended its call. A filter that has failed knows no call.
+    /// Returns whether an operator's cancellation has ended its call. A failed filter knows no calls.
     pub fn cancel(self) -> CancelResult {
         if let Self::Cancel(result) = self { result } else { CancelResult::Over }
     }
 
-    /// The stream that a message is for.
+    /// Returns the stream that a message is for.
     pub fn stream(self) -> Option<StreamId> {
         if let Self::Stream(stream) = self { stream } else { None }
     }
 }
 
-/// The upstream stream that a recording gives this number, from 1 on.
+/// Returns the server's stream that a recording gives this number, counted from 1.
 pub fn upstream_stream(number: u64) -> StreamId {
     StreamId(UPSTREAM_STREAMS.saturating_add(number.saturating_sub(1)))
 }
 
-/// Returns the upstream stream of a server message; `None` if one connection carries all messages.
+/// Returns the server's stream of a message; `None` if one connection carries all messages.
 pub const fn stream_of(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,
@@ -242,8 +242,8 @@ mod tests {
     use super::*;
     use crate::progress::{CallId, Repair};
 
-    /// The index of a variant in [`samples`]. Because the match is exhaustive, a new variant does not compile until it
-    /// has an index.
+    /// Returns the index of a variant in [`samples`]. The match is exhaustive, so a new variant does not compile until
+    /// it has an index.
     const fn place(input: &Input) -> usize {
         match input {
             Input::Begin(_) => 0,

@@ -1,4 +1,4 @@
-//! The words of an input in a recording: `Display` writes these words, `FromStr` reads them.
+//! The words of an input in a recording. `Display` writes them, `FromStr` reads them.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,7 +19,8 @@ use crate::protocol::jsonrpc::{Key, Message, Scan};
 use crate::protocol::mcp::Revision;
 
 impl Input {
-    /// Returns the words of the input in a recording, if it has any: the text of a line that begins with `!`.
+    /// Returns the words of the input in a recording: the text of a line that begins with `!`. `None` if the input has
+    /// no words.
     pub fn words(&self) -> Option<String> {
         let mut words = String::new();
         // Writing to a string does not fail.
@@ -27,7 +28,7 @@ impl Input {
         Some(words).filter(|words| !words.is_empty())
     }
 
-    /// Returns the message of the input as a recording has it, if the input has a message.
+    /// Returns the message of the input in the form of a recording, if the input has a message.
     pub fn message_line(&self) -> Option<MessageLine> {
         let (sign, stream, text) = match self {
             Self::ClientMessage(stream, message) => ('>', Some(*stream), message.raw().clone()),
@@ -128,7 +129,7 @@ impl Input {
         )
     }
 
-    /// Reads the words of a recording, and the message behind them.
+    /// Reads the words of a recording, and the message that follows them.
     ///
     /// # Errors
     /// The error names the expected text.
@@ -176,7 +177,7 @@ impl Input {
         })
     }
 
-    /// Reads the stream that the client left, its new stream, and the last value that the client got.
+    /// Reads the client's old stream, its new stream, and the last value that the client got.
     fn read_resumed(rest: &str) -> Result<Self, String> {
         let (old, rest) = first_word(rest);
         let (on, sent) = first_word(rest.trim_start_matches("on "));
@@ -187,7 +188,7 @@ impl Input {
     /// Reads the repairs that an answer in a file needs, and its id.
     fn read_spooled(mut rest: &str) -> Result<Self, String> {
         let mut needs = Repairs::default();
-        // An id is a string or a number, and not a word.
+        // An id is a string or a number, so it does not begin with a lower-case letter.
         while rest.starts_with(|first: char| first.is_ascii_lowercase()) {
             let (word, behind) = first_word(rest);
             let named = Repair::ALL.into_iter().find(|repair| repair.name() == word);
@@ -198,7 +199,7 @@ impl Input {
         Ok(Self::SpoolAnswer(id.ok_or("the id of a request is expected")?, needs))
     }
 
-    /// Reads the call that an operator cancels, the place of the operator, and the reason.
+    /// Reads a cancellation by an operator: the call, the operator's address, and the reason.
     fn read_cancelled(rest: &str) -> Result<Self, String> {
         let (call, rest) = first_word(rest);
         let (by, reason) = first_word(rest);
@@ -324,7 +325,7 @@ impl FromStr for Input {
 }
 
 impl MessageLine {
-    /// Returns the stream in the form that a recording has after the sign.
+    /// Returns the stream in the form that follows the sign in a recording.
     pub fn stream_words(&self) -> String {
         match self.stream {
             None => String::new(),
@@ -332,7 +333,7 @@ impl MessageLine {
             Some(StreamId(upstream)) if upstream >= UPSTREAM_STREAMS => {
                 (upstream - UPSTREAM_STREAMS + 1).to_string()
             }
-            // After `<` a bare number names an upstream stream.
+            // After `<` a number without `@` names a server's stream.
             Some(StreamId(client)) if self.sign == '<' => format!("@{client}"),
             Some(ONLY) => String::new(),
             Some(StreamId(client)) => client.to_string(),
@@ -375,7 +376,7 @@ impl FromStr for FilterScope {
     }
 }
 
-/// Bytes as text.
+/// Displays bytes as text.
 struct Lossy<'a>(&'a [u8]);
 
 impl fmt::Display for Lossy<'_> {
@@ -384,12 +385,12 @@ impl fmt::Display for Lossy<'_> {
     }
 }
 
-/// Writes the call that an operator cancels, the place of the operator, and the reason.
+/// Writes a cancellation by an operator: the call, the operator's address, and the reason.
 fn write_cancelled(f: &mut dyn fmt::Write, asked: &OperatorCancel) -> fmt::Result {
     write!(f, "cancels {} {} {}", asked.call.0, asked.by, asked.reason)
 }
 
-/// Words about an answer in a file.
+/// Writes the words about an answer in a file.
 fn write_spooled(f: &mut dyn fmt::Write, id: &Key, needs: Repairs) -> fmt::Result {
     f.write_str("apart ")?;
     needs.iter().try_for_each(|repair| write!(f, "{} ", repair.name()))?;
@@ -401,7 +402,7 @@ fn write_response_end(f: &mut dyn fmt::Write, stream: StreamId) -> fmt::Result {
     write!(f, "response ends {}", line.stream_words())
 }
 
-/// Returns the word for the stream with which a replay continues.
+/// Returns the word for the kind of stream that a replay continues.
 const fn replayed(of: StreamKind) -> &'static str {
     match of {
         StreamKind::Shared => "",
@@ -409,7 +410,7 @@ const fn replayed(of: StreamKind) -> &'static str {
     }
 }
 
-/// Words about a stream; the first stream is not named.
+/// Writes words about a stream. The first stream is not named.
 fn write_of(f: &mut dyn fmt::Write, words: &str, stream: StreamId) -> fmt::Result {
     if stream == ONLY { f.write_str(words) } else { write!(f, "{words} {}", stream.0) }
 }
@@ -418,7 +419,7 @@ fn first_word(text: &str) -> (&str, &str) {
     text.split_once(' ').unwrap_or((text, ""))
 }
 
-/// The values of an array.
+/// Returns the values of an array.
 fn values(text: &str) -> Result<Vec<Bytes>, String> {
     let text = Bytes::copy_from_slice(text.as_bytes());
     let (all, _) = json::elements(&text).ok_or("an array is expected")?;
@@ -429,7 +430,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "the number of a stream is expected".to_owned())
 }
 
-/// The stream that is named, else the first.
+/// Returns the stream that the text names, or the first stream if the text is empty.
 fn stream_or_first(text: &str) -> Result<StreamId, String> {
     if text.is_empty() { Ok(ONLY) } else { number(text).map(StreamId) }
 }

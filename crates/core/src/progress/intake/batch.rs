@@ -1,5 +1,5 @@
-//! Several messages in one: an array of 2025-03-26, which may concern requests on several streams,
-//! or several objects on one line.
+//! Handles several messages in one frame: an array (MCP 2025-03-26), whose messages may be about requests on several
+//! streams, or several objects on one line.
 
 use std::time::Instant;
 
@@ -23,11 +23,11 @@ use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::Revision;
 
-/// Elements of a client's batch that are read. A longer batch goes to the server unread, and its
-/// requests get no progress; where clients share a server, or ids are the proxy's, it is refused.
+/// Limit of the elements of a client's batch that is read. A longer batch goes to the server unread, and its requests
+/// get no progress. If clients share a server, or Milepost has chosen the ids, a longer batch is refused.
 pub const BATCH_MAX: usize = 1000;
 
-/// One element of a batch: the stream of its client, the bytes for that stream, and the guard.
+/// One element of a batch, with the stream of its client, the bytes for that stream, and the guard.
 struct Element {
     stream: Option<StreamId>,
     payload: Option<Payload>,
@@ -43,7 +43,7 @@ impl Element {
     }
 }
 
-/// The elements that are written on the same stream.
+/// The elements that are written to the same stream.
 #[derive(Default)]
 struct Group {
     stream: Option<StreamId>,
@@ -53,8 +53,8 @@ struct Group {
 }
 
 impl Intake {
-    /// Takes several messages in one frame. Only 2025-03-26 has arrays: clients of other revisions get each message
-    /// separately. `done`: the repairs of the frame.
+    /// Handles several messages in one frame. Only 2025-03-26 has arrays, so clients of other revisions get each
+    /// message separately. `done`: the repairs of the frame.
     pub(crate) fn dispatch_batch(
         &mut self,
         now: Instant,
@@ -100,7 +100,7 @@ impl Intake {
             let claims = self.gate.calls.policy.claims_progress(element);
             let place =
                 claims.then(|| progress_place(&mut self.gate.calls, origin, element)).flatten();
-            // Progress must keep its distance from the answers around it.
+            // Progress needs a pause before answers, so it cannot stay in an array with them.
             if claims && self.gate.calls.open.is_paced(place, &self.gate.calls.streams) {
                 let done = Repairs::from_iter([Repair::Batch]);
                 self.progress(now, origin, element, number, done);
@@ -113,8 +113,8 @@ impl Intake {
                 self.dispatch_element(now, origin, element)
             };
             judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
-            // Compliant server bytes never change: an array of which nothing is changed, and which
-            // goes to one stream, is forwarded in its own bytes.
+            // Compliant server bytes never change: if no element is changed, and all elements go to one stream, the
+            // server's own bytes are forwarded.
             untouched &= judged.verdict == Verdict::Forwarded;
             let Some(payload) = judged.payload else {
                 self.gate.calls.events.push_verdict(number, judged.call, judged.verdict);
@@ -147,7 +147,7 @@ impl Intake {
             self.at_work =
                 Some((self.gate.calls.fallback_stream(origin).ok().flatten(), element.clone()));
             let is_array = message.kind() == Kind::Batch;
-            // The repairs of the frame count once, for the first element.
+            // The repairs of the frame are counted once, with the first element.
             done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
             self.dispatch(now, origin, &element, std::mem::take(&mut done));
         }
@@ -190,8 +190,7 @@ impl Intake {
         }
     }
 
-    /// Decides about progress that stays inside its array. The array is written as a whole, so its progress cannot
-    /// wait.
+    /// Decides on progress that stays in its array. It cannot wait, because the array is written as a whole.
     fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
         let (id, report) = match self.read_report(origin, message) {
             Ok(found) => found,
@@ -236,8 +235,8 @@ impl Intake {
             bytes: 0,
             done: Repairs::default(),
         };
-        // Older progress of the call that still waits would be written after the array, with a lower value. So it is
-        // replaced now.
+        // Older progress of the call that still waits would be written after the array, with a lower value. It is
+        // therefore dropped now.
         let waiting = self.gate.calls.open.get_mut(id).map(|call| call.pending.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.iter().rev().for_each(|old| pending.take_over(old));
@@ -254,7 +253,7 @@ impl Intake {
     }
 }
 
-/// Refuses a batch that is too long to be read, where clients share the server.
+/// Refuses a batch that is too long to be read, because clients share the server.
 pub(crate) fn refuse_long_batch(calls: &mut Correlator, stream: StreamId) -> Payload {
     let why = format!("a batch of more than {BATCH_MAX} messages");
     calls.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);
@@ -262,7 +261,7 @@ pub(crate) fn refuse_long_batch(calls: &mut Correlator, stream: StreamId) -> Pay
     Payload::default()
 }
 
-/// Sends the original array if all elements stay together; else one array for each group.
+/// Sends the original array if all elements go to one stream; otherwise one array for each group.
 fn send_groups(
     calls: &mut Correlator,
     message: &Message,
@@ -302,14 +301,14 @@ fn send_groups(
     }
 }
 
-/// The stream of the call that progress is about.
+/// Returns the stream of the call that progress is about.
 fn progress_place(calls: &mut Correlator, origin: Origin, element: &Message) -> Option<StreamId> {
     let is_sought = calls.streams.topology.has_many_streams();
     let meant = is_sought.then(|| calls.find_stream(origin, element)).flatten();
     meant.or_else(|| calls.fallback_stream(origin).ok().flatten())
 }
 
-/// Returns an element about a call: repaired, or unchanged if the call is observed while others are not.
+/// Returns an element about a call: the repaired one, or the unchanged one if the call is only observed.
 fn unless_observed(
     calls: &Correlator,
     id: CallId,

@@ -1,4 +1,4 @@
-//! Client messages: the calls that they open, and the calls that they cancel.
+//! Handles client messages: opens the calls of requests, and ends the calls that clients cancel.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -24,15 +24,14 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
 impl Intake {
-    /// Takes a client message and returns the message for the server: the same bytes, unless
-    /// several clients share the server. The returned message may then be empty: the server gets
-    /// nothing.
+    /// Handles a client's message, and returns the message for the server: the same bytes, unless several clients share
+    /// the server. If the result is empty, nothing is sent to the server.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.client_message_of(now, stream, message, None)
     }
 
-    /// [`Filter::client_message`](crate::progress::Filter::client_message), for a message whose `members` may already
-    /// have been read.
+    /// Does the same as [`Filter::client_message`](crate::progress::Filter::client_message), for a message whose
+    /// `members` may already have been read.
     pub fn client_message_of(
         &mut self,
         now: Instant,
@@ -53,7 +52,8 @@ impl Intake {
                 if self.gate.calls.streams.topology.has_strangers() {
                     return refuse_long_batch(&mut self.gate.calls, stream);
                 }
-                // The batch goes to the server unread: its answers must not count as orphans.
+                // The batch goes to the server unread, so its requests are unknown, and their answers must not count as
+                // orphans.
                 self.gate.calls.open.mark_incomplete();
             }
             Kind::Request => return self.open_call(now, stream, message, members),
@@ -65,8 +65,8 @@ impl Intake {
                 let mut sent: Vec<Bytes> = Vec::new();
                 for one in elements {
                     let payload = self.client_message(now, stream, &one).to_bytes();
-                    // Client bytes never change: the array goes on in its own bytes, unless an
-                    // element was changed or taken out.
+                    // Client bytes never change: the array is forwarded in its own bytes, unless an element was changed
+                    // or removed.
                     is_changed |= payload != self.gate.calls.policy.for_server(&one).to_bytes();
                     sent.push(payload);
                 }
@@ -84,8 +84,8 @@ impl Intake {
             Kind::Opaque | Kind::Noise if self.gate.calls.streams.topology.has_strangers() => {
                 return self.gate.calls.refuse_unreadable(stream, message);
             }
-            // The server may understand a message that Milepost cannot read: its answers must not
-            // count as orphans.
+            // The server may understand a message that Milepost cannot read, so answers to it must not count as
+            // orphans.
             Kind::Opaque => self.gate.calls.open.mark_incomplete(),
             Kind::Response => self.detached.note_client_answer(&mut self.gate, now, message),
             Kind::Noise => {}
@@ -94,8 +94,8 @@ impl Intake {
     }
 
     /// Notes a client message that was too large to keep in memory and has been forwarded. Its request gets no
-    /// progress, but its answer is not an orphan. Not for servers that several clients share, where such a message
-    /// cannot be forwarded unchanged.
+    /// progress, but the answer is not an orphan. Not used for servers that several clients share, because ids have to
+    /// be mapped there.
     pub fn finish_large_client(&mut self, now: Instant, stream: StreamId, scan: &Scan) {
         match scan.kind() {
             _ if self.gate.calls.streams.topology.has_strangers() => return,
@@ -117,7 +117,7 @@ impl Intake {
             id: MappedId::same(key.to_json(), key),
             token: None,
             revision: None,
-            // The message may have a token: only its envelope was read.
+            // The message may have a token, but only its envelope was read.
             lacks_token: false,
             client: None,
             origin: self.gate.calls.streams.origin_of(stream),
@@ -143,8 +143,8 @@ impl Intake {
             self.gate.calls.open.mark_incomplete();
             return message.raw().clone().into();
         };
-        // JSON readers differ in which of two equal keys they use: the server might read another id than the one that
-        // is mapped.
+        // JSON readers differ in which of two equal keys they use, so the server might read another id than the one
+        // that is mapped.
         if self.gate.calls.streams.topology.has_strangers() && message.repeats_a_key() {
             return self.gate.calls.refuse_unreadable(stream, message);
         }
@@ -214,11 +214,10 @@ impl Intake {
         message.raw().clone().into()
     }
 
-    /// Ends the request that a client cancels. Returns the message for the server.
+    /// Ends the request that a client cancels, and returns the message for the server.
     fn client_cancels(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         let params = message.params().unwrap_or_default();
-        // On a server that several clients share, an id that is not mapped could mean another
-        // client's request.
+        // If several clients share the server, an id that is not mapped could mean another client's request there.
         let unknown = if self.gate.calls.streams.topology.has_strangers() {
             Payload::default()
         } else {
@@ -235,7 +234,7 @@ impl Intake {
             self.gate.calls.events.push_back(FilterEvent::Refused(RefusalRule::AmbiguousCancel));
             return Payload::default();
         }
-        // Clients that share a session may use the same id. Then it is unknown whose request is meant.
+        // Clients that share a session may use the same id. Then Milepost cannot know whose request is meant.
         let is_one = !self.gate.calls.streams.topology.keeps_shadows()
             || self.gate.calls.open.sole_stream_of(&id).is_some();
         let call =
@@ -251,8 +250,7 @@ impl Intake {
                     is_by_clock(&params),
                 );
             let unknown = if is_settled { Payload::default() } else { unknown };
-            // The call is over, but its last progress may still wait in the queue before the
-            // answer.
+            // The call has ended, but its last progress may still wait in the queue before the answer.
             let found = self.gate.calls.streams.get_mut(&stream).map(|stream| stream.purge(&id));
             for judged in found.unwrap_or_default() {
                 self.gate.calls.events.push_verdict(judged.number, judged.call, judged.verdict);
@@ -276,8 +274,8 @@ impl Intake {
         let place = within(message.raw(), &text).filter(|_| remaps && is_plain(&params));
         let known = self.gate.calls.open.get(call).map(|call| call.id.server.to_json());
         if remaps && place.is_none() {
-            // The server may read another id in the message than Milepost does. So Milepost sends its own cancellation
-            // with the right id.
+            // The server may read another id in the client's message than Milepost does, so Milepost sends its own
+            // cancellation with the right id.
             self.gate.calls.send_cancelled(call, "the client has cancelled it");
         }
         // MCP 2025-06-18, Cancellation: a client must not cancel `initialize`. If a client does so
@@ -292,7 +290,7 @@ impl Intake {
     }
 }
 
-/// Whether the members of `params` can be read in one way only.
+/// Whether all JSON readers read the members of `params` in the same way.
 pub(crate) fn is_plain(params: &Bytes) -> bool {
     Fields::read(params).is_some_and(|fields| !fields.is_repeated())
 }

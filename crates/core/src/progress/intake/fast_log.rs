@@ -1,5 +1,5 @@
-//! The fast path for log messages on the stream of their only call: no part of such a message decides on which stream
-//! it is written, and no message waits before it.
+//! The fast path for log messages on the stream of their only call. It is used if nothing in the message decides on its
+//! stream, and no other message waits before it.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -19,8 +19,8 @@ static META: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("_meta"));
 static ESCAPE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u"));
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if it is a log message that is forwarded unchanged and at once. For any
-    /// other message it returns false and changes nothing. `messages`: the number of messages so far.
+    /// Forwards a server message on `stream`, if it is a log message that can be forwarded unchanged and immediately.
+    /// Returns false and changes nothing for any other message. `messages`: the number of messages so far.
     pub(crate) fn forward_log(
         &mut self,
         gate: &mut Gate,
@@ -38,11 +38,11 @@ impl FastPaths {
         let Some(id) = call.filter(|(_, call)| !call.is_subscription()).map(|(id, _)| id) else {
             return false;
         };
-        // A message of a known shape differs from an earlier message only in its text, so it need not be parsed.
+        // A message that fits a template differs from an earlier message only in its text, so it need not be parsed.
         if !self.log_templates.know(text) {
             let message = Message::parse(arrived.held_text());
-            // The id of a subscription in `_meta` would decide where the message goes, also if `\u`
-            // escapes spell the name.
+            // The id of a subscription in `_meta` would decide on the stream of the message, even if `\u` escapes spell
+            // the member's name.
             let is_log = message.kind() == Kind::Notification
                 && message.method().as_deref() == Some(mcp::LOG);
             let is_plain = !message.has_nulls() && unicode::is_readable(text);
@@ -58,7 +58,7 @@ impl FastPaths {
     }
 }
 
-/// Whether no log message is read as progress.
+/// Whether log messages are only forwarded, and not read as progress.
 fn forwards_logs(gate: &mut Gate) -> bool {
     gate.calls.names.elsewhere.is_empty() && gate.calls.policy.forwards_logs()
 }

@@ -1,8 +1,8 @@
 //! The fast path for the most frequent message: compliant progress on the stream of its own
 //! request.
 //!
-//! Uncertain messages take the ordinary path, with the same result (a property test compares both
-//! paths). The fast path builds no message: the server's bytes are forwarded.
+//! Any other message takes the ordinary path, with the same result (a property test compares both paths). The fast path
+//! does not write a message, but forwards the server's bytes.
 
 use std::time::Instant;
 
@@ -20,26 +20,26 @@ use crate::protocol::mcp;
 
 /// The result of an attempt to forward progress unchanged.
 pub(crate) enum FastForward<'a> {
-    /// The message is to be forwarded.
+    /// The caller forwards the message unchanged.
     Done,
-    /// The message takes another way. Its members have been read.
+    /// The message takes another path. Its members have been read.
     Read(PlainMembers<'a>),
-    /// The message takes another way, and has not been read.
+    /// The message takes another path, and has not been read.
     Unread,
 }
 
-/// The fast paths of messages on the stream of their only call, with the shapes of the last messages there.
+/// The fast paths of messages on the stream of their only call, with templates of the last messages there.
 #[derive(Debug, Default)]
 pub(crate) struct FastPaths {
-    /// The shapes of the last plain progress.
+    /// Templates of the last plain progress.
     pub(super) templates: Templates,
-    /// The shapes of the last log messages.
+    /// Templates of the last log messages.
     pub(super) log_templates: LogTemplates,
 }
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if the message is progress that can be forwarded
-    /// unchanged and at once. Any other message changes nothing. `messages`: the number of messages so far.
+    /// Handles a server message on `stream`, if it is progress that can be forwarded unchanged and immediately. For any
+    /// other message, nothing changes. `messages`: the number of messages so far.
     pub(crate) fn forward<'a>(
         &mut self,
         gate: &mut Gate,
@@ -66,7 +66,7 @@ impl FastPaths {
         if !is_ready {
             return FastForward::Unread;
         }
-        // The text is read last, because reading it is the most expensive step.
+        // The text is read last, because reading is the most expensive step.
         let Some(members) = self.templates.read(text) else { return FastForward::Unread };
         let leaves_total_out = policy.answers.total;
         let rises = |plain: &PlainProgress<'_>| {
@@ -84,8 +84,8 @@ impl FastPaths {
         gate.calls.received_at = Some(now);
         *messages += 1;
         gate.calls.events.push_verdict(*messages, Some(id), Verdict::Forwarded);
-        // A wake-up that is already planned may be too early now. The time of the heartbeat is computed again when it
-        // comes.
+        // A wake-up that is already planned stays, because it can only be too early. The heartbeat's time is then
+        // computed again.
         if is_unplanned {
             gate.schedule(id);
         }
@@ -93,10 +93,10 @@ impl FastPaths {
     }
 }
 
-/// Whether messages on this stream can be forwarded without waiting.
+/// Whether messages on this stream can be forwarded immediately.
 pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
-    // If one of these conditions does not hold, the ordinary path would do more than forward the message: delay,
-    // reorder, withhold, or rename it.
+    // If one of these conditions is false, the ordinary path would do more than forward the message: delay, reorder,
+    // withhold or rename it.
     gate.calls.streams.get(&id).is_some_and(|stream| {
         stream.kind == StreamKind::Exchange
             && stream.pacing == StreamPacing::Immediate
@@ -109,7 +109,7 @@ pub(crate) fn is_unhindered(gate: &Gate, id: StreamId) -> bool {
 }
 
 impl Call {
-    /// Whether no report of the call waits, and the server has not sent its last report.
+    /// Whether no report of the call waits, and the server has not marked a report as its last.
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.first().is_none() && self.reports.last_of.is_none() && self.task.is_none()
     }

@@ -1,8 +1,8 @@
-//! The fast path for progress that needs a repair: a notification with the members of the specification and no
-//! others, on the stream of its only call.
+//! The fast path for progress that needs a repair: a notification that has only members of the specification, on the
+//! stream of its only call.
 //!
-//! The steps are those of the ordinary path; the message is read once, and a report that may be written at once
-//! does not wait in a queue. A property test compares both paths.
+//! The steps are the same as on the ordinary path, but the message is read only once, and a report that may be written
+//! immediately does not enter a queue. A property test compares both paths.
 
 use std::time::Instant;
 
@@ -33,20 +33,21 @@ use crate::protocol::jsonrpc::Key;
 /// The result of the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastPath {
-    /// The message takes the ordinary path; nothing has changed.
+    /// The message takes the ordinary path. Nothing has changed.
     NotTaken,
-    /// The message is to be forwarded unchanged.
+    /// The caller forwards the message unchanged.
     Unchanged,
-    /// The text in [`Intake::rewritten`](crate::progress::Intake::rewritten) is to be written in the place of the message.
+    /// The caller writes the text in [`Intake::rewritten`](crate::progress::Intake::rewritten) in place of the message.
     Rewritten,
-    /// The message has been withheld, or its report waits: [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) has it in time.
+    /// The message was withheld, or its report waits until
+    /// [`Filter::poll_transmit`](crate::progress::Filter::poll_transmit) returns it.
     Kept,
 }
 
 impl FastPaths {
-    /// Takes a server message on `stream`, if the message is progress with the usual members, or a log message that is
-    /// not progress. `is_elsewhere` returns whether a token is active in other sessions only; `messages` is the number
-    /// of messages so far.
+    /// Handles a server message on `stream`, if it is progress with the usual members, or a log message that is not
+    /// progress. `is_elsewhere` returns whether a token is active in other sessions only; `messages` is the number of
+    /// messages so far.
     pub(crate) fn repair(
         &mut self,
         gate: &mut Gate,
@@ -85,7 +86,7 @@ impl FastPaths {
     }
 }
 
-/// The call that the token of a message means on the stream of a single call; `None` if it may be a call of
+/// Returns the call that a message's token means on the stream of a single call; `None` if it may mean a call of
 /// another session.
 fn meaning_of(
     gate: &mut Gate,
@@ -101,8 +102,8 @@ fn meaning_of(
     let key = token.and_then(|token| Key::read(&source.slice_ref(token)));
     let about = About { token: key, ..About::default() };
     if let Some(token) = &about.token {
-        // The filter of one request knows only that request: a token that is not known here may
-        // belong to another request of the session, which the ordinary path asks.
+        // The filter of one request knows only that request. A token that is unknown here may belong to another request
+        // of the session, which the ordinary path finds out.
         let is_of_another = gate.calls.streams.topology == Topology::RequestOfSession
             && !gate.calls.names.knows_token(token, &gate.calls.open);
         if is_of_another || !gate.calls.open.has_token(token) && is_elsewhere(token) {
@@ -116,8 +117,8 @@ fn meaning_of(
     Some(means)
 }
 
-/// Takes the progress with these members. `mended`: the repair of the token that was needed to
-/// find the call. An error is the reason for which the message is withheld, with its call.
+/// Handles progress with these members. `mended`: the repair of the token that was needed to find the call. An error is
+/// the reason for withholding the message, with its call if known.
 fn take_plain(
     gate: &mut Gate,
     now: Instant,
@@ -153,12 +154,12 @@ fn take_plain(
         gate.hold_view(now, id, number, &report, planned, arrived);
         return Ok(FastPath::Kept);
     }
-    // The ordinary path gives each report a place in the order. Both paths must count alike.
+    // The ordinary path gives each report an order number, so the fast path has to use one up too.
     gate.calls.streams.next_order();
     let form = (Repairs::default(), report.repairs.is_empty());
     let rendered = gate.render_view(now, id, &report, form);
-    // A wake-up that is already planned may be too early now. The time of the heartbeat is computed again when it
-    // comes.
+    // A wake-up that is already planned stays, because it can only be too early. The heartbeat's time is then computed
+    // again.
     if gate.calls.open.get(id).is_some_and(|call| call.wake.is_none()) {
         gate.schedule(id);
     }
@@ -175,7 +176,7 @@ fn take_plain(
     Ok(fate)
 }
 
-/// Whether progress on a stream is read by the standard dialect alone, and is about its only call.
+/// Whether only the standard dialect reads progress on a stream, and all of it is about the stream's only call.
 fn has_sole_reporter(gate: &mut Gate, stream: StreamId) -> bool {
     let is_free = gate.calls.streams.get(&stream).is_some_and(|on| {
         on.kind == StreamKind::Exchange
@@ -197,8 +198,8 @@ fn has_sole_reporter(gate: &mut Gate, stream: StreamId) -> bool {
 }
 
 impl Call {
-    /// Counts a report in the dialect of the specification. An error is the reason for which the client does not get
-    /// the report.
+    /// Counts a report in the specification's own dialect. An error is the reason why the client does not get the
+    /// report.
     fn admit_plain(
         &mut self,
         report: &mut ReportView<'_>,
@@ -209,7 +210,7 @@ impl Call {
         self.reports.began = true;
         self.reports.has_figure |= report.figure.is_some();
         let last_of = self.reports.last_of.as_ref().map(Dialect::name);
-        // As in `Claim::admit`: both paths must decide alike.
+        // Has to make the same decisions as `Claim::admit` on the ordinary path.
         let is_final = last_of == Some(dialect::STANDARD);
         if is_final && (mended.is_some() || !report.repairs.is_empty()) {
             self.account.withheld(Reason::AfterFinal);
@@ -224,7 +225,7 @@ impl Call {
         Ok(())
     }
 
-    /// Whether nothing but the standard dialect and the call's own token decides on its progress.
+    /// Whether only the standard dialect and the call's own token decide on the call's progress.
     fn is_plain(&self) -> bool {
         let settings = self.settings();
         self.task.is_none()

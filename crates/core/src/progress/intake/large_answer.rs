@@ -1,5 +1,5 @@
-//! Repairs of an answer that is too large to be held: the id, the shape of an error and a bare
-//! result are repaired in the pieces, while these pass or while they are read from a file.
+//! Repairs an answer that is too large to be kept whole. The id, the form of an error and a bare result are repaired
+//! piece by piece, while the pieces are forwarded or read from a file.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::progress::policy::AnswerRepairs;
 use crate::progress::verdict::{Repair, Repairs};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Scan, ScannedBody};
 
-/// The longest text from the beginning of an unfinished id, in bytes, that is held until the id is whole.
+/// Limit of the bytes that are held back from the beginning of an unfinished id until the id is complete.
 const ID_HELD_MAX: usize = 4 << 10;
 
-/// The text that is put around the result or the error of a large answer.
+/// The text that has to be put around the result or the error of a large answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrap {
     /// No text is added.
@@ -30,7 +30,7 @@ enum Wrap {
 }
 
 impl Wrap {
-    /// The text that a result or an error needs, as far as it has been read.
+    /// Decides which text a result or an error needs, from what has been read so far.
     fn of(body: &ScannedBody) -> Self {
         match (body.is_error, body.first) {
             (true, b'{') => Self::Members,
@@ -51,34 +51,34 @@ impl Wrap {
     }
 }
 
-/// The repairs of one large answer.
+/// The state of the repairs of one large answer.
 #[derive(Debug, Clone, Default)]
 pub struct LargeRepairs {
-    /// The names of the request that is answered, once it is known.
+    /// The id of the answered request, once the request is known.
     id: Option<MappedId>,
-    /// The server knows each request by a name of Milepost's own.
+    /// Whether the server knows each request by an id of Milepost's own.
     is_renamed: bool,
     switches: Option<AnswerRepairs>,
-    /// Decided once the result or error begins.
+    /// The text around the result or error; decided once the result or error begins.
     wrap: Option<Wrap>,
-    /// Bytes of the text in earlier pieces.
+    /// Number of bytes of the message text in earlier pieces.
     before: u64,
-    /// The end of the last piece, which holds a part of the id, and the length of the text in it.
+    /// The end of the last piece, held back because it ends within an id, and the length of the message text in it.
     held: (Bytes, usize),
     pub(crate) done: Repairs,
 }
 
-/// A piece, with its places by the position in the whole text.
+/// A piece, in which positions of the whole message text can be looked up.
 struct Pieces {
     raw: Bytes,
-    /// Ranges of text in `raw`, in order.
+    /// The ranges of `raw` that contain message text, in order.
     text: [Range<usize>; 2],
-    /// The position of the first byte of text.
+    /// The position of the first of these bytes in the whole message text.
     start: u64,
 }
 
 impl Pieces {
-    /// The place in `raw` of the byte at this position.
+    /// Returns the index in `raw` of the byte at this position of the message text; `None` if it is in another piece.
     fn place(&self, position: u64) -> Option<usize> {
         let mut offset = usize::try_from(position.checked_sub(self.start)?).ok()?;
         for range in &self.text {
@@ -90,7 +90,7 @@ impl Pieces {
         None
     }
 
-    /// Returns the ranges in `raw` of the text between two positions.
+    /// Returns the ranges of `raw` between two positions of the message text.
     fn ranges(&self, from: u64, to: u64) -> impl Iterator<Item = Range<usize>> {
         let mut position = self.start;
         self.text.clone().into_iter().filter_map(move |range| {
@@ -104,13 +104,13 @@ impl Pieces {
 }
 
 impl LargeRepairs {
-    /// The repairs of an answer that is kept in a file, to the request `id`, whose names the server does not know.
+    /// Returns the repairs for an answer that is kept in a file. The server knows the request `id` by another id.
     pub(crate) fn of_spooled(id: MappedId, switches: AnswerRepairs) -> Self {
         let (id, switches) = (Some(id), Some(switches));
         Self { id, is_renamed: true, switches, ..Self::default() }
     }
 
-    /// The repairs that an answer needs of which `scan` has read all, if its request allows them.
+    /// Returns the repairs that an answer needs, if its request allows them. `scan` must have read the whole answer.
     pub fn needed(scan: &Scan) -> Repairs {
         let nulls = (!scan.nulls().is_empty()).then_some(Repair::ErrorShape);
         let version = scan.missing_version().map(|_| Repair::Envelope);
@@ -121,7 +121,7 @@ impl LargeRepairs {
         wraps.and_then(Wrap::repair).into_iter().chain(nulls).chain(version).collect()
     }
 
-    /// Whether the request of an answer in a file allows a repair.
+    /// Whether the request of an answer in a file allows this repair.
     pub fn allows(&self, repair: Repair) -> bool {
         self.switches.is_some_and(|switches| match repair {
             Repair::BareResult => switches.bare_result,
@@ -131,13 +131,13 @@ impl LargeRepairs {
         })
     }
 
-    /// The end of the last piece, where a later piece was to show how to repair it.
+    /// Returns the end of the last piece, if it was held back until the next piece shows how to repair it.
     pub(crate) fn take_held(&mut self) -> Bytes {
         std::mem::take(&mut self.held).0
     }
 
-    /// Whether the client has received a part of the answer that does not fit the rest of the server's own text:
-    /// Milepost opened a bracket before the result that must be closed, or the server uses another id.
+    /// Whether the client has received a repaired part after which the server's own text cannot follow: Milepost has
+    /// opened a bracket that must be closed, or the server's id would be wrong.
     pub(crate) fn is_midway(&self, scan: &Scan) -> bool {
         let passed = self.before - self.held.1 as u64;
         let wraps = matches!(self.wrap, Some(Wrap::Text | Wrap::Message | Wrap::Data));
@@ -164,7 +164,7 @@ impl LargeRepairs {
         }
     }
 
-    /// Whether all repairs are done, so that the rest need not be read.
+    /// Whether all repairs are made, so that the rest of the answer need not be read.
     pub(crate) fn are_over(&self, scan: &Scan) -> bool {
         scan.id().is_some()
             && scan.has_version()
@@ -172,8 +172,8 @@ impl LargeRepairs {
             && self.held.0.is_empty()
     }
 
-    /// The bytes of a piece for the client. `text`: the range of the message in the piece, which `scan` has
-    /// read; `last`: nothing more follows.
+    /// Returns the bytes of a piece for the client. `text`: the range of the message text in the piece, which `scan`
+    /// has read. `last`: this is the last piece.
     pub fn apply(&mut self, scan: &Scan, raw: Bytes, text: Range<usize>, last: bool) -> Payload {
         let (held, held_text) = std::mem::take(&mut self.held);
         let mut pieces = Pieces { start: self.before - held_text as u64, raw, text: [0..0, text] };
@@ -184,26 +184,26 @@ impl LargeRepairs {
             *second = held.len() + second.start..held.len() + second.end;
             pieces.raw = Bytes::from([held, pieces.raw].concat());
         }
-        // When the answer is read again from a file, the scan has read all of it, and knows the id
-        // even where this piece cuts the id.
+        // When the answer is read again from a file, the scan has already read all of it. It then knows the id even if
+        // the id is divided between two pieces.
         let cut = scan.id_place().filter(|id| id.end > self.before).map(|id| id.start);
         let is_cut = |null: &&Range<u64>| null.start < self.before && null.end > self.before;
         let cut_null = scan.nulls().iter().find(is_cut).map(|null| null.start);
-        // The same holds for nulls and for the version.
+        // The same applies to nulls and to the version.
         let version = scan.missing_version().map(|(place, _)| place);
         let is_cut = |place: &Range<u64>| place.start < self.before && place.end > self.before;
         let cut_version = version.filter(is_cut).map(|place| place.start);
         let starts = [scan.unfinished_value(), cut, cut_version, scan.unfinished_null(), cut_null];
         let rest = starts.into_iter().flatten().min().filter(|_| !last);
         let rest = rest.and_then(|start| pieces.place(start));
-        // An endless number of blanks after an id or a comma is not kept, because memory is bounded. The member is then
-        // forwarded unchanged.
+        // Any number of blanks may follow an id or a comma. They are not all held back, because memory is limited; the
+        // member is then forwarded unchanged.
         let rest = rest.filter(|rest| pieces.raw.len() - rest <= ID_HELD_MAX);
         if let Some(rest) = rest {
             let text =
                 pieces.text.iter().map(|range| range.end.saturating_sub(rest.max(range.start)));
             self.held = (pieces.raw.split_off(rest), text.sum());
-            // No splice may be after the last byte that is written, because it would be made again with the next piece.
+            // Bytes that are held back are not repaired yet, because they would be repaired again with the next piece.
             for range in &mut pieces.text {
                 *range = range.start.min(rest)..range.end.min(rest);
             }
@@ -213,7 +213,7 @@ impl LargeRepairs {
         self.repair_version(scan, &pieces, &mut splices);
         self.repair_body(scan, &pieces, &mut splices);
         self.leave_out_nulls(scan, &pieces, &mut splices);
-        // `spliced` copies from left to right, but the repairs above are found in another order.
+        // `spliced` copies from left to right, but the repairs were found in another order.
         splices.sort_by_key(|(range, _): &(Range<usize>, Bytes)| range.start);
         spliced(&pieces.raw, splices)
     }
@@ -228,13 +228,12 @@ impl LargeRepairs {
             return;
         };
         let wanted = self.switches.is_some_and(|switches| switches.response_id);
-        // The server knows a call that has joined the work of another call by the id of that other
-        // call.
+        // If a call has joined the work of another call, the server knows it by the id of that other call.
         let is_renamed = self.is_renamed || own.translated;
         if !is_renamed && (!wanted || own.is_read_in(id)) {
             return;
         }
-        // An id in an earlier piece was repaired there.
+        // If the id was in an earlier piece, it was repaired there.
         let last = pieces.place(range.end.saturating_sub(1));
         if let (Some(start), Some(last)) = (pieces.place(range.start), last) {
             splices.push((start..last + 1, own.client.clone()));
@@ -254,7 +253,7 @@ impl LargeRepairs {
         if !self.switches.is_some_and(|switches| switches.envelope) {
             return;
         }
-        // A version in an earlier piece was repaired there.
+        // If the version was in an earlier piece, it was repaired there.
         let last = place.end.saturating_sub(1).max(place.start);
         if let (Some(start), Some(last)) = (pieces.place(place.start), pieces.place(last)) {
             let end = if place.is_empty() { start } else { last + 1 };
@@ -273,7 +272,8 @@ impl LargeRepairs {
             return;
         }
         for null in scan.nulls() {
-            // A member whose beginning has been forwarded stays. In an earlier piece it was already removed.
+            // A member stays if its beginning has already been forwarded. A member in an earlier piece was removed
+            // there.
             if pieces.place(null.start).is_none() || pieces.place(null.end - 1).is_none() {
                 continue;
             }
@@ -291,7 +291,7 @@ impl LargeRepairs {
         let Some(body) = scan.body() else { return };
         let Some(switches) = self.switches else { return };
         let wrap = *self.wrap.get_or_insert_with(|| match Wrap::of(body) {
-            // Text whose beginning has been forwarded can no longer be changed.
+            // Nothing can be put before a text whose beginning has already been forwarded.
             _ if body.start < pieces.start => Wrap::AsItIs,
             Wrap::Text if !switches.bare_result => Wrap::AsItIs,
             Wrap::Message | Wrap::Data | Wrap::Members if !switches.error_shape => Wrap::AsItIs,
@@ -340,7 +340,7 @@ impl LargeRepairs {
 
 const TEXT: &str = r#"{"content":[{"type":"text","text":""#;
 
-/// Returns text as it is written in a JSON string. Bytes that are not valid UTF-8 stay.
+/// Returns text as it is written in a JSON string. Bytes that are not valid UTF-8 stay unchanged.
 fn escaped(text: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() + text.len() / 8);
     for byte in text {
@@ -356,7 +356,7 @@ fn escaped(text: &[u8]) -> Bytes {
     out.into()
 }
 
-/// A piece with other bytes in some places, which are in order.
+/// Returns a piece in which some ranges are replaced. The ranges are in order.
 fn spliced(raw: &Bytes, splices: Vec<(Range<usize>, Bytes)>) -> Payload {
     if splices.is_empty() {
         return raw.clone().into();

@@ -1,9 +1,10 @@
-//! Server messages that are too large to be held: their envelope decides, while the pieces pass.
+//! Handles server messages that are too large to be kept whole. Only their envelope is read, while the pieces are
+//! forwarded.
 //!
-//! On a wire that many streams share, the first piece has to show the owner of the message, because
-//! a written piece cannot be taken back. A shell that cannot find the owner keeps the message in a
-//! file ([`Intake::answer_spooled`](crate::progress::Intake::answer_spooled)); where different clients share the server the shell always
-//! does.
+//! On a connection that many streams share, the first piece has to show the owner of the message, because a piece that
+//! was written cannot be taken back. A shell that cannot find the owner keeps the message in a file
+//! ([`Intake::answer_spooled`](crate::progress::Intake::answer_spooled)). If different clients share the server, the
+//! shell always does this.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,23 +33,23 @@ use crate::protocol::unicode::{ReadablePiece, TextEnd};
 /// The error for a request whose large answer was being repaired when the filter failed.
 const CUT_OFF: &str = "the progress filter of the proxy has failed, and this answer was cut off";
 
-/// The place of an answer that is kept in a file, and its repairs.
+/// How an answer that is kept in a file has to be sent.
 #[derive(Debug, Clone)]
 pub struct SpooledAnswer {
-    /// The client's stream.
+    /// The stream on which the answer is sent.
     pub stream: StreamId,
-    /// The id of the request, as the client has written it.
+    /// The id of the request, as the client wrote it.
     pub id: Bytes,
-    /// The repairs of its pieces, the client's own id among them.
+    /// The repairs that have to be applied to the pieces, including the client's own id.
     pub repairs: LargeRepairs,
-    /// The time before which no piece may be written, because progress of the request was written shortly before;
-    /// `None` if the first piece may be written at once.
+    /// The time before which no piece may be written, because progress of the request was written shortly before.
+    /// `None` if the first piece may be written immediately.
     pub not_before: Option<Instant>,
 }
 
 impl Intake {
-    /// Takes the first piece of a message that is too large for memory, and the range of the message's own text in the
-    /// piece: the rest is its frame.
+    /// Handles the first piece of a message that is too large for memory. The range is the message text in the piece;
+    /// the rest is its frame.
     pub fn begin_large(
         &mut self,
         now: Instant,
@@ -69,7 +70,7 @@ impl Intake {
             Kind::Noise | Kind::Opaque if !may_be_message(&head[text.clone()]) => {
                 LargeDisposition::Noise
             }
-            // A member after the large one is not known yet, and `id` alone does not show the kind of message.
+            // Members after the large one are not known yet, so `id` alone does not show the kind of the message.
             Kind::Notification if claimed => LargeDisposition::Withhold(Reason::TooLong),
             _ => LargeDisposition::Forward,
         };
@@ -77,7 +78,7 @@ impl Intake {
         let mut readable = self.gate.calls.readable_pieces(origin).filter(|_| is_forwarded);
         let length = head.len();
         let (head, text) = readable_piece(&mut readable, (head, text));
-        // The repairs need positions in the text that is written, not in the text that arrived.
+        // The repairs need positions in the text that is written. This text may differ from the text that arrived.
         if readable.as_ref().is_some_and(|pieces| pieces.is_changed() || head.len() != length) {
             scan = Scan::default();
             scan.feed(&head[text.clone()]);
@@ -101,7 +102,7 @@ impl Intake {
         self.forward_piece(now, origin, (head, text), Fragment::Piece)
     }
 
-    /// Whether a large answer that begins with `head`, which `scan` has read, is forwarded unchanged, whatever follows.
+    /// Whether a large answer that begins with `head` is forwarded unchanged, whatever follows. `scan` has read `head`.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
         let answered = scan.id().and_then(|id| self.gate.calls.open.ledger.call_of_answer(&id));
         let Some(call) = answered.and_then(|id| self.gate.calls.open.get(id)) else {
@@ -114,7 +115,7 @@ impl Intake {
         repairs.are_over(scan) && repairs.done.is_empty() && !call.id.translated
     }
 
-    /// Takes another piece of a large message.
+    /// Handles another piece of a large message.
     pub fn large_piece(
         &mut self,
         now: Instant,
@@ -134,7 +135,7 @@ impl Intake {
         self.forward_piece(now, origin, (piece, text), Fragment::Piece)
     }
 
-    /// Takes the end of a large message.
+    /// Handles the end of a large message.
     pub fn finish_large(&mut self, now: Instant, origin: Origin) {
         self.end_large(now, origin, Fragment::End);
     }
@@ -146,7 +147,7 @@ impl Intake {
         if let (Kind::Response, Some(id)) = (passing.scan.kind(), passing.scan.id()) {
             self.detached.fail_large(&mut self.gate, now, &id);
         }
-        // A stream may have ended with this message: the shell has to look at the stream again.
+        // The stream may be finished with this message, so the shell has to look at it again.
         passing.stream.into_iter().for_each(|stream| self.gate.calls.streams.change(stream));
         let verdict = match passing.fate {
             LargeDisposition::Forward => {
@@ -160,14 +161,14 @@ impl Intake {
             LargeDisposition::Noise => Verdict::Withheld(Reason::Noise),
         };
         self.gate.calls.events.push_verdict(passing.number, passing.call, verdict);
-        // The request would wait for ever, so it gets an error in the place of the answer.
+        // Without an answer the request would wait for ever, so it gets an error.
         if let (LargeDisposition::Withhold(_), Some(call)) = (passing.fate, passing.call) {
             let why = "the server's answer is too large to be passed on";
             self.gate.answer_with_error(now, call, why, None, Outcome::Error);
         }
     }
 
-    /// Forwards the text that waits for the rest of its last character: the message is over.
+    /// Forwards text that waited for the rest of its last character, because the message has ended.
     fn release_unfinished(&mut self, now: Instant, origin: Origin) {
         let passing = self.large_messages.get_mut(&source(origin));
         let Some(passing) =
@@ -183,10 +184,10 @@ impl Intake {
         }
     }
 
-    /// Handles the answer to the request `id`, which the shell keeps in a file because the answer
-    /// is too large, and which needs the repairs `needs` ([`LargeRepairs::needed`]). The call is over; its
-    /// waiting progress is to be written before the answer. `None` if the answer belongs to no open
-    /// call, or the stream has closed: then the answer is to be dropped.
+    /// Handles the answer to the request `id`, which the shell keeps in a file because the answer is too large, and
+    /// which needs the repairs `needs` ([`LargeRepairs::needed`]). The call ends, and its waiting progress is written
+    /// before the answer. `None` means that the caller has to drop the answer, because it belongs to no open call or
+    /// the stream has closed.
     pub fn answer_spooled(
         &mut self,
         now: Instant,
@@ -207,7 +208,7 @@ impl Intake {
         let client_id = call.id.client.clone();
         let repairs = LargeRepairs::of_spooled(call.id.clone(), switches);
         let stream = self.gate.calls.streams.open_or_session_stream(Some(call.stream));
-        // Before the call ends, because the guard is read from the call.
+        // Read before the call ends, because the guard is stored in the call.
         let not_before =
             self.gate.calls.open.guard_of(id, &self.gate.calls.streams).not_before(now);
         self.gate.end_call(now, id, Tombstone::Answered, Outcome::Result);
@@ -220,8 +221,8 @@ impl Intake {
         stream.map(|stream| SpooledAnswer { stream, id: client_id, repairs, not_before })
     }
 
-    /// Ends a large message whose end did not arrive. No client can read a broken answer: the
-    /// request gets an error with the reason `why`, unless only the end of the line is missing.
+    /// Ends a large message whose end has not arrived. The request gets an error with the reason `why`, because no
+    /// client can read an incomplete answer. There is no error if only the end of the line is missing.
     pub fn break_off_server(&mut self, now: Instant, origin: Origin, why: &str) {
         let passing = self.large_messages.get_mut(&source(origin));
         let whole = passing.filter(|passing| passing.scan.is_whole());
@@ -235,7 +236,7 @@ impl Intake {
         self.break_off(now, origin, why, None, end);
     }
 
-    /// Ends passing messages that will never be whole.
+    /// Ends all large messages that have arrived only in part, because their rest will not arrive.
     pub(crate) fn break_off_large(&mut self, now: Instant, why: &str, status: Option<u16>) {
         let sources: Vec<Option<StreamId>> = self.large_messages.keys().copied().collect();
         for source in sources {
@@ -258,7 +259,7 @@ impl Intake {
         let passing = self.large_messages.get_mut(&source(origin));
         let asked = passing.map(|passing| std::mem::take(&mut passing.answers));
         self.end_large(now, origin, end);
-        // No client is left that could get an error.
+        // There is no client left that could get an error.
         if self.gate.client_left {
             return;
         }
@@ -267,9 +268,9 @@ impl Intake {
         }
     }
 
-    /// Takes the large messages that are incomplete after a panic in the filter. The bytes that they held go to
-    /// `streams`. A message that was being repaired ends there, because the rest would not fit the part that the client
-    /// has received.
+    /// Returns the large messages that are incomplete after a panic in the filter. Bytes that were held back go to
+    /// `streams`. A message that was being repaired ends, because the rest would not fit the part that the client has
+    /// received.
     pub(crate) fn salvage_large(
         &mut self,
         streams: &mut BTreeMap<StreamId, TransmitQueue>,
@@ -279,7 +280,7 @@ impl Intake {
             let number = passing.number;
             let is_withheld = passing.fate != LargeDisposition::Forward;
             let is_held = passing.readable.as_ref().is_some_and(|pieces| !pieces.is_empty());
-            // Half of a repaired answer must not end as if it were whole: the client would have a
+            // A repaired answer of which only a part was sent must not end as if it were whole. The client would get a
             // truncated body and no error.
             let is_cut = !is_withheld && (is_held || passing.repairs.is_midway(&passing.scan));
             let held = passing.repairs.take_held();
@@ -305,19 +306,19 @@ impl Intake {
         left.into_iter().map(rest_of).collect()
     }
 
-    /// Ends the progress of a call as soon as the id of its passing answer is known.
+    /// Ends the progress of a call as soon as the id of its large answer is known.
     fn note_large_answer(&mut self, origin: Origin, begun: bool) {
         let sole = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams);
         let Some(passing) = self.large_messages.get(&source(origin)) else { return };
         if passing.scan.kind() != Kind::Response {
             return;
         }
-        // On the stream of a single request, an answer is for that request, whatever its id. An answer that is too
-        // large for memory cannot wait until a better one arrives.
+        // On the stream of a single request, an answer is for that request even if its id is unknown. An answer that is
+        // too large for memory cannot wait until a better one arrives.
         let id = passing.scan.id();
-        // The client already has an answer to the request, which names the task.
+        // If the answer is for a task, the client already has an answer to its request, which names the task.
         let is_of_task = id.as_ref().is_some_and(|id| self.detached.running_task(id).is_some());
-        // No client waits for the answer, and it is too long to keep.
+        // If the answer is late, no client waits for it, and it is too long to keep.
         let late = self.detached.late.as_ref().zip(id.as_ref());
         let is_late = late.is_some_and(|(late, id)| late.is_answer(&self.gate, id));
         let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));
@@ -328,19 +329,17 @@ impl Intake {
         };
         let call = passing.call.or(answered).or_else(meant);
         if let Some(call) = call {
-            // A client that has left the call's stream and come back reads the stream on which the
-            // answer arrives. Moving the call there keeps the pacing of the closed stream from
-            // delaying the answer.
+            // If the client has reconnected, it reads the stream on which the answer arrives. The call is moved there,
+            // so that the pacing of its closed stream does not delay the answer.
             self.gate.rebind_stream(origin, call);
         }
-        // Before the id has arrived, the only open request shows which result is expected.
+        // As long as the id has not arrived, the only open request shows which kind of result to expect.
         let sole_open = || only(self.gate.calls.open.active(|call| call.task.is_none())).ok();
         let likely = call.or_else(|| if id.is_none() { sole_open() } else { None });
         let likely = likely.and_then(|id| self.gate.calls.open.get(id));
         let expected = likely.map(Call::large_answer_repairs);
         let known = call.and_then(|id| self.gate.calls.open.get(id));
-        // A client that has reconnected reads its new stream. The stream of the request itself is written by another
-        // filter.
+        // A client that has reconnected reads its new stream, while another filter writes the stream of the request.
         let is_read = |call: &Call| {
             call.shadow
                 && self.gate.calls.streams.has_stream(call.stream)
@@ -359,7 +358,7 @@ impl Intake {
         }
         if let Some((stream, id)) = known.filter(|_| !passing.repairs.has_request()) {
             passing.repairs.answer(id);
-            // Pieces that have been forwarded cannot be taken back to another stream.
+            // Pieces that were already forwarded cannot be moved to another stream.
             if !begun && moves {
                 passing.stream = Some(stream);
             }
@@ -403,8 +402,8 @@ impl Intake {
             return Disposition::Consumed;
         }
         let (stream, number) = (passing.stream, passing.number);
-        // Until the id is known the message may answer any open call, so it keeps its distance from the last progress
-        // of all of them.
+        // As long as the id is unknown, the message may answer any open call. It therefore keeps the pause after the
+        // last progress of all calls.
         let guards = match (passing.call, passing.scan.kind()) {
             (_, Kind::Request | Kind::Notification) => SmallVec::new(),
             (Some(call), _) => {
@@ -445,8 +444,8 @@ impl Intake {
             || piece.clone().into(),
             |passing| {
                 let payload = passing.repairs.apply(&passing.scan, piece.clone(), text, is_last);
-                // A message on a shared stream may break off, so its scan continues to the end to
-                // know whether it is whole.
+                // A message on a shared stream may break off, so its scan continues to the end to detect whether it is
+                // complete.
                 passing.known = matches!(origin, Origin::Stream(_))
                     && passing.call.is_some()
                     && passing.repairs.are_over(&passing.scan);
@@ -460,7 +459,7 @@ impl Intake {
     }
 }
 
-/// Returns the upstream stream of a message; `None` if one connection carries all messages.
+/// Returns the server's stream of a message; `None` if one connection carries all messages.
 fn source(origin: Origin) -> Option<StreamId> {
     match origin {
         Origin::Shared => None,
@@ -468,8 +467,8 @@ fn source(origin: Origin) -> Option<StreamId> {
     }
 }
 
-/// Whether a large text may be one or several messages, although no member of an envelope has been read yet, or it is
-/// an array.
+/// Whether a large text may still be one or several messages: no member of an envelope has been read yet, or the text
+/// is an array.
 fn may_be_message(head: &[u8]) -> bool {
     let start = json::skip_space(head, 0);
     let inside = match head.get(start) {

@@ -1,4 +1,4 @@
-//! The template of log messages: a log message that differs from an earlier one only in its text is recognised by
+//! Templates of log messages. A log message that differs from an earlier one only in its text is recognised by a
 //! comparison.
 
 use smallvec::SmallVec;
@@ -8,13 +8,13 @@ use crate::progress::payload::within;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::{json, unicode};
 
-/// The longest log message without its text, in bytes, that is kept as a template.
+/// Limit of the length of a log message, in bytes without its text, that is kept as a template.
 const LOG_TEMPLATE_MAX: usize = 512;
 
-/// Maximum number of log templates of one filter: a server may log at two levels.
+/// Limit of the log templates of one filter. There are two, because a server may log at two levels.
 const LOG_TEMPLATES_MAX: usize = 2;
 
-/// The last shapes in which a server wrote log messages whose data is a string.
+/// Templates of the last log messages whose data is a string.
 #[derive(Debug, Default)]
 pub(crate) struct LogTemplates {
     known: SmallVec<[Box<LogTemplate>; 1]>,
@@ -35,7 +35,7 @@ impl LogTemplates {
         text.len() <= LENGTH_MAX && self.known.iter().any(|known| known.fits(text))
     }
 
-    /// Keeps the shape of a log message.
+    /// Keeps a template of a log message.
     pub(crate) fn note(&mut self, message: &Message) {
         let Some(template) = LogTemplate::of(message) else { return };
         if self.known.len() < LOG_TEMPLATES_MAX {
@@ -48,14 +48,15 @@ impl LogTemplates {
 }
 
 impl LogTemplate {
-    /// The template of a log message; `None` if its data is not an ordinary string, or the rest is too long to keep.
+    /// Returns the template of a log message; `None` if its data is not an ordinary string, or the rest is too long to
+    /// keep.
     fn of(message: &Message) -> Option<Self> {
         let raw = message.raw();
         let data = json::member(&message.params()?, "data")?;
         let place = within(raw, &data)?;
         let mut reader = Reader { text: raw, at: place.start };
-        // The reader of the fast path must find the same string, or a comparison with this template
-        // would end in the middle of the words.
+        // The reader of the fast path must find the same string. Otherwise a comparison with this template would stop
+        // in the middle of the text.
         let is_string = reader.string() == Some(&data[..]);
         if !is_string || !message.is_strict() || raw.len() - data.len() > LOG_TEMPLATE_MAX {
             return None;

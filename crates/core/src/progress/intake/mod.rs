@@ -1,5 +1,4 @@
-//! The intake of messages: client messages, server messages, and text that a server writes beside
-//! its messages.
+//! Handles arriving messages: client messages, server messages, and text that a server writes in addition to messages.
 
 pub(crate) mod batch;
 pub(crate) mod client;

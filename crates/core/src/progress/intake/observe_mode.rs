@@ -1,6 +1,6 @@
-//! `mode = "observe"`: every message is forwarded unchanged, to its stream; verdicts are computed only for the record.
-//! If some tools have another mode than their route, the messages of observed calls go through the queue of their
-//! stream, like other messages.
+//! `mode = "observe"`: every message is forwarded unchanged to its stream. Verdicts are computed only for the record.
+//! If only some tools of a route are observed, their messages pass through the queue of their stream, like other
+//! messages.
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::id_mapping::{restored_names, with_client_names};
@@ -11,10 +11,9 @@ use crate::progress::payload::{Payload, Transmit, TransmitKind, spliced};
 use crate::progress::verdict::Reason;
 use crate::protocol::jsonrpc::{Kind, Message};
 
-/// Forwards a message unchanged, except for names given by Milepost. False if no client can get
-/// the message.
+/// Forwards a message unchanged, except for names given by Milepost. Returns false if no client can get the message.
 pub(crate) fn forward_unchanged(calls: &mut Correlator, origin: Origin, message: &Message) -> bool {
-    // Only one stream is possible, so the message is not parsed.
+    // Only one stream is possible, so the message need not be parsed.
     if !calls.streams.topology.is_whole() || calls.streams.topology.needs_no_choice() {
         let streams = &mut calls.streams;
         return streams.observe(streams.session_stream, Transmit::of(message));
@@ -61,7 +60,7 @@ fn observed_answer(calls: &Correlator, origin: Origin, message: &Message) -> Pla
         .and_then(|key| calls.open.call_of_answer_on(origin, &key, &calls.streams))
         .and_then(|id| calls.open.get(id));
     let Some(call) = answered else {
-        // Where clients share the server, the answer could be for another client.
+        // If clients share the server, the answer could be for another client.
         return if topology.has_strangers() {
             Err(Reason::OrphanAnswer)
         } else {
@@ -98,7 +97,7 @@ fn observed_progress(
     calls.streams.topology.has_strangers().then_some(Err(why))
 }
 
-/// A whole message with the names that its client gave.
+/// Returns a whole message with the names that its client gave.
 fn transmit(payload: Payload) -> Transmit {
     let message = Message::parse(payload.to_bytes());
     Transmit::whole(TransmitKind::of(&message), payload)

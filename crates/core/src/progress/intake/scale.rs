@@ -1,11 +1,11 @@
-//! The scale of the values of a route whose server sends no totals.
+//! Adds the totals of a route's scale to values of servers that send no totals.
 
 use crate::progress::dialect::report::Report;
 use crate::progress::policy::Scale;
 use crate::progress::value::{Number, spell};
 use crate::progress::verdict::Repair;
 
-/// Adds the total that the route knows to a value without a total, or with a total of zero or less.
+/// Adds the total of the route's `scale` to a value whose total is missing, zero or negative.
 pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     let (Some(scale), Some(figure)) = (scale, &mut report.figure) else { return };
     if figure.total.as_ref().is_none_or(|total| total.value <= 0.0) {
@@ -14,7 +14,7 @@ pub(crate) fn apply_scale(report: &mut Report, scale: Option<Scale>) {
     }
 }
 
-/// The total of a scale.
+/// Returns the total of a scale.
 pub(crate) fn total_of(scale: Scale) -> Number {
     let value = match scale {
         Scale::Percent => 100.0,

@@ -1,4 +1,4 @@
-//! The way of a server message, from top to bottom.
+//! Handles server messages. A message passes through these functions, from top to bottom:
 //!
 //! ```text
 //! server_message -> dispatch (by kind) -> claims_progress -> progress
@@ -6,7 +6,7 @@
 //!   hold:         the report waits on its call until the gate sends it (`hold.rs`)
 //! ```
 //!
-//! Everything that is no progress is forwarded to the stream where it belongs.
+//! Every message that is not progress is forwarded to the stream that it belongs to.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,20 +38,20 @@ use crate::progress::verdict::{Reason, Repair, Repairs, Verdict};
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// Positions in a line of text at which an answer is searched.
+/// Limit of the positions in a line of text at which an answer is searched.
 const BRACES_MAX: usize = 16;
 
-/// The reason why a message that a dialect claims becomes no progress.
+/// The reason why a message that a dialect claims is not sent as progress.
 pub(crate) enum Unread {
     /// No client gets the message.
     Withheld(Reason),
-    /// The client of this call does not get the message.
+    /// The message is withheld from the client of this call.
     Refused(CallId, Box<About>, Reason),
-    /// The message is about a call of a tool that does not use this dialect.
+    /// The message is about a call whose tool does not use this dialect.
     NotTaken(CallId, Box<About>),
 }
 
-/// A report and its call.
+/// A report together with its call.
 pub(crate) struct Claim {
     call: CallId,
     dialect: Dialect,
@@ -61,7 +61,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Counts the report, whether its client gets it or not.
+    /// Counts the report, whether or not the client gets it.
     fn note_arrival(&self, call: &mut Call) {
         call.account.received += 1;
         call.reports.began = true;
@@ -69,25 +69,26 @@ impl Claim {
         call.reports.bare_results |= self.dialect.has_bare_results();
     }
 
-    /// Checks whether the client may get the report, and notes a token that needs another spelling.
+    /// Checks whether the client may get the report. Adds a repair if the token has to be written in another way.
     fn admit(&mut self, call: &Call) -> Result<(), Reason> {
         let Some(token) = &call.token else { return Err(Reason::NoToken) };
         if call.is_subscription() {
             return Err(Reason::NoToken);
         }
-        // Compliant progress is forwarded even after the last report: the server may send more.
+        // Compliant progress is forwarded even after the report that the server marked as its last, because the server
+        // may send more.
         let is_final =
             call.reports.last_of.as_ref().is_some_and(|last| last.name() == self.dialect.name());
         if is_final && (self.mended.is_some() || !self.report.repairs.is_empty()) {
             return Err(Reason::AfterFinal);
         }
         let is_due = |text: &Bytes| match token.translated {
-            // The client's token replaces the text, in whatever spelling the server wrote the number.
+            // The token has another text towards the client, so the server's spelling does not matter.
             true => Key::read(text).as_ref() == Some(&token.server),
             false => *text == token.client,
         };
-        // A string with other escapes is the same string to every reader. A number goes out in the
-        // client's own spelling.
+        // A string with other escapes is the same string for every reader. A number is sent in the client's own
+        // spelling.
         let spelled =
             self.report.about.token_text.as_ref().is_some_and(|text| {
                 is_due(text) || (text.starts_with(b"\"") && self.mended.is_none())
@@ -98,8 +99,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Adds what the route's settings know: the total of a value without a total, or a value that is in the text or
-    /// that `message` has as a string. `message` is needed only for a report whose value may be a string.
+    /// Completes the report with the route's settings: adds a total to a value without a total, or takes the value from
+    /// the text, or from a string in `message`. `message` is needed only if the value may be a string.
     fn complete(&mut self, call: &mut Call, message: Option<&Message>) {
         if self.report.last {
             call.reports.last_of = Some(self.dialect.clone());
@@ -131,9 +132,9 @@ impl Claim {
 }
 
 impl Claim {
-    /// Uses the value and the total in the text if the declared number has no total. Returns whether that settles the
-    /// value. Once a text has had a value, a number without a total counts something else: it only shows that the call
-    /// is alive.
+    /// Replaces a declared number without a total by a value with a total from the message text. Returns whether this
+    /// decides the value. After a value from a text, a number without a total counts something else, so it is ignored
+    /// and the report only shows that the call is alive.
     fn prefer_words(&mut self, call: &mut Call, policy: &CallPolicy) -> bool {
         if self.report.figure.as_ref().is_none_or(|figure| figure.total.is_some()) {
             return false;
@@ -156,8 +157,8 @@ impl Claim {
 }
 
 impl Call {
-    /// Returns the value in the text of a report. If the text contradicts what the server said before, the report has
-    /// no value and only shows that the call is alive.
+    /// Returns the value in the message text of a report. If the text contradicts earlier values of the server, there
+    /// is no value, and the report only shows that the call is alive.
     pub(crate) fn figure_in_words(&mut self, words: &[u8]) -> Option<ProgressValue> {
         let policy = self.settings();
         if policy.messages == Messages::Append {
@@ -170,7 +171,7 @@ impl Call {
 }
 
 impl Intake {
-    /// Takes a message of the server.
+    /// Handles a message of the server.
     pub fn server_message(
         &mut self,
         now: Instant,
@@ -187,7 +188,7 @@ impl Intake {
         self.server_message_here(now, origin, message)
     }
 
-    /// Takes a message of the server that no other filter of the session knows of.
+    /// Handles a message of the server that no other filter of the session can handle.
     pub fn server_message_here(
         &mut self,
         now: Instant,
@@ -195,8 +196,8 @@ impl Intake {
         message: &Message,
     ) -> Disposition {
         self.gate.calls.received_at = Some(now);
-        // Keryx sends an error without its envelope, as the only data of an event. On standard
-        // streams such an object may be a line of a log.
+        // Keryx sends an error without an envelope as the only data of an event. On standard output, an object of this
+        // kind may be a line of a log.
         let is_apart = message.kind() == Kind::Noise && matches!(origin, Origin::Stream(_));
         let bare_error = is_apart.then(|| message.clone().or_bare_error());
         let message = bare_error.as_ref().unwrap_or(message);
@@ -205,8 +206,7 @@ impl Intake {
         if self.gate.calls.policy.observes()
             && forward_unchanged(&mut self.gate.calls, origin, message)
         {
-            // The client has the message already: if the filter fails now, the message must not be
-            // written once more.
+            // The client already has the message. If the filter fails now, the message must not be written again.
             self.at_work = None;
         }
         let mut done = std::mem::take(&mut self.done);
@@ -222,7 +222,7 @@ impl Intake {
         };
         self.at_work = None;
         self.reports = None;
-        // The shell names these tokens for one message.
+        // The shell has named these tokens for one message only.
         self.gate.calls.names.elsewhere.clear();
         if self.gate.calls.policy.observes() && !self.gate.calls.streams.topology.has_many_streams()
         {
@@ -278,7 +278,7 @@ impl Intake {
                 self.progress(now, origin, message, number, done);
             }
             Kind::Notification => {
-                // Before the notification is handled: it may end the call that it is about.
+                // Decided before the notification is handled, because handling may end the call that it is about.
                 let about = self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams);
                 let placed = self.gate.calls.destination_of(origin, message);
                 self.server_notification(now, message);
@@ -289,7 +289,7 @@ impl Intake {
                 self.detached.server_request(&mut self.gate, now, origin, message, number, done)
             }
             Kind::Opaque | Kind::Batch if self.gate.calls.streams.topology.has_strangers() => {
-                // The owner of the text, and the other calls that the text names, are not known.
+                // It is unknown which client the text belongs to, and which other calls it names.
                 self.gate.calls.events.push_verdict(
                     number,
                     None,
@@ -305,7 +305,7 @@ impl Intake {
         Disposition::Consumed
     }
 
-    /// Reads a progress notification of any dialect, and holds the report for its client.
+    /// Reads a progress notification of any dialect, and lets the report wait for its client.
     pub(crate) fn progress(
         &mut self,
         now: Instant,
@@ -328,8 +328,8 @@ impl Intake {
             }
             Err(Unread::Withheld(_)) => &self.gate.calls.policy,
         };
-        // The client reads `notifications/progress` itself, so the original beside the repaired message would be a
-        // second notification.
+        // Clients read `notifications/progress` themselves, so the original in addition to the repaired message would
+        // be a second notification.
         let keep = policy.keep_original && message.method().as_deref() != Some(mcp::PROGRESS);
         let passes = match &report {
             Ok((id, report)) if keep || self.gate.calls.open.is_observed(*id) => {
@@ -383,7 +383,7 @@ impl Intake {
         }
     }
 
-    /// Reads a report and finds its call; `Err` has the verdict on a message without a call.
+    /// Reads a report and finds its call. `Err` contains the reason if the message is not sent as progress.
     pub(crate) fn read_report(
         &mut self,
         origin: Origin,
@@ -392,8 +392,7 @@ impl Intake {
         let mut found = Err(Unread::Withheld(Reason::Unreadable));
         for (dialect, report) in self.take_reports(message) {
             let claim = self.correlate(origin, dialect, report);
-            // Of several dialects that read the message, the record shows the first reason that
-            // says more than "unreadable".
+            // If several dialects read the message, the record shows the first reason that says more than "unreadable".
             if claim.is_ok() || matches!(found, Err(Unread::Withheld(Reason::Unreadable))) {
                 found = claim;
             }
@@ -404,7 +403,7 @@ impl Intake {
         self.accept(origin, found?, Some(message))
     }
 
-    /// Counts a report for its call, and completes the report.
+    /// Counts a report for its call, and completes it.
     pub(crate) fn accept(
         &mut self,
         origin: Origin,
@@ -429,7 +428,7 @@ impl Intake {
         Ok((id, claim.report))
     }
 
-    /// The call that a report is about, if its tool uses this dialect.
+    /// Returns the call that a report is about, if the call's tool uses this dialect.
     pub(crate) fn correlate(
         &mut self,
         origin: Origin,
@@ -440,7 +439,7 @@ impl Intake {
         let (call, mended) = found.map_err(Unread::Withheld)?;
         let known = self.gate.calls.open.get(call);
         let settings = known.map_or(&self.gate.calls.policy.call, |call| call.settings());
-        // Tools of one route may use different dialects for the same method: the message is read with the dialect of
+        // Tools of one route may use different dialects for the same method, so the message is read with the dialect of
         // its own tool.
         if !settings.dialects.contains(&dialect) {
             return Err(Unread::NotTaken(call, Box::new(report.about)));
@@ -448,7 +447,7 @@ impl Intake {
         Ok(Claim { call, dialect, mended, report })
     }
 
-    /// Handles notifications that concern calls and are not progress.
+    /// Handles notifications that are about calls but are not progress.
     pub(crate) fn server_notification(&mut self, now: Instant, message: &Message) {
         let Some(method) = message.method() else { return };
         if method == mcp::TASK_STATUS {
@@ -456,8 +455,8 @@ impl Intake {
             note_task(&mut self.gate, now, &params);
         } else if method == mcp::CANCELLED {
             note_withdrawal(&mut self.gate, now, message);
-            // Up to 2025-11-25 a server cancels its own requests; from 2026-07-28 on it can only end
-            // a client's `subscriptions/listen`.
+            // Up to 2025-11-25 a server cancels its own requests. From 2026-07-28 on it can only end a client's
+            // `subscriptions/listen`.
             let params = message.params().unwrap_or_default();
             let call = json::member(&params, "requestId")
                 .and_then(|id| Key::read(&id))
@@ -471,8 +470,8 @@ impl Intake {
     }
 }
 
-/// Returns an answer to an open call that follows other text on one line, as from a server that prints dots without
-/// ending the line. Other messages after text may be a server's log of a message that it has received.
+/// Returns an answer to an open call that follows other text on its line, as if a server prints dots without ending the
+/// line. A message of another kind after text may come from the server's log of received messages, so it is ignored.
 fn answer_behind_text(gate: &Gate, message: &Message) -> Option<(Bytes, Message)> {
     let raw = message.raw();
     if message.kind() != Kind::Noise || gate.calls.policy.observes() {

@@ -1,13 +1,12 @@
-//! Several objects on one line.
+//! Decides whether several objects on one line are separated.
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::protocol::jsonrpc::Message;
 
-/// Whether the objects of an opaque message, which are on one line, are separated: because their streams may differ, or
-/// because no client can parse the line.
+/// Whether the objects of an opaque message, which are on one line, are separated, because they may go to different
+/// streams or because no client can parse the line.
 pub(crate) fn is_split(calls: &Correlator, message: &Message) -> bool {
-    // Where clients share the server, text that may be read in two ways is never split on a
-    // guess.
+    // If clients share the server, a text that can be read in two ways is never split on a guess.
     let may_differ =
         calls.streams.topology.has_many_streams() && message.elements().nth(1).is_some();
     may_differ

@@ -1,4 +1,4 @@
-//! The template of plain progress: a message that differs from an earlier one only in its value and its text is read by
+//! Templates of plain progress. A message that differs from an earlier one only in its value and its text is read by a
 //! comparison.
 
 use std::ops::Range;
@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use crate::progress::dialect::plain_progress::{LENGTH_MAX, PlainMembers, Reader};
 use crate::protocol::unicode;
 
-/// The longest template, in bytes. A longer one is not kept, because each filter has some.
+/// Limit of the length of a template, in bytes. A longer template is not kept, because each filter has several.
 const TEMPLATE_MAX: usize = 512;
 
-/// Maximum number of templates of one filter: a server may write progress in two shapes, for instance with and without
-/// a value.
+/// Limit of the templates of one filter. There are two, because a server may write progress in two forms, for instance
+/// with and without a value.
 const TEMPLATES_MAX: usize = 2;
 
-/// The last shapes in which a server wrote plain progress.
+/// Templates of the last plain progress.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     known: SmallVec<[Box<Template>; 1]>,
@@ -24,7 +24,7 @@ pub(crate) struct Templates {
 }
 
 impl Templates {
-    /// Reads a message; `None` if the message is anything else than plain progress, or unusual in any way.
+    /// Reads a message; `None` if the message is not plain progress, or is unusual in any way.
     pub(crate) fn read<'a>(&mut self, text: &'a [u8]) -> Option<PlainMembers<'a>> {
         if let Some(members) = self.known.iter().find_map(|template| template.read(text)) {
             return Some(members);
@@ -42,30 +42,30 @@ impl Templates {
     }
 }
 
-/// The text of a notification without its value and its text for people.
+/// A notification without its value and its message text.
 #[derive(Debug)]
 struct Template {
     fixed: Vec<u8>,
     gaps: SmallVec<[Gap; 2]>,
     token: Option<Range<usize>>,
-    /// The total, with its value.
+    /// The range of the total, and its value.
     total: Option<(Range<usize>, Option<f64>)>,
 }
 
-/// The place of a part that differs from message to message.
+/// A place in a template whose content differs from message to message.
 #[derive(Debug)]
 struct Gap {
-    /// The place in the fixed text.
+    /// The position in the fixed text.
     at: usize,
-    /// Words, else a figure.
+    /// Whether the content is the message text; otherwise it is the value.
     is_words: bool,
 }
 
 impl Template {
-    /// The template of `text`, which was read as `members`; `None` if the template is too long to keep.
+    /// Returns the template of `text`, which was read as `members`; `None` if the template is too long to keep.
     fn of(text: &[u8], members: &PlainMembers<'_>) -> Option<Self> {
         let place = |part: &[u8]| {
-            // The members are slices of `text`, so the addresses give their places.
+            // The members are slices of `text`, so their positions follow from the addresses.
             let start = part.as_ptr() as usize - text.as_ptr() as usize;
             start..start + part.len()
         };
@@ -102,8 +102,8 @@ impl Template {
         })
     }
 
-    /// Reads a message that differs from the template only in its value and its text. `None` says nothing about a
-    /// message.
+    /// Reads a message that differs from the template only in its value and its text. `None` only means that the
+    /// message does not fit this template.
     fn read<'a>(&self, text: &'a [u8]) -> Option<PlainMembers<'a>> {
         if text.len() > LENGTH_MAX {
             return None;
@@ -131,7 +131,7 @@ impl Template {
             return None;
         }
         let moved = |place: &Range<usize>| {
-            // Places after a gap are shifted by the length of the text that is in the gap now.
+            // Positions after a gap are shifted by the length of the text that fills the gap in this message.
             let before = self.gaps.iter().zip(lengths).filter(|(gap, _)| gap.at <= place.start);
             let by: usize = before.map(|(_, length)| length).sum();
             &text[place.start + by..place.end + by]

@@ -1,5 +1,5 @@
-//! Text of a server that is not meant as progress: its log, its standard error, text among its
-//! messages. A line is read as text; a line of a structured log is read by its members.
+//! Reads text of a server that is not meant as progress: its log, its standard error, and text between its messages. Of
+//! a structured log line the members are read, of any other line the text.
 //!
 //! ```json
 //! {"level":"info","time":1750000000000,"pid":1,"hostname":"h","component":"MCP-Stdio","tool":"memory-bank","requestId":"u","progressData":{"status":"in_progress","message":"Creating repository...","percent":40},"msg":"Progress notification (stdio no-op)"}
@@ -23,10 +23,10 @@ use crate::protocol::{json, terminal};
 /// Names of members of a structured line whose objects contain the progress.
 const INSIDE: [&str; 6] = ["progressData", "progress", "data", "fields", "payload", "params"];
 
-/// Members that hold the message of a structured line.
+/// Names of members that contain the message of a structured line.
 const WORDS: [&str; 4] = ["msg", "message", "event", "text"];
 
-/// Reads a line of a source; `None` if the line contains no text.
+/// Reads a line from a source; `None` if the line contains no text.
 pub(in crate::progress) fn read(
     source: TextSource,
     words: &str,
@@ -98,7 +98,7 @@ fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Repor
     Some(report)
 }
 
-/// The value that the members of an object hold.
+/// Returns the value in the members of an object.
 fn figure(fields: &Fields) -> Option<ProgressValue> {
     fields.figure().or_else(|| {
         let value = fields.get("progress").and_then(number)?;
@@ -109,12 +109,12 @@ fn figure(fields: &Fields) -> Option<ProgressValue> {
 
 /// Returns a short text on one line as a JSON string, with secrets masked; `None` if it consists only of symbols.
 fn quoted_line(words: &str, policy: &CallPolicy) -> Option<Bytes> {
-    // Without control sequences, and without characters that change the text direction: they could make a message look
-    // different from what it says.
+    // Control sequences are removed, and characters that change the text direction, because they could hide what a
+    // message really says.
     let shown = terminal::plain(words);
     let shown = shown.trim();
     let tells = shown.chars().any(char::is_alphanumeric);
-    // Masked before it is cut, because half a secret may not be recognised as one.
+    // Masked before the text is cut, because a part of a secret may not be recognised as a secret.
     tells.then(|| json::quote(&one_line(&policy.masks.mask(shown), "")))
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::progress::dialect::{CustomDialect, Pointer};
 
-    /// `progress/total "message"` of a report, or `-`.
+    /// Shows a report as `progress/total "message"`; `-` if there is none.
     fn shown(report: Option<Report>) -> String {
         let Some(Report { figure, message, repairs, .. }) = report else { return "-".to_owned() };
         assert!(repairs.iter().eq([Repair::Dialect]));

@@ -1,8 +1,8 @@
-//! Text for people that a route reads as progress: log notifications, standard error, and lines on
-//! standard output that are not messages.
+//! Text for people that a route reads as progress: log notifications, standard error, and lines on standard output that
+//! are not messages.
 //!
-//! Text names no request, unless a dialect of the route file says how. Text belongs to the only
-//! call that it can be about, or to no call. The server's own progress has priority.
+//! Text does not name a request, unless a dialect of the route file says how it does. It is attributed to the only call
+//! that it can be about, or to no call. The server's own progress takes precedence.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,30 +28,30 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::terminal::Terminal;
 use crate::protocol::{json, mcp};
 
-/// The text that a server wrote.
+/// A text that a server wrote.
 pub(crate) enum SourceText<'a> {
-    /// A line as a terminal would show it.
+    /// A line in the form that a terminal would show.
     Line(&'a str),
     /// The `data` of a log notification.
     Data(&'a Bytes),
 }
 
-/// Methods of log notifications. The second and third are used by a reference server, and by servers that pass on what
-/// a language server logs.
+/// Methods of log notifications. The second is used by a reference server, the third by servers that forward the log of
+/// a language server.
 const LOGS: [&str; 3] = [mcp::LOG, "notifications/stderr", "window/logMessage"];
 
-/// Members of a structured log that name a tool.
+/// Members by which a structured log names a tool.
 const TOOLS: [&str; 3] = ["tool", "toolName", "tool_name"];
 
-/// The time without a value of the followed counter after which another counter is followed.
+/// How long a counter is followed without a new value, before another counter may be followed.
 const COUNTER_KEPT: Duration = Duration::from_secs(10);
 
-/// Whether a value belongs to the followed counter, or begins the next counter. A program may print files and bytes in
-/// turn; the client's bar follows only one of these counters.
+/// Whether a value belongs to the followed counter, or begins the next counter. A program may alternate between
+/// counting files and bytes; the client's progress bar follows only one of these counters.
 fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressValue) -> bool {
     let total = figure.total.as_ref().map(|total| total.value);
     let is_other = counter.as_ref().is_some_and(|last| {
-        // A counter that has reached its total is complete, and another counter may follow at once.
+        // A counter that has reached its total is complete, so another counter may be followed immediately.
         let is_done = last.total.is_some_and(|total| last.value >= total);
         last.total != total && !is_done && seen_at < last.seen_at + COUNTER_KEPT
     });
@@ -61,12 +61,11 @@ fn follows(counter: &mut Option<Counter>, seen_at: Instant, figure: &ProgressVal
     !is_other
 }
 
-// Text names no request: a line is progress of the only active call, and of no call if there
-// are two, or if one was cancelled a moment ago and the server may still work on it. Text in
-// the pipe when a request arrives was written before the request, so it is read first. Only the
-// newest lines of one read are searched: newer progress would replace older lines before anyone
-// saw them.
-/// Takes a line that the server has written somewhere, as a terminal would show it.
+// Text does not name a request. A line is therefore progress of the only active call. It is progress of no call if two
+// are active, or if one was cancelled a moment ago and the server may still work on it. Text that is in the pipe when a
+// request arrives was written before the request, so it is read first. Of the lines that are read together, only the
+// newest are searched, because newer progress would replace older lines before anyone saw them.
+/// Handles a line that the server has written outside of messages, in the form that a terminal would show.
 pub(crate) fn take_line(gate: &mut Gate, now: Instant, source: TextSource, line: &str) {
     if gate.calls.policy.listens_to(source) {
         gate.calls.received_at = Some(now);
@@ -75,13 +74,13 @@ pub(crate) fn take_line(gate: &mut Gate, now: Instant, source: TextSource, line:
     }
 }
 
-/// Reads a line on the wire that is not a message.
+/// Reads a line on standard output that is not a message.
 pub(crate) fn text_from_stdout(gate: &mut Gate, now: Instant, origin: Origin, text: &[u8]) {
     if !gate.calls.policy.listens_to(TextSource::Stdout) {
         return;
     }
-    // A progress bar draws its states over each other on one line. All of them have arrived
-    // together, so only the last state matters.
+    // A progress bar draws its states over each other on one line. All these states have arrived together, so only the
+    // last one matters.
     let mut last = None;
     let mut terminal = Terminal::default();
     terminal.feed(text, &mut |line| last = Some(line.to_owned()));
@@ -92,8 +91,8 @@ pub(crate) fn text_from_stdout(gate: &mut Gate, now: Instant, origin: Origin, te
     }
 }
 
-/// The stream of the call that a log notification is about, where another filter sends the progress of the
-/// call ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
+/// Returns the stream of the call that a log notification is about, if another filter sends the progress of the call
+/// ([`Input::HearLog`](crate::progress::input::Input::HearLog)).
 pub(crate) fn stream_of_log(
     gate: &mut Gate,
     now: Instant,
@@ -111,7 +110,7 @@ pub(crate) fn stream_of_log(
     (call.shadow && listens).then_some(call.stream)
 }
 
-/// Takes a message that the server has sent on another stream, where another filter forwards it: a log, or a
+/// Handles a message that the server has sent on another stream, where another filter forwards it: a log message, or a
 /// question that may be about a call of this filter.
 pub(crate) fn hear(gate: &mut Gate, now: Instant, origin: Origin, message: &Message) {
     match message.kind() {
@@ -123,7 +122,7 @@ pub(crate) fn hear(gate: &mut Gate, now: Instant, origin: Origin, message: &Mess
     }
 }
 
-/// Reads the text of a log notification, which has already been forwarded.
+/// Reads the text of a log notification that has already been forwarded.
 pub(crate) fn text_from_log(gate: &mut Gate, now: Instant, origin: Origin, message: &Message) {
     if let Some((meant, data)) = read_log(gate, now, origin, message) {
         take_text(gate, now, meant, TextSource::Log, SourceText::Data(&data));
@@ -132,8 +131,8 @@ pub(crate) fn text_from_log(gate: &mut Gate, now: Instant, origin: Origin, messa
     }
 }
 
-/// Returns the call that a forwarded notification is about, and the progress in it, if a dialect overhears such
-/// notifications.
+/// Returns the call that a forwarded notification is about, and the progress in it, if a dialect overhears
+/// notifications with this method.
 pub(crate) fn overhear(
     gate: &mut Gate,
     origin: Origin,
@@ -148,7 +147,7 @@ pub(crate) fn overhear(
     })
 }
 
-/// Takes progress out of a notification that has already been forwarded.
+/// Uses the progress in a notification that has already been forwarded.
 pub(crate) fn take_overheard(gate: &mut Gate, now: Instant, id: CallId, mut report: Report) {
     let Some(call) = gate.calls.open.get_mut(id).filter(|call| !call.shadow) else {
         return;
@@ -202,9 +201,8 @@ pub(crate) fn sole_candidate(
     if gate.calls.open.is_stale(origin, &gate.calls.streams) {
         return Err(Reason::Unknown);
     }
-    // After a cancellation the server may still work on the cancelled call for a moment, and
-    // write about it. The name of a tool does not help, because the next call may be of the
-    // same tool.
+    // After a cancellation the server may work on the cancelled call for a moment, and write about it. The name of a
+    // tool does not help, because the next call may use the same tool.
     if gate.calls.given_up_at.is_some_and(|at| now < at + OVER) {
         return Err(Reason::Ambiguous);
     }
@@ -216,8 +214,8 @@ pub(crate) fn sole_candidate(
     gate.calls.guess(&About::default(), origin)
 }
 
-/// The call that an object of a structured log names, where a dialect has a pointer to the
-/// name; `None` if the object names none.
+/// Returns the call that an object of a structured log names by a pointer of its dialect; `None` if the object names no
+/// call.
 pub(crate) fn named_in(
     gate: &Gate,
     source: TextSource,
@@ -279,7 +277,7 @@ pub(crate) fn take_text(
     hold_text(gate, now, id, report, policy);
 }
 
-/// Holds a report that was read beside the server's own progress, which has priority.
+/// Lets a report from text wait until it is sent. The server's own progress takes precedence over it.
 pub(crate) fn hold_text(
     gate: &mut Gate,
     now: Instant,
@@ -288,13 +286,13 @@ pub(crate) fn hold_text(
     policy: &CallPolicy,
 ) {
     let Some(call) = gate.calls.open.get_mut(id) else { return };
-    // A piece of a joined text is joined like a piece of progress.
+    // If pieces of text are joined, a piece from text is treated like a piece of progress.
     let is_joined = report.chunk && policy.messages == Messages::Append;
     report.from_text = !is_joined;
     report.in_words = true;
     apply_scale(&mut report, policy.scale);
     if call.reports.protocol_values != ProtocolValues::Missing {
-        // The values of the server's own progress may count something else than its text does.
+        // Values in text may count something else than the values in the server's own progress, so they are dropped.
         report.figure = None;
     }
     // The server's own report waits, and text must not replace it.
@@ -307,8 +305,8 @@ pub(crate) fn hold_text(
     gate.hold(now, id, SourceMessage::default(), report);
 }
 
-/// Withholds text while several calls are active: the text belongs to none of them, and the
-/// record of each call has the reason.
+/// Withholds a text while several calls are active, because it is unknown which call it belongs to. The record of each
+/// call contains the reason.
 pub(crate) fn withhold_ambiguous(gate: &mut Gate, source: TextSource) {
     let listens = |call: &Call| call.settings().listens_to(source);
     let candidates = gate.calls.open.active(|call| call.token.is_some() && listens(call));
@@ -321,17 +319,17 @@ pub(crate) fn withhold_ambiguous(gate: &mut Gate, source: TextSource) {
     }
 }
 
-/// Returns the text of a log notification: its `data`, or all members of a log that has its text under another name.
-/// Servers that write maps (mcp-go) send `message`, `msg` or `text`.
+/// Returns the text of a log notification: its `data`, or all members if its text has another name. Servers that write
+/// maps (mcp-go) send `message`, `msg` or `text`.
 fn log_data(params: Bytes) -> Option<Bytes> {
     let fields = Fields::read(&params)?;
     let beside = ["message", "msg", "text", "content"];
     match fields.first(&["data"]) {
-        // `data` is a map of details, and the text is in a member beside it.
+        // If `data` is a map of details, the text may be in a member beside `data`.
         Some(data) if !data.starts_with(b"{") || fields.string(beside[0]).is_none() => {
             Some(data.clone())
         }
-        // The text is a map in a string, or no text exists.
+        // There is no text, or the text is a map inside a string.
         _ => match beside.iter().find_map(|name| fields.string(name)) {
             Some(words) if words.starts_with(b"\"{") || fields.string("content").is_some() => {
                 Some(words.clone())
@@ -341,7 +339,7 @@ fn log_data(params: Bytes) -> Option<Bytes> {
     }
 }
 
-/// Whether a logger has the name of a tool, possibly after the names of its server or module.
+/// Whether a logger's name is the name of a tool, possibly after the names of its server or module.
 fn names(logger: &str, tool: &str) -> bool {
     let before = logger.strip_suffix(tool).filter(|_| !tool.is_empty());
     before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))

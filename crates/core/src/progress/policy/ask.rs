@@ -1,9 +1,9 @@
-//! Additions to the requests of clients, for servers that report nothing unless they are asked.
+//! Additions to the requests of clients, for servers that report progress only on request.
 //!
-//! The additions are put between the client's bytes, all of which stay, except for a token that the server gets
-//! in another type or not at all. A member that the client has set itself stays. The additions follow from the message and the
-//! settings alone: over HTTP several filters know one request, and all have to know the token that its
-//! server knows.
+//! The additions are inserted between the client's bytes. All client bytes stay, except for a token that the server
+//! gets with another type or not at all. A member that the client has set stays. The additions depend only on the
+//! message and the settings: over HTTP several filters know one request, and all of them have to know the token that
+//! the server gets.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -12,37 +12,37 @@ use crate::progress::durations::fnv_1a;
 use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp;
 
-/// Members of an object, by name.
+/// The members of an object, by name.
 pub type JsonObject = Map<String, Value>;
 
 /// The largest integer that a double represents exactly. Servers in JavaScript read no larger integer correctly.
 const INTEGER_MAX: i64 = (1 << 53) - 1;
 
-/// The token in place of an empty string, which many servers treat as no token.
+/// The token that replaces an empty string, because many servers treat an empty string as no token.
 const NO_EMPTY_TOKEN: &[u8] = b"milepost";
 
-/// Whether only the client may set a member of `_meta`: its token, and the members of the
-/// specification, such as the log level.
+/// Whether only the client may set a member of `_meta`. Such members are its token, and the members of the
+/// specification, for instance the log level.
 pub fn is_clients_own(name: &str) -> bool {
     name == "progressToken" || name.starts_with(mcp::META_PREFIX)
 }
 
-/// The JSON type of the tokens that a server is given.
+/// The JSON type of the tokens that a server gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenType {
-    /// The client's.
+    /// The type of the client's token.
     #[default]
     Same,
     /// A string that is not empty. An integer becomes its digits.
     String,
     /// An integer from 1 to 2^53 - 1. Any other token is replaced by an integer that is derived from it.
     Integer,
-    /// No token at all. The client's token still names the call towards the client: heartbeats, and progress that
-    /// the server reports in other ways, have it.
+    /// The server gets no token. Towards the client, the client's own token still names the call: in heartbeats, and in
+    /// progress that the server reports in other ways.
     None,
 }
 
-/// The least important of the log messages that a server is asked for.
+/// The lowest level of the log messages that a server is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the levels of the specification, which has them from RFC 5424")]
 pub enum LogLevel {
@@ -57,7 +57,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// Every level and its name.
+    /// All levels with their names.
     pub const ALL: [(&'static str, Self); 8] = [
         ("debug", Self::Debug),
         ("info", Self::Info),
@@ -75,16 +75,16 @@ impl LogLevel {
     }
 }
 
-/// The members put into requests, which may differ from tool to tool. None by default.
+/// The additions to requests, which may differ from tool to tool. By default there are none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ask {
-    /// The token is also put into `params.arguments._meta.progressToken` of `tools/call`, as a string.
+    /// Whether the token is also put into `params.arguments._meta.progressToken` of `tools/call`, as a string.
     pub token_in_arguments: bool,
-    /// The type of the token.
+    /// The type of the token that the server gets.
     pub token_type: TokenType,
-    /// Put into `params._meta` of `tools/call`.
+    /// Members that are added to `params._meta` of `tools/call`.
     pub meta: JsonObject,
-    /// Put into `params.arguments` of `tools/call`.
+    /// Members that are added to `params.arguments` of `tools/call`.
     pub arguments: JsonObject,
 }
 
@@ -98,7 +98,7 @@ impl Ask {
             && arguments.is_empty()
     }
 
-    /// The server's form of a token; `None`: the client's own.
+    /// Returns the token that the server gets; `None` if it is the client's own.
     pub(crate) fn token(&self, token: &Key) -> Option<Key> {
         match (self.token_type, token) {
             (TokenType::Same | TokenType::None, _) => None,
@@ -112,10 +112,10 @@ impl Ask {
     }
 }
 
-/// Returns a positive integer that is derived from a token. It is improbable that two open requests get the same
-/// integer (and so share progress): there are 2^53 integers.
+/// Returns a positive integer that is derived from a token. There are 2^53 integers, so it is unlikely that two open
+/// requests get the same integer and share their progress.
 fn integer_for(token: &Key) -> i64 {
     let hash = fnv_1a(token.to_json());
-    // The upper bits of FNV-1a are mixed better than the lower ones, and 53 bits always fit into a double.
+    // The upper bits of FNV-1a are better mixed than the lower bits, and 53 bits always fit into a double.
     i64::try_from(hash >> 11).unwrap_or(1).max(1)
 }

@@ -1,4 +1,4 @@
-//! The conditions for heartbeats.
+//! The settings of heartbeats.
 
 use std::time::Duration;
 
@@ -12,17 +12,16 @@ pub enum HeartbeatValue {
     Elapsed,
 }
 
-/// The conditions for heartbeats in a silence.
+/// When a silent call gets heartbeats, and with which value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Whether calls get heartbeats.
     pub enabled: bool,
     /// The silence before the first heartbeat.
     pub after: Duration,
-    /// The time between the next heartbeats, doubled once the server has sent a message for the
-    /// call.
+    /// The time between later heartbeats. It is doubled once the server has sent a message for the call.
     pub every: Duration,
-    /// The age of a call at which its heartbeats end, without the time in which its client was asked a question.
+    /// The age of a call at which its heartbeats end. The time in which its client was asked a question does not count.
     pub max: Duration,
     /// The value of a heartbeat.
     pub value: HeartbeatValue,

@@ -5,19 +5,20 @@ use std::time::Duration;
 /// Whether and how the work of a call continues after its client's timer expired (`late`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
-    /// Whether it does.
+    /// Whether the work continues after the client's timer expired.
     pub enabled: bool,
     /// The longest time that the work goes on while no client waits for it.
     pub keep: Duration,
     /// The longest time that an answer waits for its client.
     pub finished: Duration,
-    /// Bytes of answers that wait, of all calls to one server.
+    /// Limit of the bytes of waiting answers, for all calls to one server.
     pub bytes: usize,
     /// Members of the arguments that may differ between two calls for the same work, as JSON Pointers (RFC 6901).
     pub ignore: Vec<String>,
-    /// The age of an open call from which the same call counts as its repetition without a cancellation.
+    /// The age from which an open call may be repeated without a cancellation: the same call then counts as its
+    /// repetition.
     pub repeated_after: RepeatedAfter,
-    /// Whether a call is answered with words before its client gives the call up.
+    /// Whether a call is answered with a text for the model before its client gives the call up.
     pub tell: bool,
     /// The age of a call at which `tell` answers.
     pub before: Duration,
@@ -25,22 +26,23 @@ pub struct Late {
     pub destructive: bool,
 }
 
-/// The age of an open call from which the same call counts as its repetition (`late.repeated_after`).
+/// The age from which an open call may be repeated without a cancellation (`late.repeated_after`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepeatedAfter {
-    /// Only a call that its client has cancelled is repeated.
+    /// No age: only a call that its client has cancelled can be repeated.
     Off,
-    /// The clock of a client that was seen to leave calls open and to repeat them; for other clients as `Off`.
+    /// The age at which the client gives calls up, if the client was seen to leave calls open and to repeat them. For
+    /// other clients the same as `Off`.
     Auto,
     /// This age, for every client.
     Age(Duration),
 }
 
-/// The age of a call at which `tell` answers, unless the settings or the client's known limit say otherwise.
+/// The age of a call at which `tell` answers, unless the settings or a known limit of the client say otherwise.
 const BEFORE: Duration = Duration::from_secs(55);
 
 impl Late {
-    /// Whether `before` is the default, so that the learned clock or the known limit of the client counts.
+    /// Whether `before` is the default. Then a learned or known limit of the client takes precedence over it.
     pub(crate) fn before_is_default(&self) -> bool {
         self.before == BEFORE
     }

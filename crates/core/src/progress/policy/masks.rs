@@ -1,7 +1,7 @@
-//! Secrets in text that is shown to a client.
+//! Masks secrets in text that is shown to a client.
 //!
-//! A server writes standard error for its operator. A doubtful word is masked; hashes, ids and
-//! paths, which are frequent in such lines, stay readable.
+//! A server writes its standard error for its operator, and not for clients. A word that may be a secret is masked.
+//! Hashes, ids and paths are frequent in such text and stay readable.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,23 +16,23 @@ use crate::protocol::secret;
 /// The text in place of a secret.
 pub const MASK: &str = "***";
 
-/// Patterns (`mask`) of a route besides the built-in patterns. Every pattern is tried on every
+/// Limit of the patterns (`mask`) of a route, in addition to the built-in patterns. Every pattern is tried on every
 /// line.
 pub const PATTERNS_MAX: usize = 32;
 
-/// Bytes of one pattern (`mask`).
+/// Limit of the bytes of one pattern (`mask`).
 pub const PATTERN_MAX: usize = 1 << 10;
 
-/// The group of a pattern that is masked.
+/// The name of the group that marks the part of a match to be masked.
 const GROUP: &str = "secret";
 
-/// The length from which a value that begins like the key of a service counts as a secret.
+/// The minimum length of a secret that is recognised by its beginning, such as the key of a service.
 const VALUE_MIN: usize = 16;
 
 /// The patterns of secrets.
 #[derive(Clone, Default)]
 pub struct Masks {
-    /// Patterns of a route, with their text.
+    /// The patterns of a route, with their texts.
     own: Arc<[(String, Regex)]>,
 }
 
@@ -49,8 +49,8 @@ impl fmt::Debug for Masks {
 }
 
 impl Masks {
-    /// The built-in patterns, and further regular expressions: their group `secret`, or the whole
-    /// match. The error names the right form.
+    /// Reads regular expressions that are used in addition to the built-in patterns. Of a match the group `secret` is
+    /// masked, or the whole match if there is no such group. The error describes the correct form.
     pub fn read<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut own: Vec<(String, Regex)> = Vec::new();
         for written in patterns {
@@ -77,12 +77,12 @@ impl Masks {
         Ok(Self { own: own.into() })
     }
 
-    /// The patterns besides the built-in patterns, as written.
+    /// Returns the patterns of the route as they were written, without the built-in patterns.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.own.iter().map(|(written, _)| &**written)
     }
 
-    /// The text with each secret replaced by [`MASK`].
+    /// Returns the text with each secret replaced by [`MASK`].
     pub fn mask<'a>(&self, words: &'a str) -> Cow<'a, str> {
         let found = self.secrets(words);
         if found.is_empty() {
@@ -99,10 +99,10 @@ impl Masks {
         Cow::Owned(masked)
     }
 
-    /// The positions of secrets in a text, in order, without overlaps.
+    /// Returns the ranges of the secrets in a text, in order and without overlaps.
     pub fn secrets(&self, words: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
-        // Nearly all lines have no hint, so that the other patterns are not tried.
+        // Nearly all lines contain no hint, so the other patterns need not be tried.
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
             let flags = [false, true];
             let patterns = NAMED.0.iter().zip(flags);
@@ -119,7 +119,7 @@ impl Masks {
     }
 }
 
-/// Joins overlapping positions.
+/// Joins overlapping ranges.
 fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     found.sort_by_key(|range| (range.start, range.end));
     let mut all: Vec<Range<usize>> = Vec::with_capacity(found.len());
@@ -132,7 +132,7 @@ fn joined(mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     all
 }
 
-/// The matches of a pattern: its group, or the whole match.
+/// Returns the ranges of the matches of a pattern: of the group `secret`, or else of the whole match.
 fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
     let found = pattern.captures_iter(words);
     found
@@ -140,12 +140,12 @@ fn all(pattern: &Regex, words: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most lines contain none
-/// of them, so that no other pattern is tried.
+/// Substrings of which every line with a secret contains at least one, in upper or lower case. Most lines contain none,
+/// so the other patterns need not be tried.
 static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let hints = secret::WORDS.iter().chain(&secret::BEGINNINGS).copied();
     let hints: Vec<String> = hints.map(regex::escape).collect();
-    // `otp` and `pin` are parts of many words: they count at the beginning of a word only.
+    // `otp` and `pin` are parts of many words, so they count only at the beginning of a word.
     SecretPatterns::new([format!(
         "(?i-u){}|basic|://|-----begin|keys|session|signature|tokens|(?:^|[ -@\\[-`{{-~])(?:otp|pin)|\
          [?&](?:sig|code)=|(?:^|\\s)-u\\s|(?:^|\\s)--(?:proxy-)?user[\\s=]",
@@ -153,7 +153,7 @@ static HINT: LazyLock<SecretPatterns> = LazyLock::new(|| {
     )])
 });
 
-/// `name=value`, `name: value`, `"name":"value"`, `--name value`.
+/// Values with names: `name=value`, `name: value`, `"name":"value"`, `--name value`.
 static NAMED: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let name = r#"(?i)(?<name>[a-z0-9_.-]*[a-z0-9_])"#;
     let value = r#"(?:"(?<quoted>[^"\\]*)|'(?<single>[^']*)|(?<bare>[^\s"'\\,;&<>(){}\[\]:=][^\s"',;&<>(){}\[\]]*))"#;
@@ -163,7 +163,7 @@ static NAMED: LazyLock<SecretPatterns> = LazyLock::new(|| {
     ])
 });
 
-/// Patterns of secrets that are known by the text around them.
+/// Patterns of secrets that are recognised by the text around them.
 static PLAIN: LazyLock<SecretPatterns> = LazyLock::new(|| {
     let patterns = [
         r#"(?i)\b(?:authorization|cookie)\\?["']?\s*[:=]\s*\\?["']?(?<secret>[^"'\r\n]+)"#,
@@ -183,7 +183,7 @@ static KEYS: LazyLock<SecretPatterns> = LazyLock::new(|| {
     SecretPatterns::new([format!(r"\b(?:{})[A-Za-z0-9_.+/=-]+", beginnings.join("|"))])
 });
 
-/// Built-in patterns. A test checks that each can be read.
+/// The built-in patterns. A test checks that each of them can be compiled.
 struct SecretPatterns(Vec<Regex>);
 
 impl SecretPatterns {
@@ -192,10 +192,10 @@ impl SecretPatterns {
     }
 }
 
-/// Parts of names that are as often no secret (`key`, `pass`).
+/// Parts of names that do not mark a secret by themselves, because many values with these names are harmless.
 const WEAK: [&str; 4] = ["auth", "key", "pass", "pat"];
 
-/// Words that mark a key as the key of a secret.
+/// Words that, together with `key`, mark the key as a secret.
 const OF_KEYS: [&str; 10] = [
     "access",
     "account",
@@ -216,7 +216,7 @@ const ABOUT: [&str; 23] = [
     "url", "usage",
 ];
 
-/// Words that are written in the place of a secret (`token: missing`).
+/// Words that are often written in place of a secret (`token: missing`).
 const SAID: [&str; 34] = [
     "accepted",
     "are",
@@ -254,8 +254,8 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// Finds the values whose names mark them as secrets. A value that is not a secret is searched in turn, because it may
-/// contain a secret: `https://x/?key=value`.
+/// Finds the values whose names mark them as secrets. A value that is no secret is searched too, because it may contain
+/// a secret: `https://x/?key=value`.
 fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
@@ -273,7 +273,7 @@ fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usiz
 /// Whether a name such as `token` or `--password` marks its value as a secret. `is_flag`: the value
 /// follows after a space (`--password x`), not after `=`.
 fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
-    // In a name with dots (`config.token`, `token.json`) the last part says what the value is.
+    // In a name with dots (`config.token`, `token.json`) the last part tells what the value is.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
@@ -302,12 +302,12 @@ fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> b
         || secret::is_long(said)
 }
 
-/// Whether a value that begins like the key of a service is such a key.
+/// Whether a value that begins like the key of a service is really a key.
 fn is_key(value: &str) -> bool {
     value.len() >= VALUE_MIN && value.bytes().filter(u8::is_ascii_digit).count() > 1
 }
 
-/// Whether a line is a line of base64 as in PEM files.
+/// Whether a line is a line of base64, as in PEM files.
 fn is_armour(words: &str) -> bool {
     let words = words.trim();
     let has = |is: fn(&u8) -> bool| words.as_bytes().iter().any(is);

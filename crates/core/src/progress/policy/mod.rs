@@ -27,148 +27,148 @@ use crate::progress::policy::masks::Masks;
 use crate::progress::policy::tasks::Tasks;
 use crate::protocol::mcp;
 
-// The settings of a feature are in the module that uses them.
+// The settings of a single feature are in the module of that feature.
 
-/// The extent of the filter's work.
+/// How much the filter changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Reports the verdicts and changes nothing.
+    /// The filter only reports verdicts, and changes nothing.
     Observe,
-    /// Repairs and withholds, adds nothing.
+    /// The filter also repairs and withholds messages, but adds none.
     Enforce,
-    /// Also sends heartbeats.
+    /// The filter also adds heartbeats.
     #[default]
     Full,
 }
 
-/// Whether the messages of a client stream keep the times of [`Pacing`].
+/// Whether messages on a client stream wait as their [`Pacing`] requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamPacing {
-    /// Messages never wait: Streamable HTTP.
+    /// Messages never wait, as with Streamable HTTP.
     Immediate,
-    /// Each call has the times of its own settings: stdio, HTTP+SSE.
+    /// Messages wait as the settings of their call require, as with stdio and HTTP+SSE.
     ByCall,
 }
 
-/// The times at which the messages of a call may be written to its client.
+/// How long the messages of a call wait before they are written to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
-    /// No progress before its call is this old. Earlier progress waits, and is dropped if the answer comes first.
+    /// The age of a call before its first progress. Earlier progress waits, and is dropped if the answer comes first.
     pub first_after: Duration,
-    /// A notification waits this long and is dropped if the answer comes meanwhile.
+    /// The time that a notification waits. It is dropped if the answer comes in this time.
     pub hold: Duration,
-    /// An answer is written no sooner than this after the last notification of its request.
+    /// The shortest time between the last notification of a request and its answer.
     pub guard: Duration,
 }
 
 impl Pacing {
-    /// For stdio and HTTP+SSE clients: a notification waits until its call is 150 ms old, and 30 ms for an
-    /// answer that may follow; an answer waits until 50 ms after a notification. The official TypeScript SDK handles notifications one
-    /// microtask later than answers: a notification that it reads together with the answer is lost and
-    /// reported as an unknown token, and hosts drop the connection over this error. Clients that are
-    /// known not to need this are exempt (`clients/table.rs`).
+    /// The pacing for stdio and HTTP+SSE clients. A notification waits until its call is 150 ms old, and waits 30 ms
+    /// for an answer that may follow. An answer waits until 50 ms after a notification. The reason is the official
+    /// TypeScript SDK: it handles notifications one microtask later than answers, so a notification that it reads
+    /// together with the answer is lost and reported as an unknown token, and hosts drop the connection because of this
+    /// error. Clients that are known not to need pacing are exempt (`clients/table.rs`).
     ///
-    /// A shorter guard costs reports: of 600 calls of a TypeScript client that is busy for 60 ms at a time,
-    /// each with a report 35 ms before its answer, 69 lose the report with 50 ms and 364 with 20 ms.
+    /// A shorter guard loses reports. In a test, a TypeScript client was busy for 60 ms at a time and made 600 calls,
+    /// each with a report 35 ms before its answer: 69 calls lost the report with a guard of 50 ms, 364 with 20 ms.
     pub const PACED: Self = Self {
         first_after: Duration::from_millis(150),
         hold: Duration::from_millis(30),
         guard: Duration::from_millis(50),
     };
 
-    /// For Streamable HTTP, and for clients that are known not to need it.
+    /// No pacing, for Streamable HTTP and for clients that are known not to need pacing.
     pub const IMMEDIATE: Self =
         Self { first_after: Duration::ZERO, hold: Duration::ZERO, guard: Duration::ZERO };
 
-    /// Whether notifications keep a distance from answers.
+    /// Whether pauses are needed between notifications and answers.
     pub(crate) fn keeps_distance(&self) -> bool {
         !self.hold.is_zero() || !self.guard.is_zero()
     }
 }
 
-/// The notifications that are thinned to one per `min_interval`.
+/// Which notifications are thinned to one per `min_interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Coalesce {
-    /// Repaired messages only.
+    /// Only repaired notifications.
     #[default]
     Repaired,
-    /// All.
+    /// All notifications.
     All,
 }
 
-/// The meaning of a value without a total.
+/// What a value without a total counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Hundredths: `total` is 100.
+    /// Hundredths: the total is 100.
     Percent,
-    /// Fractions of 1: `total` is 1.
+    /// Fractions of 1: the total is 1.
     Unit,
-    /// Parts of this many.
+    /// Units of which there are this many in total.
     Of(f64),
 }
 
-/// The place where the value of a report is looked for first.
+/// Where the value of a report is looked for first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ValueFrom {
     /// The number that the server declares.
     #[default]
     Progress,
-    /// The value in the text, if it has a total and the number that the server declares has none.
+    /// The value in the message text, if it has a total and the declared number has none.
     Words,
 }
 
-/// The relation of the messages of one call to each other.
+/// How the messages of one call relate to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Messages {
-    /// Each message is complete by itself.
+    /// Each message is complete in itself and replaces the one before.
     #[default]
     Replace,
-    /// Messages are pieces of one text and are joined.
+    /// The messages are pieces of one text, and are joined.
     Append,
 }
 
 /// The settings that can differ from tool to tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallPolicy {
-    /// The extent of the filter's work.
+    /// How much the filter changes.
     pub mode: Mode,
-    /// The ways of saying progress that are understood.
+    /// The dialects that are read as progress.
     pub dialects: Vec<Dialect>,
-    /// The times at which messages may be written to a client that needs them.
+    /// How long messages wait before they are written to a client that needs pauses.
     pub pacing: Pacing,
-    /// Whether clients that are known not to need pacing are spared it.
+    /// Whether clients that are known to need no pacing get none.
     pub spare_known_clients: bool,
     /// The shortest time between thinned notifications of one call.
     pub min_interval: Duration,
     /// The notifications that are thinned.
     pub coalesce: Coalesce,
-    /// Repairs of answers.
+    /// The repairs of answers and other messages.
     pub answers: AnswerRepairs,
-    /// The value that the server sends as token; learned if not set.
+    /// What the server sends as token; `None`: this is learned from its messages.
     pub token_is: Option<TokenIs>,
-    /// Silence.
+    /// The heartbeats of silent calls.
     pub heartbeat: Heartbeat,
-    /// Values that repeat or fall.
+    /// How values that repeat or fall are handled.
     pub on_fall: OnFall,
-    /// The meaning of a value without a total.
+    /// What a value without a total counts.
     pub scale: Option<Scale>,
-    /// The place where the value of a report is looked for first.
+    /// Where the value of a report is looked for first.
     pub value_from: ValueFrom,
     /// The patterns that find values in texts.
     pub extract: Extract,
-    /// The secrets that are masked in text.
+    /// The patterns of secrets that are masked in text.
     pub masks: Masks,
-    /// The relation of the messages of a call to each other.
+    /// How the messages of a call relate to one another.
     pub messages: Messages,
-    /// Age at which a call is answered with an error and cancelled; off by default.
+    /// The age at which a call gets an error and is cancelled; off by default.
     pub call_timeout: Option<Duration>,
-    /// Whether heartbeats of a silent call show the elapsed part of its usual time.
+    /// Whether heartbeats of a silent call show how much of its usual duration has passed.
     pub estimate: bool,
-    /// The members put into requests.
+    /// The members that are added to requests.
     pub ask: Ask,
-    /// The work of calls that clients give up because their timers expired.
+    /// How the work of calls continues after their clients' timers have expired.
     pub late: Late,
-    /// Calls that run as tasks of Milepost's own.
+    /// How calls run as Milepost's own tasks.
     pub tasks: Tasks,
 }
 
@@ -200,7 +200,7 @@ impl Default for CallPolicy {
 }
 
 impl CallPolicy {
-    /// Whether the calls are reported and nothing of them is changed.
+    /// Whether calls are only reported, and nothing about them is changed.
     pub fn observes(&self) -> bool {
         self.mode == Mode::Observe
     }
@@ -226,14 +226,14 @@ pub struct AnswerRepairs {
     pub error_shape: bool,
     /// `envelope`: a message without `"jsonrpc":"2.0"` gets this member.
     pub envelope: bool,
-    /// `bare-result`: a result that is not an object becomes an object. A tool result without `content` is wrapped, for
-    /// dialects and upstreams that are known to send such results.
+    /// `bare-result`: a result that is not an object becomes an object. A tool result without `content` is wrapped, if
+    /// the dialect or the server is known to send such results.
     pub bare_result: bool,
-    /// `ping`: an answer to `ping` that the method is unknown becomes an empty result.
+    /// `ping`: an answer which says that the method `ping` is unknown becomes an empty result.
     pub ping: bool,
     /// `orphan-answer`: an answer that matches no open request of this client, or a second answer, is withheld.
     pub orphan_answer: bool,
-    /// `missing-id`: a result without an id is withheld, and an error without an id that answers no request.
+    /// `missing-id`: a result without an id is withheld, and so is an error without an id that answers no request.
     pub missing_id: bool,
     /// `event-name`: an event with another name, which clients do not read, gets the name `message`. An event without
     /// its blank line gets the line.
@@ -245,12 +245,12 @@ pub struct AnswerRepairs {
     pub split_line: bool,
     /// `noise`: an event whose data is not a message becomes a comment.
     pub noise: bool,
-    /// `total`: compliant progress goes without a `total` that is below its value, or zero or less.
+    /// `total`: compliant progress loses a `total` that is below its value, or not above zero.
     pub total: bool,
 }
 
 impl AnswerRepairs {
-    /// Every answer stays unchanged.
+    /// The switches for leaving every answer unchanged.
     pub(crate) const NONE: Self = Self {
         response_id: false,
         error_shape: false,
@@ -286,10 +286,10 @@ impl Default for AnswerRepairs {
     }
 }
 
-/// The name of a request that an upstream puts in the place of the token.
+/// The name of a request that a server sends as the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenIs {
-    /// The token, as the specification asks.
+    /// The token, as the specification requires.
     Token,
     /// The request id.
     RequestId,
@@ -298,26 +298,26 @@ pub enum TokenIs {
 /// All settings of a route for its filters.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Tool results of this upstream are bare payloads, whatever its dialect.
+    /// Whether tool results of this server are bare payloads, whatever its dialect.
     pub bare_results: bool,
-    /// Forward a translated message as well, for clients written for it.
+    /// Whether a translated message is also forwarded in its original form, for clients that were written for it.
     pub keep_original: bool,
-    /// Whether texts of Milepost are added to progress of 2024-11-05. `message` is an unknown member there, which
-    /// clients ignore unless they show it.
+    /// Whether texts of Milepost are added to progress of 2024-11-05. There `message` is an unknown member, which
+    /// clients ignore or show.
     pub words_in_2024: bool,
-    /// Whether every request gets an id and a token of Milepost's own towards the server, because
-    /// several clients share the server.
+    /// Whether Milepost gives every request its own id and token for the server, because several clients share the
+    /// server.
     pub id_mapping: bool,
     /// The learned durations of this route's tools.
     pub learned: Arc<LearnedDurations>,
-    /// Put into the capabilities of clients: of `initialize`, and from 2026-07-28 on of each request.
+    /// Members that are added to the capabilities of clients: in `initialize`, and from 2026-07-28 on in each request.
     pub capabilities: JsonObject,
-    /// The log messages that a server is asked for where its client does not ask; never from 2026-07-28
-    /// on.
+    /// The level of the log messages that Milepost requests from a server, if the client requests none. Has no effect
+    /// from 2026-07-28 on.
     pub log_level: Option<LogLevel>,
-    /// Whether clients of a child get the answers of the child's last start until the child has started.
+    /// Whether clients get the answers of the child process's last start until the child process has started.
     pub cached_start: bool,
-    /// Whether clients of 2026-07-28 reach a server that knows earlier revisions only.
+    /// Whether clients of 2026-07-28 can use a server that knows only earlier revisions.
     pub modern: bool,
     /// The settings of tools without settings of their own.
     pub call: CallPolicy,
@@ -344,7 +344,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether nothing of any call is changed (`mode = "observe"`).
+    /// Whether no call is changed (`mode = "observe"` for all tools).
     pub fn observes(&self) -> bool {
         self.everywhere().all(CallPolicy::observes)
     }
@@ -368,10 +368,10 @@ impl Policy {
         }
     }
 
-    /// The dialects that claim a method. The call of the message, which decides between them, is
-    /// known later.
+    /// Returns the dialects that claim a method. Which of them applies depends on the message's call, which is found
+    /// later.
     pub fn dialects_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Dialect> {
-        // A dialect that the route and a tool both name is tried once.
+        // A dialect that both the route and a tool name is tried only once.
         let is_everyones =
             |own: &Dialect| self.call.dialects.iter().any(|known| known.name() == own.name());
         let of_tools = self.tools.values().flat_map(|policy| &policy.dialects);
@@ -379,17 +379,17 @@ impl Policy {
         self.call.dialects.iter().chain(of_tools).filter(move |dialect| dialect.claims(method))
     }
 
-    /// Whether no other dialect than the standard one claims the standard's progress.
+    /// Whether the standard dialect is the only one that reads `notifications/progress`.
     pub(crate) fn has_standard_alone(&self) -> bool {
         self.dialects_of(mcp::PROGRESS).all(|dialect| dialect.name() == dialect::STANDARD)
     }
 
-    /// Whether text of `source` is read as progress of any tool.
+    /// Whether text of `source` is read as progress for any tool.
     pub fn listens_to(&self, source: TextSource) -> bool {
         self.everywhere().any(|policy| policy.listens_to(source))
     }
 
-    /// The settings of tools without settings of their own, then the settings of single tools.
+    /// Returns the settings of tools without settings of their own, followed by the settings of single tools.
     pub fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         std::iter::once(&self.call).chain(self.tools.values())
     }
@@ -399,7 +399,7 @@ impl Policy {
         self.dialects_of(method).next().is_some()
     }
 
-    /// Whether any call has a time-out.
+    /// Whether any call has a timeout.
     pub fn has_timeout(&self) -> bool {
         self.everywhere().any(|policy| policy.call_timeout.is_some())
     }
@@ -409,8 +409,8 @@ impl Policy {
         self.everywhere().any(|policy| policy.late.enabled)
     }
 
-    /// Returns the policy with late answers and tasks off, for a single connection between clients and server: there
-    /// every message of a client reaches the server in any case. `None` if both are already off.
+    /// Returns the policy with late answers and tasks off, for a single connection from all clients to the server, on
+    /// which every client message reaches the server anyway. `None` if both are already off.
     pub fn without_kept_work(&self) -> Option<Self> {
         let mut policy = (self.has_late() || self.has_tasks()).then(|| self.clone())?;
         for call in std::iter::once(&mut policy.call).chain(policy.tools.values_mut()) {
@@ -419,7 +419,7 @@ impl Policy {
         Some(policy)
     }
 
-    /// The policy without heartbeats of any tool.
+    /// Returns the policy with heartbeats off for all tools.
     pub fn without_heartbeats(&self) -> Self {
         let mut policy = self.clone();
         policy.call.heartbeat.enabled = false;
@@ -427,15 +427,15 @@ impl Policy {
         policy
     }
 
-    /// Whether anything depends on what was learned of earlier calls: estimates, the seconds that the heartbeats of
-    /// silent tools count where they have no words, and the clocks of clients (`late`).
+    /// Whether any setting depends on what was learned from earlier calls: estimates, heartbeats without a text, whose
+    /// value counts the seconds for silent tools, and the ages at which clients give calls up (`late`).
     pub fn needs_durations(&self) -> bool {
         !self.words_in_2024 || self.has_late() || self.everywhere().any(|policy| policy.estimate)
     }
 
-    /// The settings of a tool.
+    /// Returns the settings of a tool.
     pub fn of(&self, tool: Option<&str>) -> &CallPolicy {
-        // The usual route has no settings of single tools, and this function is called several times per message.
+        // Most routes have no settings for single tools, and this function is called several times per message.
         if self.tools.is_empty() {
             return &self.call;
         }

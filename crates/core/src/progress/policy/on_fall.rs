@@ -1,9 +1,9 @@
-//! How a value that does not rise is repaired.
+//! How a value that does not rise is handled.
 
-/// The handling of a value that repeats or falls.
+/// How a value that repeats or falls is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFall {
-    /// The value is set just above the last sent value; a fall with a changed total begins a new phase.
+    /// The value is set just above the last sent value. A fall together with another total begins a new phase.
     #[default]
     Lift,
     /// Every fall begins a new phase on top of the last value.

@@ -9,19 +9,19 @@ use crate::progress::policy::{CallPolicy, Mode, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::mcp;
 
-/// The policies that are in use in one filter. Dereferences to the policy of new calls; the methods here ask all
-/// policies, because the call that a message is about is not known yet.
+/// The policies that one filter uses. Dereferences to the policy for new calls. The methods here consider all policies,
+/// because the call of a message is not known yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
     pub(crate) now: Arc<Policy>,
     /// Policies of open calls that began earlier; usually none.
     pub(crate) older: Vec<Arc<Policy>>,
-    /// Whether the standard dialect alone reads the standard's progress in `now`; `None` until that
+    /// Whether the standard dialect is the only one that reads `notifications/progress` under `now`; `None` until this
     /// is needed.
     standard_alone: Option<bool>,
-    /// Whether `now` reads no log message as progress; `None` until that is needed.
+    /// Whether no log message is read as progress under `now`; `None` until this is needed.
     forwards_logs: Option<bool>,
-    /// The last requested policy. `now` differs in the settings that a connection keeps.
+    /// The policy that was requested last. `now` may differ from it in settings that a connection cannot change.
     pub(crate) wanted: Arc<Policy>,
 }
 
@@ -39,13 +39,13 @@ impl Policies {
         Self { wanted, now: policy, older: Vec::new(), standard_alone: None, forwards_logs: None }
     }
 
-    /// Whether progress of the standard is read by the standard dialect only, for every call.
+    /// Whether, for every call, the standard dialect is the only one that reads `notifications/progress`.
     pub(crate) fn has_standard_alone(&mut self) -> bool {
         let alone = *self.standard_alone.get_or_insert_with(|| self.now.has_standard_alone());
         alone && self.older.is_empty()
     }
 
-    /// Whether log messages are not read as progress, for every call.
+    /// Whether, for every call, no log message is read as progress.
     pub(crate) fn forwards_logs(&mut self) -> bool {
         let now = &self.now;
         let are_plain = || !now.listens_to(TextSource::Log) && !now.claims(mcp::LOG);
@@ -59,7 +59,7 @@ impl Policies {
         (self.standard_alone, self.forwards_logs) = (None, None);
     }
 
-    /// The policy of calls that open from now on.
+    /// Returns the policy of calls that open from now on.
     pub(crate) fn now(&self) -> &Arc<Policy> {
         &self.now
     }
@@ -73,13 +73,13 @@ impl Policies {
         self.all().any(|policy| policy.claims(method))
     }
 
-    /// The reports of a message in each dialect that can read it, each dialect once.
+    /// Returns the reports of a message: one for each dialect that can read it.
     pub(crate) fn reports<'a>(
         &'a self,
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // The message is parsed at most once, and only if a dialect cannot read it without a parse.
+        // The message is parsed at most once, and only if a dialect needs that.
         let mut read = None;
         self.dialects_of(method).filter_map(move |dialect| {
             if let Some(report) = dialect.read_plain(message) {
@@ -91,14 +91,14 @@ impl Policies {
         })
     }
 
-    /// Returns the reports of a message that is forwarded unchanged, in each dialect that overhears it.
+    /// Returns the reports of a message that is forwarded unchanged: one for each dialect that overhears it.
     pub(crate) fn overheard<'a>(
         &'a self,
         method: &'a str,
         message: &'a Message,
     ) -> impl Iterator<Item = (&'a Dialect, Report)> {
-        // Overheard messages add progress to what the server sends, as heartbeats do. Only the mode `full` allows
-        // additions.
+        // The progress in an overheard message is an addition to the server's messages, like a heartbeat. Additions are
+        // only allowed in the mode `full`.
         let all = self.everywhere().filter(|policy| policy.mode == Mode::Full);
         let all = all.flat_map(|policy| &policy.dialects);
         let mut dialects = all.filter(move |dialect| dialect.overhears(method)).peekable();
@@ -120,12 +120,13 @@ impl Policies {
         self.now.dialects_of(method).chain(older)
     }
 
-    /// Whether a message that is about no known call is forwarded unchanged, while other messages are repaired.
+    /// Whether messages that are about no known call are forwarded unchanged, while messages of some tools are
+    /// repaired.
     pub(crate) fn observes_the_rest(&self) -> bool {
         self.now.call.observes() && !self.now.observes()
     }
 
-    /// The reports of a message, each with its dialect.
+    /// Returns the reports of a message, each with its dialect.
     pub(crate) fn read_reports(&self, message: &Message) -> Vec<(Dialect, Report)> {
         let Some(method) = message.method() else { return Vec::new() };
         let reports = self.reports(&method, message);
@@ -138,18 +139,18 @@ impl Policies {
             && message.method().is_some_and(|method| self.claims(&method))
     }
 
-    /// The token that progress names.
+    /// Returns the token in a progress message.
     pub(crate) fn named_token(&self, message: &Message) -> Option<Key> {
         let method = message.method()?;
         self.reports(&method, message).find_map(|(_, report)| report.about.token)
     }
 
-    /// Whether text of `source` is read as progress of any tool.
+    /// Whether text of `source` is read as progress for any tool.
     pub(crate) fn listens_to(&self, source: TextSource) -> bool {
         self.all().any(|policy| policy.listens_to(source))
     }
 
-    /// The settings of tools in all policies.
+    /// Returns the settings of all tools in all policies.
     pub(crate) fn everywhere(&self) -> impl Iterator<Item = &CallPolicy> {
         self.all().flat_map(Policy::everywhere)
     }

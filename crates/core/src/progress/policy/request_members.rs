@@ -1,4 +1,4 @@
-//! The members that a route adds to the requests of clients.
+//! Adds a route's members to the requests of clients.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::progress::policy::{CallPolicy, Policy};
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 use crate::protocol::{json, mcp};
 
-/// The member of an object, if the member occurs exactly once.
+/// Returns the member of an object, if it occurs exactly once.
 fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut found =
         json::Members::new(object).filter(|member| json::key_is(&object[member.key.clone()], name));
@@ -20,14 +20,14 @@ fn sole_member(object: &Bytes, name: &str) -> Option<Bytes> {
     found.next().is_none().then(|| object.slice(first.value))
 }
 
-/// The tool that a request calls.
+/// Returns the tool that a request calls.
 pub(crate) fn tool_of(method: &str, params: &Bytes) -> Option<String> {
     let name = (method == mcp::TOOLS_CALL).then(|| json::member(params, "name")).flatten()?;
     Some(json::decode_str(&name)?.into_owned())
 }
 
 impl Policy {
-    /// Whether members are put into the requests for any tool.
+    /// Whether members are added to requests for any tool.
     fn asks(&self) -> bool {
         let asks = |call: &CallPolicy| {
             !call.observes() && (!self.capabilities.is_empty() || !call.ask.is_empty())
@@ -35,15 +35,13 @@ impl Policy {
         self.everywhere().any(asks)
     }
 
-    /// The members put into requests for a tool; `None` if there are none for any tool, or the tool is only
-    /// observed.
+    /// Returns the additions to requests for a tool; `None` if no tool has additions, or the tool is only observed.
     fn ask_of(&self, tool: Option<&str>) -> Option<&Ask> {
         let call = self.of(tool);
         (!call.observes() && self.asks()).then_some(&call.ask)
     }
 
-    /// The token of a request, whose text is `client`: the client's text, and the text for the
-    /// server.
+    /// Returns the token of a request: the client's text, which is `client`, and the text for the server.
     pub(crate) fn token_in(
         &self,
         request: &Message,
@@ -52,7 +50,7 @@ impl Policy {
         client: Bytes,
     ) -> Option<MappedId> {
         let key = Key::read(&client)?;
-        // A token that occurs twice stays unchanged: Milepost might change the occurrence that the server does not
+        // A token that occurs twice stays unchanged, because Milepost might change the one that the server does not
         // read.
         let sole = || sole_member(&sole_member(params, "_meta")?, "progressToken");
         let ask = self.ask_of(tool).filter(|_| !request.repeats_a_key() && sole().is_some());
@@ -62,12 +60,12 @@ impl Policy {
         })
     }
 
-    /// A token of Milepost's own, in the type for the server of a tool.
+    /// Returns a token that Milepost has chosen, in the type that the server of a tool gets.
     pub(crate) fn own_token(&self, tool: Option<&str>, token: Key) -> Key {
         self.ask_of(tool).and_then(|ask| ask.token(&token)).unwrap_or(token)
     }
 
-    /// The copy of the token in the arguments of a call; `None` without a copy.
+    /// Returns the copy of the token for the arguments of a call; `None` if the tool gets no copy.
     pub(crate) fn copy_of(
         &self,
         method: &str,
@@ -81,12 +79,13 @@ impl Policy {
         })
     }
 
-    /// Whether the server of any tool gets a copy of the token in the arguments.
+    /// Whether any tool gets a copy of the token in its arguments.
     pub(crate) fn copies_tokens(&self) -> bool {
         self.everywhere().any(|call| !call.observes() && call.ask.token_in_arguments)
     }
 
-    /// Returns the token that the client itself put into the arguments of a call, where the server looks for a token.
+    /// Returns the token that the client has put into the arguments of a call, at the place where the server looks for
+    /// one.
     pub(crate) fn token_in_arguments(&self, call: &Message, tool: Option<&str>) -> Option<Bytes> {
         let is_call = call.method().as_deref() == Some(mcp::TOOLS_CALL);
         let _ask = self.ask_of(tool).filter(|ask| is_call && ask.token_in_arguments)?;
@@ -94,18 +93,18 @@ impl Policy {
         json::member(&json::member(&arguments, "_meta")?, "progressToken")
     }
 
-    /// Whether the server of any tool gets tokens of another type.
+    /// Whether any tool gets tokens of another type than the client's.
     pub(crate) fn renames_tokens(&self) -> bool {
         self.everywhere().any(|call| !call.observes() && call.ask.token_type != TokenType::Same)
     }
 
-    /// Whether any server gets tokens that are strings.
+    /// Whether any tool gets tokens as strings.
     pub(crate) fn gives_strings(&self) -> bool {
         self.everywhere().any(|call| !call.observes() && call.ask.token_type == TokenType::String)
     }
 
-    /// A client message with the additions for its server; `None`: unchanged. Where several clients
-    /// share a server, the filter makes the additions instead.
+    /// Returns a client's message with the additions for its server; `None` if it stays unchanged. Not for servers that
+    /// several clients share, because the filter makes the additions there.
     pub fn with_members(&self, message: &Message) -> Option<Bytes> {
         if !self.asks() {
             return None;
@@ -125,14 +124,13 @@ impl Policy {
         }
     }
 
-    /// A request with the additions for its server; `None`: unchanged.
-    /// A message with the additions for its server (`ask`).
+    /// Returns a message with the additions for its server (`ask`).
     pub(crate) fn for_server(&self, message: &Message) -> Payload {
         self.with_members(message).unwrap_or_else(|| message.raw().clone()).into()
     }
 
     fn request_with_members(&self, request: &Message) -> Option<Bytes> {
-        // A request that readers may read in two ways is sent unchanged.
+        // A request that JSON readers may read in two ways stays unchanged.
         if request.repeats_a_key() || request.id_key().is_none() {
             return None;
         }
@@ -156,7 +154,7 @@ impl Policy {
     }
 
     /// Returns a request without its token, for a server that must not get one; `None` if the token stays, or the
-    /// request has none. A `_meta` that has no other member is removed too: some servers refuse every call with
+    /// request has none. If `_meta` has no other member it is removed too, because some servers refuse every call with
     /// `_meta`.
     pub(crate) fn without_token(
         &self,
@@ -168,7 +166,7 @@ impl Policy {
         // A token that occurs twice stays unchanged, as in `token_in`.
         let meta = sole_member(&request.params().filter(|_| !request.repeats_a_key())?, "_meta")?;
         let text = sole_member(&meta, "progressToken")?;
-        // A token that Milepost cannot read stays. The client gets no progress for it in any case.
+        // A token that Milepost cannot read stays. The client cannot get progress for it anyway.
         let _read = token.filter(|token| *token.client == *text)?;
         let raw = request.raw();
         let whole = within(raw, &meta)?;
@@ -178,7 +176,7 @@ impl Policy {
         Some(Message::parse(spliced(request, vec![(place, Bytes::new())]).to_bytes()))
     }
 
-    /// The members that are added to a request, besides its token.
+    /// Returns the members that are added to a request, without its token.
     pub(crate) fn members_for(
         &self,
         request: &Message,
@@ -213,7 +211,7 @@ impl Policy {
     }
 }
 
-/// A request with this token, which its client has not given.
+/// Returns a request with this token, for a request whose client has given none.
 pub(crate) fn with_token_in_meta(request: &Message, token: &str) -> Message {
     let Some(params) = request.params() else { return request.clone() };
     let mut wanted = JsonObject::new();
@@ -223,7 +221,7 @@ pub(crate) fn with_token_in_meta(request: &Message, token: &str) -> Message {
     Message::parse(spliced(request, splices).to_bytes())
 }
 
-/// Adds `members` to the object called `name`; does nothing if there are none.
+/// Adds `members` under `name`, as an object. Does nothing if there are none.
 fn put(wanted: &mut JsonObject, name: &str, members: JsonObject) {
     if !members.is_empty()
         && let Value::Object(known) = wanted.entry(name).or_insert_with(|| JsonObject::new().into())
@@ -232,7 +230,7 @@ fn put(wanted: &mut JsonObject, name: &str, members: JsonObject) {
     }
 }
 
-/// A copy of a token, if every reader of JSON reads it alike.
+/// Returns `_meta` with a copy of a token, in a form that every JSON reader reads in the same way.
 fn with_token(copy: &Key) -> JsonObject {
     let text = match copy {
         Key::Text(text) => std::str::from_utf8(text).ok(),
@@ -248,8 +246,8 @@ fn member(name: &str, value: Value) -> JsonObject {
     object
 }
 
-/// Adds missing members to an object, which is a part of `raw`. Existing members stay. A value that
-/// is not an object, or that can be read in two ways, stays unchanged.
+/// Adds the members that are missing in an object, which is a part of `raw`. Existing members stay. A value that is not
+/// an object, or that JSON readers may read in two ways, stays unchanged.
 fn merge(
     raw: &Bytes,
     object: &Bytes,
@@ -271,7 +269,7 @@ fn merge(
                 new.extend_from_slice(value.to_string().as_bytes());
                 new.push(b',');
             }
-            // The depth of the recursion is the depth of the object in the route file, whatever a client sends.
+            // The recursion is as deep as the object in the route file, and does not depend on what a client sends.
             (Some(own), None, Value::Object(value)) => {
                 merge(raw, &object.slice(own.value.clone()), value, splices);
             }

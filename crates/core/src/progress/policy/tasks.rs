@@ -8,16 +8,16 @@ pub enum TaskOffer {
     /// Tools whose calls usually take at least [`Tasks::after`], according to the known durations.
     #[default]
     Slow,
-    /// All.
+    /// All tools.
     Always,
-    /// None.
+    /// No tool.
     Never,
 }
 
-/// Whether and how calls run as tasks of Milepost's own, where the server has none (`tasks`).
+/// Whether and how calls run as Milepost's own tasks if the server has no tasks (`tasks`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
-    /// Whether they do.
+    /// Whether calls may run as tasks.
     pub enabled: bool,
     /// The tools that are offered as tasks.
     pub offer: TaskOffer,
@@ -25,7 +25,7 @@ pub struct Tasks {
     pub after: Duration,
     /// The longest time to live of a task, from its beginning.
     pub ttl: Duration,
-    /// Bytes of answers that wait for their clients, of all tasks of one connection to a server.
+    /// Limit of the bytes of waiting answers, for all tasks of one connection to a server.
     pub bytes: usize,
 }
 

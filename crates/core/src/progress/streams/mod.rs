@@ -15,32 +15,32 @@ use crate::progress::streams::stream::{Item, QUEUE_MAX, Stream, StreamKind};
 use crate::progress::topology::Topology;
 use crate::progress::verdict::{Reason, Verdict};
 
-/// The client streams of a filter, and the order of the messages that wait there. Where a shell asks for that, each
-/// change of a stream is noted, so that the shell looks at the changed streams only.
+/// The client streams of a filter, and the order of the messages that wait there. On request, changes of streams are
+/// noted, so that a shell looks only at the changed streams.
 #[derive(Debug)]
 pub struct ClientStreams {
     streams: FewMap<StreamId, Box<Stream>>,
     changes: Option<Box<StreamChanges>>,
-    /// The client reads too slowly: then compliant progress is thinned too.
+    /// Whether the client reads too slowly. Then compliant progress is thinned too.
     pub(crate) client_is_slow: bool,
     pub(crate) topology: Topology,
     /// The stream for messages that belong to no request.
     pub(crate) session_stream: Option<StreamId>,
-    /// The last number that was given to a message in a queue, or to a name for a server. The number only rises.
+    /// The last number that was given to a queued message, or from which a name for the server was made. It only rises.
     pub(crate) order: u64,
 }
 
 /// The streams that a shell has to look at.
 #[derive(Debug, Default)]
 struct StreamChanges {
-    /// Streams that may have changed since the shell looked at them.
+    /// Streams that may have changed since the shell last looked at them.
     changed: BTreeSet<StreamId>,
-    /// Streams that had too many waiting bytes when the shell took their last change.
+    /// Streams that had too many waiting bytes when the shell last looked at them.
     full: BTreeSet<StreamId>,
 }
 
 impl ClientStreams {
-    /// No streams.
+    /// Returns an empty set of streams.
     pub(crate) fn new(topology: Topology) -> Self {
         Self {
             streams: FewMap::default(),
@@ -52,7 +52,7 @@ impl ClientStreams {
         }
     }
 
-    /// Adds a client stream. The first shared stream also carries messages of no request.
+    /// Adds a client stream. The first shared stream also carries messages that belong to no request.
     pub(crate) fn open(&mut self, id: StreamId, kind: StreamKind, pacing: StreamPacing) {
         match kind {
             StreamKind::Shared => drop(self.session_stream.get_or_insert(id)),
@@ -61,8 +61,8 @@ impl ClientStreams {
         self.insert(id, Box::new(Stream::new(kind, pacing)));
     }
 
-    /// Opens a stream on which the server continues a stream of the kind `of`, and repeats messages that the client may
-    /// already have: values that are not above the last sent value are duplicates.
+    /// Opens a stream on which the server continues a stream of the kind `of`. The server repeats messages that the
+    /// client may already have, so values that are not above the last sent value count as duplicates.
     pub(crate) fn open_replay(&mut self, id: StreamId, of: StreamKind) {
         self.open(id, StreamKind::Shared, StreamPacing::Immediate);
         if let Some(stream) = self.get_mut(&id) {
@@ -71,7 +71,7 @@ impl ClientStreams {
         }
     }
 
-    /// Removes a client stream. The messages that wait there go nowhere.
+    /// Removes a client stream. The messages that wait there are withheld.
     pub(crate) fn close(&mut self, id: StreamId, events: &mut EventQueue) {
         if self.session_stream == Some(id) {
             self.session_stream = None;
@@ -84,23 +84,23 @@ impl ClientStreams {
         }
     }
 
-    /// Whether a client stream of this number is open.
+    /// Whether a client stream with this number is open.
     pub fn has_stream(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id)
     }
 
-    /// The session stream, unless different clients share the server: then the stream belongs to
-    /// none of them.
+    /// Returns the session stream; `None` if different clients share the server, because it then belongs to none of
+    /// them.
     pub(crate) fn common_session_stream(&self) -> Option<StreamId> {
         self.session_stream.filter(|_| !self.topology.has_strangers())
     }
 
-    /// The stream to write to: `stream` if it is open, else the session stream.
+    /// Returns the stream to write to: `stream` if it is open, else the session stream.
     pub(crate) fn open_or_session_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
         stream.filter(|id| self.has_stream(*id)).or_else(|| self.common_session_stream())
     }
 
-    /// The next place in the order of everything that waits.
+    /// Returns the next number in the order of everything that waits.
     pub(crate) fn next_order(&mut self) -> u64 {
         self.order += 1;
         self.order
@@ -113,7 +113,7 @@ impl ClientStreams {
         mut item: Item,
         events: &mut EventQueue,
     ) {
-        // The order number is given on arrival, so that earlier progress that is due is written first.
+        // The number is given on arrival, so that progress that arrived earlier and is due is written first.
         item.order = self.next_order();
         let open = self.open_or_session_stream(stream);
         match open.and_then(|id| self.get_mut(&id)) {
@@ -127,7 +127,7 @@ impl ClientStreams {
         }
     }
 
-    /// Adds the client's message to its stream, where a filter only observes.
+    /// Adds a message to the client's stream, for a filter that only observes.
     pub(crate) fn observe(&mut self, stream: Option<StreamId>, transmit: Transmit) -> bool {
         self.observe_part(stream, None, transmit)
     }
@@ -145,7 +145,7 @@ impl ClientStreams {
         true
     }
 
-    /// Lets all messages be written without waiting for a guard, because the connection is about to end.
+    /// Makes all messages ready to be written without waiting for a guard, because the connection is about to end.
     pub(crate) fn flush(&mut self) {
         for item in self.iter_mut().flat_map(|(_, stream)| &mut stream.queue) {
             item.guards.clear();
@@ -162,38 +162,39 @@ impl ClientStreams {
         self.full().next().is_some()
     }
 
-    /// The time at which a stream may have something to write, if nothing happens before.
+    /// Returns the time at which a stream may have something to write if nothing happens before.
     pub fn due(&self, stream: StreamId) -> Option<Instant> {
         self.streams.get(&stream).and_then(|stream| stream.timeout())
     }
 
-    /// The time at which the first stream may have something to write.
+    /// Returns the earliest time at which any stream may have something to write.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.streams.values().filter_map(|stream| stream.timeout()).min()
     }
 
-    /// Sets the principal of a client stream: streams of one principal may see each other's
-    /// messages. A stream without a principal counts as a client of its own.
+    /// Sets the principal of a client stream. Streams of one principal may see each other's messages. A stream without
+    /// a principal counts as a client of its own.
     pub(crate) fn set_principal(&mut self, id: StreamId, principal: u64) {
         if let Some(stream) = self.get_mut(&id) {
             stream.principal = Some(principal);
         }
     }
 
-    /// Returns the client whose calls may join each other: all streams of an unshared server belong to one client.
+    /// Returns the principal whose calls may join each other's work. If clients do not share the server, all streams
+    /// have the same principal.
     pub(crate) fn late_principal(&self, stream: StreamId) -> Principal {
         if self.topology.has_strangers() { self.principal_of(stream) } else { Principal::Known(0) }
     }
 
-    /// Gives the following client messages on a stream an origin. A request that names a trace
-    /// itself keeps that trace.
+    /// Sets the origin of the client messages that follow on a stream. A request that names a trace itself keeps that
+    /// trace.
     pub fn set_origin(&mut self, stream: StreamId, origin: RequestOrigin) {
         if let Some(stream) = self.get_mut(&stream) {
             stream.origin = origin;
         }
     }
 
-    /// The origin of client messages on a stream.
+    /// Returns the origin of client messages on a stream.
     pub(crate) fn origin_of(&self, stream: StreamId) -> RequestOrigin {
         self.streams.get(&stream).map(|stream| stream.origin.clone()).unwrap_or_default()
     }
@@ -206,7 +207,7 @@ impl ClientStreams {
         self.streams.get(id).map(|stream| &**stream)
     }
 
-    /// A client stream, to change it: it counts as changed.
+    /// Returns a client stream to be changed, and marks it as changed.
     pub(crate) fn get_mut(&mut self, id: &StreamId) -> Option<&mut Box<Stream>> {
         let stream = self.streams.get_mut(id)?;
         if let Some(changes) = &mut self.changes {
@@ -217,7 +218,7 @@ impl ClientStreams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&StreamId, &mut Box<Stream>)> {
         if let Some(changes) = &mut self.changes {
-            // The caller may change any stream.
+            // All streams count as changed, because the caller may change any of them.
             changes.changed.extend(self.streams.keys().copied());
         }
         self.streams.iter_mut()
@@ -236,14 +237,14 @@ impl ClientStreams {
         self.streams.remove(id)
     }
 
-    /// From now on the filter notes which client streams change ([`ClientStreams::next_changed`]). Every stream that is
-    /// already open counts as changed.
+    /// Starts to note which client streams change ([`ClientStreams::next_changed`]). The streams that are already open
+    /// count as changed.
     pub fn note_changes(&mut self) {
         self.changes = Some(Box::default());
         let _all = self.iter_mut();
     }
 
-    /// The client that reads a stream.
+    /// Returns the client that reads a stream.
     pub(crate) fn principal_of(&self, id: StreamId) -> Principal {
         let known = self.streams.get(&id).and_then(|stream| stream.principal);
         known.map_or(Principal::Stream(id), Principal::Known)
@@ -253,7 +254,7 @@ impl ClientStreams {
         self.streams.get(&id).is_some_and(|stream| stream.kind == StreamKind::Exchange)
     }
 
-    /// The times at which the messages of a call may be written to its client.
+    /// Returns how long the messages of a call wait before they are written to its client.
     pub(crate) fn pacing_of(&self, stream: StreamId, settings: &CallPolicy) -> Pacing {
         let is_immediate = self.streams.get(&stream).is_some_and(|stream| {
             stream.pacing == StreamPacing::Immediate
@@ -269,17 +270,17 @@ impl ClientStreams {
         }
     }
 
-    /// A client stream that may have something to write, another [`ClientStreams::due`], or no requests any more
-    /// ([`Filter::is_over`](crate::progress::Filter::is_over)) since the shell last looked at the stream.
+    /// Returns a client stream that has changed since the shell last looked at it: it may have something to write,
+    /// another [`ClientStreams::due`], or no requests any more ([`Filter::is_over`](crate::progress::Filter::is_over)).
     pub fn next_changed(&mut self) -> Option<StreamId> {
-        // Only streams that have changed are examined. With a thousand silent calls of one server, each message would
-        // otherwise cost a thousand examinations.
+        // Only changed streams are examined. Otherwise, with a thousand silent calls of one server, each message would
+        // cost a thousand examinations.
         let id = self.changes.as_ref()?.changed.first().copied()?;
         self.settle(id);
         Some(id)
     }
 
-    /// Notes that the shell has looked at a stream, and has taken all that could be written.
+    /// Notes that the shell has looked at a stream and has taken everything that could be written.
     pub fn settle(&mut self, id: StreamId) {
         let Some(changes) = &mut self.changes else { return };
         changes.changed.remove(&id);
@@ -293,8 +294,7 @@ impl ClientStreams {
     /// Returns the streams with so many waiting bytes that the server should not be read.
     pub fn full(&self) -> impl Iterator<Item = StreamId> {
         let (some, all) = match &self.changes {
-            // A stream that is neither marked as full nor has changed since cannot be full. So quiet streams of a
-            // session cost nothing here.
+            // A stream that was not full and has not changed since cannot be full, so quiet streams cost nothing here.
             Some(changes) => (Some(changes.full.union(&changes.changed)), None),
             None => (None, Some(self.streams.keys())),
         };

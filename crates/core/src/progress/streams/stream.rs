@@ -1,4 +1,4 @@
-//! One client stream: the messages that wait to be written, and the time when each may be.
+//! One client stream: the messages that wait there, and when each of them may be written.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,37 +14,37 @@ use crate::progress::transmit_queue::TransmitQueue;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::Key;
 
-/// Bytes waiting to be written on one stream. Beyond the limit the server is not read until the
-/// client has read.
+/// Limit of the bytes that wait to be written on one stream. Beyond the limit the server is not read until the client
+/// has read.
 pub const QUEUE_MAX: usize = 1 << 20;
 
 /// The kind of a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
-    /// Messages of every request of its scope: stdio, a GET stream.
+    /// Carries messages of every request of its client or session, such as stdio or a GET stream.
     Shared,
-    /// The messages of one HTTP request and its answer.
+    /// Carries the messages of one HTTP request, and its answer.
     Exchange,
 }
 
-/// The times that decide when an answer may be written: the last notification of its request, and
-/// the guard.
+/// Determines when an answer may be written: a pause after the last notification of its request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Guard {
     /// The time when the last notification was written.
     pub(crate) last: Option<Instant>,
-    /// The call whose notification was given out but is not written yet.
+    /// The call whose notification was taken by the shell but is not written yet.
     pub(crate) unwritten: Option<CallId>,
-    /// The place of the request's last progress in the queue, which the answer follows; 0 if there is none.
+    /// The order number of the request's last progress in the queue, after which the answer is written; 0 if there is
+    /// none.
     pub(crate) behind: u64,
-    /// The least time between the two.
+    /// The shortest time between the notification and the answer.
     pub(crate) wait: Duration,
 }
 
 impl Guard {
-    /// Returns the time before which an answer that is not in the queue may not be written; `None` is now.
+    /// Returns the time before which an answer outside the queue may not be written; `None` if it may be written now.
     pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
-        // A notification whose write is not finished counts as written now.
+        // A notification that is not completely written counts as written now.
         let last = if self.unwritten.is_some() { Some(now) } else { self.last };
         last.map(|last| last + self.wait).filter(|at| *at > now)
     }
@@ -53,11 +53,11 @@ impl Guard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     Whole(TransmitKind),
-    /// Elements of an array, which keep their place in the queue.
+    /// The elements of an array, which is not reordered in the queue.
     Array(TransmitKind),
     /// Progress that is written before the answer to the client's request with this id.
     Progress(Key),
-    /// Pieces of the large message of this number.
+    /// Pieces of the large message with this number.
     Piece {
         of: u64,
         part: Fragment,
@@ -75,7 +75,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Turns the item into bytes to be written.
+    /// Converts the item into bytes to be written.
     pub(crate) fn into_transmit(self) -> Transmit {
         let (kind, part) = match self.kind {
             ItemKind::Whole(kind) | ItemKind::Array(kind) => (kind, Fragment::Whole),
@@ -91,7 +91,7 @@ impl Item {
 pub(crate) struct MessageVerdict {
     /// The number of the message.
     pub(crate) number: u64,
-    /// The call of the item, if known.
+    /// The call that the message is about, if known.
     pub(crate) call: Option<CallId>,
     pub(crate) verdict: Verdict,
 }
@@ -100,29 +100,30 @@ pub(crate) struct MessageVerdict {
 pub(crate) struct Stream {
     pub(crate) kind: StreamKind,
     pub(crate) pacing: StreamPacing,
-    /// The client of the stream is known not to need pacing.
+    /// Whether the client of the stream is known to need no pacing.
     pub(crate) is_orderly: bool,
-    /// The number of the client, if the shell knows the client.
+    /// The number of the client, if the shell has given it one.
     pub(crate) principal: Option<u64>,
-    /// The origin of the client message that is being read.
+    /// The origin of the client message that is being handled.
     pub(crate) origin: RequestOrigin,
     pub(crate) queue: VecDeque<Item>,
     pub(crate) queued: usize,
-    /// `mode = "observe"`: the bytes for the client; the queue exists for the record only. `None` before the first.
+    /// With `mode = "observe"`: the bytes for the client, while `queue` only serves the record. `None` before the first
+    /// bytes.
     pub(crate) observed: Option<Box<TransmitQueue>>,
-    /// The times when calls of this stream have something to write.
+    /// The times at which calls of this stream have something to write.
     pub(crate) wakes: FewMap<(Instant, u64, CallId), ()>,
-    /// Calls whose notifications were given out but are not written yet.
+    /// Calls whose notifications were taken by the shell but are not written yet.
     pub(crate) unwritten: Vec<CallId>,
-    /// The large message of which some has been given out, and more follows.
+    /// The large message of which some pieces were taken by the shell, while more have to follow.
     pub(crate) midway: Option<u64>,
-    /// Pieces of large messages in the queue.
+    /// Number of pieces of large messages in the queue.
     pieces: usize,
-    /// The server repeats messages that the client may already have.
+    /// Whether the server is repeating messages that the client may already have.
     pub(crate) replays: bool,
-    /// Whether the stream continues that of one HTTP request, and so carries messages of that request only.
+    /// Whether the stream continues the stream of one HTTP request, and so carries only messages of that request.
     pub(crate) resumes_request: bool,
-    /// The place of the last message of the server that was given out.
+    /// The order number of the last server message that was taken by the shell.
     pub(crate) passed: u64,
     /// The order number of the last progress that has left the queue.
     progress_passed: u64,
@@ -155,14 +156,14 @@ impl Stream {
         self.queue.is_empty() && self.observed.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
-    /// Whether no message waits, no timer is due now, and everything that was given out has been written.
+    /// Whether no message waits, no timer is due now, and everything that was taken by the shell has been written.
     pub(crate) fn is_quiet(&self, now: Instant) -> bool {
         self.is_drained()
             && self.unwritten.is_empty()
             && self.wakes.first().is_none_or(|((at, ..), ())| *at > now)
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn backlog(&self) -> usize {
         self.queued + self.observed.as_ref().map_or(0, |queue| queue.bytes())
     }
@@ -173,7 +174,7 @@ impl Stream {
         self.queue.push_back(item);
     }
 
-    /// Takes the messages that are left to be written, in their order.
+    /// Removes and returns the messages that are still to be written, in order.
     pub(crate) fn salvage(&mut self) -> TransmitQueue {
         let mut left = TransmitQueue::behind(self.midway);
         for item in self.queue.drain(..) {
@@ -186,11 +187,11 @@ impl Stream {
         left
     }
 
-    /// The time when an item may be written: `None` is now, `Some(None)` is as soon as the bytes
-    /// given out have been written.
+    /// Returns when an item may be written. `None`: now. `Some(None)`: as soon as the bytes taken by the shell have
+    /// been written.
     fn not_before(&self, item: &Item) -> Option<Option<Instant>> {
         let mut latest = None;
-        // An array has a guard for each of its answers; the latest one decides.
+        // An array has a guard for each of its answers. The latest one counts.
         for guard in &item.guards {
             if guard.unwritten.is_some() {
                 return Some(None);
@@ -208,14 +209,15 @@ impl Stream {
         }
     }
 
-    /// Whether a large message is passing, so that no other message may be written. A large message
-    /// that still waits in the queue counts too: it would directly follow a message written now.
+    /// Whether a large message is being forwarded, so that no other message may be written. A large message that still
+    /// waits in the queue counts too, because it would directly follow a message that is written now.
     pub(crate) fn is_midway(&self) -> bool {
         self.midway.is_some() || self.pieces > 0
     }
 
-    /// Returns the items of which any may be written next: the first; after an answer, the answers and requests that
-    /// may overtake it and progress; and while a large message is written, only its next piece.
+    /// Returns the items that may be written next: the first item; if that is an answer, also the answers and requests
+    /// after it that need not wait for it, and its progress. While a large message is written, only its next piece is
+    /// returned.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Item)> {
         let can_pass = |item: &Item| {
             let ItemKind::Whole(kind) = &item.kind else { return false };
@@ -229,7 +231,7 @@ impl Stream {
             self.queue.iter().position(next).unwrap_or(self.queue.len())
         });
         let items = self.queue.iter().enumerate().skip(from);
-        // Lazy: for a client that does not read, a hundred thousand items may wait here, and each
+        // Evaluated lazily, because a hundred thousand items may wait here for a client that does not read, and each
         // poll would look at all of them.
         let mut may_follow = self.midway.is_none();
         let reached = items.take_while(move |(index, item)| {
@@ -240,13 +242,13 @@ impl Stream {
         reached.filter(move |(index, item)| *index == from || can_pass(item))
     }
 
-    /// The item that may be written now.
+    /// Returns the index of the item that may be written now.
     pub(crate) fn ready(&self, now: Instant) -> Option<usize> {
         self.candidates().find(|(_, item)| !self.waits(item, now)).map(|(index, _)| index)
     }
 
-    /// Returns the call that may write now: it is due, and its progress arrived before the first item of the queue.
-    /// Progress that arrived later waits behind this item, which may wait for its own time.
+    /// Returns the call that may write now, because it is due and its progress arrived before the first item of the
+    /// queue. If the progress arrived later, it waits until this item is written.
     pub(crate) fn due(&self, now: Instant) -> Option<(Instant, u64, CallId)> {
         let first = self.queue.front().map_or(u64::MAX, |item| item.order);
         let due = self.wakes.keys().take_while(|(at, ..)| *at <= now && !self.is_midway());
@@ -259,15 +261,16 @@ impl Stream {
         due.filter(|(_, place, _)| *place == u64::MAX).map(|(at, _, call)| (*at, *call)).collect()
     }
 
-    /// The time when everything in the queue may be written that came before `place`, if the first item
-    /// waits for its time and the times of all are known.
+    /// Returns the time at which everything in the queue that came before `place` may be written. `None` if the first
+    /// item need not wait, or if the time of an item is unknown.
     pub(crate) fn guarded_until(&self, now: Instant, place: u64) -> Option<Instant> {
         let first = self.queue.front().filter(|first| first.order < place)?;
         self.not_before(first)?.filter(|at| *at > now)?;
         self.written_at(now, place)
     }
 
-    /// The time when everything in the queue may be written that came before `place`, if the times of all are known.
+    /// Returns the time at which everything in the queue that came before `place` may be written; `None` if the time of
+    /// an item is unknown.
     pub(crate) fn written_at(&self, now: Instant, place: u64) -> Option<Instant> {
         let mut until = now;
         for item in self.queue.iter().take_while(|item| item.order < place) {
@@ -291,15 +294,15 @@ impl Stream {
         if let ItemKind::Progress(_) = item.kind {
             self.progress_passed = item.order;
         }
-        // Milepost's own messages have no event id, so no client can name them when it resumes.
+        // Milepost's own messages have no event id, so a client that resumes cannot name them.
         if *item.payload.form() != Form::Own(None) {
             self.passed = self.passed.max(item.order);
         }
         Some(item)
     }
 
-    /// Removes the progress of the request `id`, which the client has cancelled, including progress that is queued
-    /// before the answer. Returns the verdicts on the removed messages.
+    /// Removes the progress of the request `id`, because the client has cancelled it. This includes progress that is
+    /// queued before its answer. Returns the verdicts on the removed messages.
     pub(crate) fn purge(&mut self, id: &Key) -> Vec<MessageVerdict> {
         let (mut verdicts, mut removed) = (Vec::new(), Vec::new());
         let about = ItemKind::Progress(id.clone());
@@ -321,12 +324,12 @@ impl Stream {
             .collect()
     }
 
-    /// Notes that everything given out is written.
+    /// Notes that everything that was taken by the shell has been written.
     pub(crate) fn written(&mut self, now: Instant) {
         self.unwritten.clear();
         let passed = self.progress_passed;
         let guards = self.queue.iter_mut().flat_map(|item| &mut item.guards);
-        // A guard whose progress is still in the queue is not ended by the writing of other bytes.
+        // A guard whose progress is still in the queue does not end when other bytes are written.
         for guard in guards.filter(|guard| guard.behind <= passed) {
             if guard.unwritten.take().is_some() {
                 (guard.last, guard.behind) = (Some(now), 0);
@@ -334,7 +337,7 @@ impl Stream {
         }
     }
 
-    /// The time when this stream may write next, if it can write nothing now.
+    /// Returns the time at which this stream may write next, if it can write nothing now.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         let Some(first) = self.queue.front() else {
             return self.wakes.first().filter(|_| self.midway.is_none()).map(|((at, ..), ())| *at);
@@ -346,7 +349,7 @@ impl Stream {
         }
         let next = next?;
         let sooner = self.wakes.keys().take_while(|(at, ..)| *at < next && !self.is_midway());
-        // A heartbeat that is due needs a place in the queue first.
+        // A heartbeat that is due has to enter the queue first.
         let counts = |place: u64| place < first.order || place == u64::MAX;
         let sooner = sooner.filter(|(_, place, _)| counts(*place)).map(|(at, ..)| *at);
         sooner.min().or(Some(next))

@@ -1,4 +1,4 @@
-//! The answers in an array that is too large to be held.
+//! Finds the answers in an array that is too large to be kept whole.
 
 use bytes::Bytes;
 use memchr::memchr2;
@@ -6,8 +6,8 @@ use memchr::memchr2;
 use super::scan::Scan;
 use super::{Key, Kind};
 
-/// Maximum number of answers in one array that are noticed while the array is forwarded. The calls of further answers
-/// stay open until their time limits.
+/// Limit of the answers in one array that are noticed while the array is forwarded. The calls of further answers stay
+/// open until their time limits.
 pub const ARRAY_ANSWERS_MAX: usize = 1 << 10;
 
 /// A scanner of the elements of an array that arrives in pieces.
@@ -22,7 +22,7 @@ pub(super) struct ArrayScan {
 }
 
 impl ArrayScan {
-    /// Reads the next piece; the first piece begins with the bracket.
+    /// Reads the next piece. The first piece begins with the opening bracket.
     pub(super) fn feed(&mut self, piece: &[u8]) {
         let (mut at, mut from) = (0, 0);
         while at < piece.len() {
@@ -64,12 +64,12 @@ impl ArrayScan {
         self.answers.extend(id.filter(|_| self.answers.len() < ARRAY_ANSWERS_MAX));
     }
 
-    /// The ids of the answers that have passed whole, in order.
+    /// Returns the ids of the answers that have been read completely, in order.
     pub(super) fn answers(&self) -> &[Key] {
         &self.answers
     }
 
-    /// A small array with the same answers; its first message names the `len` bytes that are left out.
+    /// Returns a small array with the same answers. Its first message states that `len` bytes are left out.
     pub(super) fn stand_in(&self, len: u64, left_out: &str) -> Bytes {
         let answer = |(at, id): (usize, &Key)| {
             let (id, len) = (id.to_json(), if at == 0 { len } else { 0 });

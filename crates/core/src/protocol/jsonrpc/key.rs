@@ -8,26 +8,26 @@ use crate::protocol::json;
 /// `ProgressToken`). The specification asks for integers, its schema says `number`, and some clients use a clock
 /// or `Math.random()`.
 ///
-/// `1`, `1.0` and `1e0` are the same number; `"1"` is a string. Numbers of any size are kept exactly; strings are
-/// compared by what they spell, lone surrogates included.
+/// `1`, `1.0` and `1e0` are the same number; `"1"` is a string. Numbers of any size are kept exactly. Strings are
+/// compared after their escapes are read, including lone surrogates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// An integer that fits.
+    /// An integer that fits into an `i64`.
     Integer(i64),
-    /// Any other number, in a normal form that is unique for the value.
+    /// Any other number, in a normal form that is the same for all spellings of its value.
     Number(Box<str>),
-    /// A string, escapes read.
+    /// A string, whose escapes have been read.
     Text(Bytes),
 }
 
-/// Digits of an id before its decimal point when Milepost writes the id without an exponent.
+/// Limit of the digits before the decimal point of an id that Milepost writes without an exponent.
 const DIGITS_MAX: usize = 400;
 
-/// The most zeros between the decimal point and the first digit of a number without an exponent: JavaScript writes
-/// numbers so.
+/// Limit of the zeros between the decimal point and the first digit of a number that Milepost writes without an
+/// exponent. JavaScript has the same limit.
 const ZEROS: i64 = 5;
 
-/// Number of digits of which every number fits into an `i64`.
+/// Number of digits up to which every integer fits into an `i64`.
 const SHORT_DIGITS: usize = 18;
 
 impl Key {
@@ -35,7 +35,7 @@ impl Key {
     pub fn read(text: &Bytes) -> Option<Self> {
         match text.first()? {
             b'"' => {
-                // A copy: a key may outlive the buffer that it came in by far.
+                // Copied, because a key may exist much longer than the buffer that it came in.
                 let inner = json::unescape(text)?.into_owned();
                 Some(Self::Text(Bytes::from(inner)))
             }
@@ -49,14 +49,14 @@ impl Key {
             && rest.len() < SHORT_DIGITS
             && rest.iter().all(u8::is_ascii_digit)
         {
-            // The path for nearly all ids of requests.
+            // The path of nearly all request ids.
             let digit = |digit: u8| i64::from(digit - b'0');
             let value = rest.iter().fold(digit(*first), |value, next| value * 10 + digit(*next));
             return Some(Self::Integer(value));
         }
         let text = std::str::from_utf8(text).ok()?;
-        // Rust's parser accepts `-0` and `007`. `-0` is the number 0, `007` is not a JSON number: both are handled
-        // below.
+        // Rust's parser accepts `-0` and `007`, but `-0` is the number 0, and `007` is not a JSON number. Both are
+        // handled below.
         if let Ok(value) = text.parse::<i64>()
             && !text.starts_with("-0")
             && (text == "0" || !text.starts_with('0'))
@@ -95,8 +95,8 @@ impl Key {
         Some(integer.unwrap_or_else(|_| Self::Number(digits.into_boxed_str())))
     }
 
-    /// Whether the other key is the same value in another form: the other JSON type, or the double that a JavaScript
-    /// server would use for a large number. Careless servers return such forms.
+    /// Whether the other key is the same value in another form: as the other JSON type, or as the double that a
+    /// JavaScript server would use instead of a large number. Careless servers return ids in these forms.
     pub fn respelled(&self, other: &Self) -> bool {
         match (self, other) {
             // Two strings are one name only if they are equal.
@@ -109,14 +109,15 @@ impl Key {
         }
     }
 
-    /// Every number that is [`Key::respelled`] of a number has the same class, and no other number;
-    /// a string has none, nor has a number beyond every double.
+    /// Returns the class of a number. Two numbers have the same class if and only if one is [`Key::respelled`] of the
+    /// other, or they are equal. `None` for a string, and for a number beyond the range of a double.
     pub fn class(&self) -> Option<u64> {
         // Adding 0.0 turns -0.0 into 0.0.
         self.as_f64().filter(|value| value.is_finite()).map(|value| (value + 0.0).to_bits())
     }
 
-    /// The class of the numbers that are [`Key::respelled`] of this key: of the number that a string spells, too.
+    /// Returns the class of the numbers that are [`Key::respelled`] of this key, which may also be a string that spells
+    /// a number.
     pub fn class_of_value(&self) -> Option<u64> {
         match self {
             Self::Text(text) => Self::number(text).and_then(|number| number.class()),
@@ -124,7 +125,7 @@ impl Key {
         }
     }
 
-    /// The key of the other JSON type with exactly this value.
+    /// Returns the key of the other JSON type that has exactly the same value.
     pub fn in_other_type(&self) -> Option<Self> {
         match self {
             Self::Text(text) => Self::number(text),
@@ -132,7 +133,7 @@ impl Key {
         }
     }
 
-    /// The length in bytes, without quotes.
+    /// Returns the length in bytes, without quotes.
     pub fn len(&self) -> usize {
         match self {
             Self::Integer(_) => size_of::<i64>(),
@@ -146,7 +147,7 @@ impl Key {
         self.len() == 0
     }
 
-    /// The key as JSON text, in the plainest spelling.
+    /// Returns the key as JSON text, in the simplest spelling.
     pub fn to_json(&self) -> Bytes {
         match self {
             Self::Text(text) => json::quote(&String::from_utf8_lossy(text)),

@@ -1,7 +1,7 @@
-//! One JSON-RPC message, read no further than its envelope.
+//! One JSON-RPC message, of which only the envelope is read.
 //!
-//! A [`Message`] keeps the bytes that arrived and the places of its members in these bytes, so that
-//! forwarding is exact by construction. The module knows nothing of MCP, progress or transports.
+//! A [`Message`] keeps the bytes that arrived and the places of its members in these bytes, so a forwarded message is
+//! always exact. The module knows nothing of MCP, progress or transports.
 
 mod array_scan;
 mod key;
@@ -26,54 +26,56 @@ pub use readings::AmbiguousMember;
 pub use scan::{RESULT_MEMBERS, Scan, ScannedBody};
 use version::Version;
 
-/// From this length on (in bytes) an answer is recognised by its two ends instead of being scanned.
+/// The length in bytes from which on an answer is recognised by its beginning and end, instead of being scanned
+/// completely.
 const PEEK_MIN: usize = 4 << 10;
 
-/// The part of each end of a large answer that is read, in bytes: far more than the members of an
-/// envelope without its result.
+/// Number of bytes that are read at each end of a large answer. This is far more than the length of an envelope without
+/// its result.
 const WINDOW: usize = 1 << 10;
 
-/// JSON-RPC's code for an invalid request.
+/// The JSON-RPC error code for an invalid request.
 pub const INVALID_REQUEST: i32 = -32600;
 
-/// JSON-RPC's code for parameters that are not as they should be.
+/// The JSON-RPC error code for invalid parameters.
 pub const INVALID_PARAMS: i32 = -32602;
 
-/// JSON-RPC's code for an internal fault of the answering side.
+/// The JSON-RPC error code for an internal error of the answering side.
 pub const INTERNAL_ERROR: i32 = -32603;
 
-/// JSON-RPC's code for an unknown method.
+/// The JSON-RPC error code for an unknown method.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
-/// The kind of a message, by the members of its envelope.
+/// The kind of a message, according to the members of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `method` and an `id` that is not null.
+    /// A message with `method` and with an `id` that is not null.
     Request,
-    /// `method` without `id`, or with a null id.
+    /// A message with `method`, and without `id` or with a null `id`.
     Notification,
-    /// `result` or `error`, where the `id` may be missing or null; or only an `id` beside `jsonrpc`, which the server
-    /// still means as an answer.
+    /// A message with `result` or `error`, whose `id` may be missing or null. Also a message with only `id` and
+    /// `jsonrpc`, which a server means as an answer.
     Response,
     /// An array whose elements are messages (2025-03-26).
     Batch,
-    /// A message by its looks that none of the above fits: forwarded, never understood.
+    /// An object that looks like a message but is none of the kinds above. It is forwarded but not understood.
     Opaque,
     /// Text that is not a message, such as a server's accidental output.
     Noise,
 }
 
-/// The framing that a message arrived in.
+/// The framing in which a message arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Framing {
-    /// The message alone: a line, a body.
+    /// No frame: the message is a line or a body.
     #[default]
     Itself,
-    /// An event, whose other bytes are kept.
+    /// An event, whose other bytes are kept here.
     Within(Bytes),
-    /// An event of another name than `message`, with the name `message` in its place.
+    /// An event whose name was not `message`. The bytes kept here have the name `message` instead.
     Renamed(Bytes),
-    /// An element of a frame: alone it needs a frame of its own, which replaces the given frame if there is one.
+    /// An element of a frame with several messages. To be sent alone it needs a frame of its own, which replaces the
+    /// given frame if there is one.
     Apart(Option<Bytes>),
 }
 
@@ -91,7 +93,7 @@ pub struct Message {
     version: Version,
     /// Whether an envelope key is repeated, or a notification has a null id.
     odd: bool,
-    /// A member of the envelope is null that a message of this kind does not have.
+    /// Whether a member of the envelope is null that a message of this kind does not have.
     has_nulls: bool,
 }
 
@@ -139,15 +141,15 @@ impl Message {
         self.ignore_nulls();
         let null_id = self.id.clone().is_some_and(|id| raw[id] == *b"null");
         if null_id && self.method.is_some() {
-            // Some serialisers that write every member produce such notifications.
+            // Some serialisers that write every member produce notifications with a null id.
             self.odd = true;
         }
         let has_id = self.id.is_some() && !(null_id && self.method.is_some());
         let answers = self.result.is_some() || self.error.is_some();
         let versioned = self.version != Version::Missing;
-        // An answer needs an id or a version: `{"result":"fine"}` may be a line of a log. A message
-        // that is cut off, or that has a version and fits no kind, is `Opaque`: it is forwarded,
-        // because its reader may know more.
+        // An answer needs an id or a version, because `{"result":"fine"}` may be a line of a log. A message that is cut
+        // off, or that has a version but fits no kind, is `Opaque`. It is forwarded, because its reader may understand
+        // more.
         self.kind = match (self.method.is_some(), has_id, answers) {
             (false, _, true) if whole && (has_id || versioned) => Kind::Response,
             (false, true, false) if whole && versioned && !null_id => Kind::Response,
@@ -177,9 +179,9 @@ impl Message {
         *slot = Some(member.value.clone());
     }
 
-    /// Recognises a large answer without reading all of it: from the short members before its result, the beginning of
-    /// the result, and the short members at the end of the text. The result is exact unless a second member is longer
-    /// than [`WINDOW`] too, which no envelope has. `None` if the whole text has to be read.
+    /// Recognises a large answer without reading all of it. Reads only the short members before the result, the
+    /// beginning of the result, and the short members at the end. The answer is recognised exactly unless a second
+    /// member is longer than [`WINDOW`], which no envelope has. `None` if the whole text has to be read.
     fn peek(raw: &Bytes) -> Option<Self> {
         let close = raw.len() - 1 - raw.iter().rev().position(|&byte| !json::is_space(byte))?;
         if raw[close] != b'}' {
@@ -192,7 +194,7 @@ impl Message {
             answer.take(raw, &member);
         }
         let start = members.cut_off().filter(|(key, _)| head[key.clone()] == *b"\"result\"")?.1;
-        // A value that is not a container ends before the window, or was read separately.
+        // A value that is not an object or array ends before the window, or was read separately.
         let is_container = matches!(raw[start], b'{' | b'[');
         let floor = close.saturating_sub(WINDOW).max(start + 1);
         let end = json::skip_back(raw, floor, close).filter(|_| is_container)?;
@@ -212,14 +214,14 @@ impl Message {
         (answer.id.is_some() || answer.version != Version::Missing).then_some(answer)
     }
 
-    /// The same message with a known `framing`.
+    /// Returns the same message with another framing.
     #[must_use]
     pub fn framed(mut self, framing: Framing) -> Self {
         self.framing = framing;
         self
     }
 
-    /// The framing of the message.
+    /// Returns the framing of the message.
     pub fn framing(&self) -> &Framing {
         &self.framing
     }
@@ -229,63 +231,63 @@ impl Message {
         &self.raw
     }
 
-    /// The kind of the message.
+    /// Returns the kind of the message.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The raw `id`, null included.
+    /// Returns the raw `id`, which may be null.
     pub fn id(&self) -> Option<Bytes> {
         self.part(&self.id)
     }
 
-    /// The position of the raw `id` in [`Message::raw`].
+    /// Returns the range of the raw `id` in [`Message::raw`].
     pub fn id_range(&self) -> Option<Range<usize>> {
         self.id.clone()
     }
 
-    /// The id as a comparable key; `None` if the id is neither a string nor an integer.
+    /// Returns the id as a key that can be compared; `None` if the id is neither a string nor a number.
     pub fn id_key(&self) -> Option<Key> {
         self.id().and_then(|id| Key::read(&id))
     }
 
-    /// The method, escapes read.
+    /// Returns the method, with its escapes read.
     pub fn method(&self) -> Option<Cow<'_, str>> {
         self.method.clone().and_then(|method| json::decode_str(&self.raw[method]))
     }
 
-    /// The raw `params`.
+    /// Returns the raw `params`.
     pub fn params(&self) -> Option<Bytes> {
         self.part(&self.params)
     }
 
-    /// The raw `result`, null included.
+    /// Returns the raw `result`, which may be null.
     pub fn result(&self) -> Option<Bytes> {
         self.part(&self.result)
     }
 
-    /// The position of the raw `result` in [`Message::raw`].
+    /// Returns the range of the raw `result` in [`Message::raw`].
     pub fn result_range(&self) -> Option<Range<usize>> {
         self.result.clone()
     }
 
-    /// The raw `error`, null included.
+    /// Returns the raw `error`, which may be null.
     pub fn error(&self) -> Option<Bytes> {
         self.part(&self.error)
     }
 
-    /// The code of the error, if there is a readable code.
+    /// Returns the code of the error, if it is readable.
     pub fn error_code(&self) -> Option<i32> {
         let code = json::member(&self.error()?, "code")?;
         std::str::from_utf8(&code).ok()?.trim().parse().ok()
     }
 
-    /// The position of the raw `error` in [`Message::raw`].
+    /// Returns the range of the raw `error` in [`Message::raw`].
     pub fn error_range(&self) -> Option<Range<usize>> {
         self.error.clone()
     }
 
-    /// Whether the message came in an event that has another name now.
+    /// Whether the message came in an event whose name was changed.
     pub const fn is_renamed(&self) -> bool {
         matches!(self.framing, Framing::Renamed(_))
     }
@@ -295,12 +297,12 @@ impl Message {
         self.is_versioned() && !self.odd && !(self.has_nulls && self.kind == Kind::Notification)
     }
 
-    /// Whether a key of the envelope occurs twice: readers may differ about the key that counts.
+    /// Whether a key of the envelope occurs twice. JSON readers may differ in which of the two they use.
     pub fn repeats_a_key(&self) -> bool {
         self.odd
     }
 
-    /// Returns the elements of a batch, or of several objects on one line, each of which is read when the iterator
+    /// Returns the elements of a batch, or of several objects on one line. Each element is read only when the iterator
     /// reaches it.
     pub fn elements(&self) -> impl Iterator<Item = Self> + use<> {
         let raw = self.raw.clone();
@@ -320,7 +322,8 @@ impl Message {
         })
     }
 
-    /// Returns the messages of an array or a line. The last message keeps the frame, with its other fields.
+    /// Returns the messages of an array or a line as separate messages. The last message keeps the frame with its other
+    /// fields.
     pub fn apart(&self) -> Vec<Self> {
         let on_one_line = self.on_one_line().map(|(messages, _)| messages);
         let mut elements = on_one_line.unwrap_or_else(|| self.elements().collect());
@@ -346,21 +349,22 @@ impl Message {
     }
 }
 
-/// Returns an error response of Milepost itself, without a line ending. The error names Milepost as its author, because
-/// it must not look like the server's (26:basic §Error Codes), and the HTTP status of the server's response, if it had
-/// one.
+/// Returns an error response that Milepost writes, without a line ending. It names Milepost as its author, because it
+/// must not look like the server's own (MCP 2026-07-28, Error Codes). It contains the HTTP status of the server's
+/// response, if there was one.
 pub fn own_error(id: &[u8], why: &str, status: Option<u16>) -> Bytes {
     error_answer(id, INTERNAL_ERROR, why, status)
 }
 
-/// As [`own_error`], with the seconds after which the server wants to be asked again as `retryAfter`.
+/// Does the same as [`own_error`], and adds `retryAfter`: the number of seconds after which the server may be asked
+/// again.
 pub fn refused_error(id: &[u8], why: &str, status: u16, retry_after: Option<u64>) -> Bytes {
     let Some(seconds) = retry_after else { return own_error(id, why, Some(status)) };
     let data = format!(r#","httpStatus":{status},"retryAfter":{seconds}"#);
     error_with(id, INTERNAL_ERROR, why, &data)
 }
 
-/// An error answer with a code of the specification.
+/// Returns an error response with a code of the specification.
 pub fn error_answer(id: &[u8], code: i32, why: &str, status: Option<u16>) -> Bytes {
     let data = status.map(|status| format!(r#","httpStatus":{status}"#));
     error_with(id, code, why, data.as_deref().unwrap_or_default())
@@ -379,7 +383,7 @@ fn is_batch(raw: &Bytes) -> bool {
     let Some((elements, end)) = json::elements(raw) else { return false };
     json::skip_space(raw, end) == raw.len()
         && elements.first().is_some_and(|first| {
-            // Only an object: the depth of nested arrays would be the depth of the recursion.
+            // Only objects are parsed, because nested arrays would make the recursion as deep as their nesting.
             raw[first.start] == b'{' && Message::parse(raw.slice(first.clone())).kind != Kind::Noise
         })
 }

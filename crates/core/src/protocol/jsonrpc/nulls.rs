@@ -1,5 +1,5 @@
 //! Null members of an envelope. Serialisers that write every member of a class put `"method":null` and `"error":null`
-//! into answers. A null member says nothing about the kind of a message.
+//! into answers, so a null member must not decide on the kind of a message.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use super::{Kind, Message};
 use crate::protocol::json;
 
 impl Message {
-    /// Leaves null members out of account: a null `method`, and null `result` and `error` beside each other or beside
-    /// a method. The `result` of an answer may be null.
+    /// Ignores null members: a null `method`, and a null `result` or `error` if there is also the other one or a
+    /// `method`. An answer may have a null `result`.
     pub(super) fn ignore_nulls(&mut self) {
         let is_null = |place: &Option<Range<usize>>| {
             place.clone().is_some_and(|value| self.raw[value] == *b"null")
@@ -28,8 +28,8 @@ impl Message {
         if result && (is_named || self.error.is_some()) {
             self.result = None;
         }
-        // `null` is the usual id of an error that answers no request. Null `params` stay known: `ask` writes others
-        // in their place.
+        // `null` is the usual id of an error that answers no request. Null `params` are kept, because `ask` may replace
+        // them.
         let ignored = (method, error && self.error.is_none(), result && self.result.is_none());
         self.has_nulls =
             params || (id && is_named) || matches!(ignored, (true, ..) | (_, true, _) | (.., true));
@@ -40,8 +40,8 @@ impl Message {
         self.has_nulls && matches!(self.kind, Kind::Request | Kind::Notification | Kind::Response)
     }
 
-    /// Returns the ranges of [`Message::raw`] to cut out, so that the members that [`Message::has_nulls`] reports are
-    /// removed. Empty if a key is repeated, because readers may differ about which member counts.
+    /// Returns the ranges of [`Message::raw`] to remove, so that the members reported by [`Message::has_nulls`] are
+    /// gone. Empty if a key is repeated, because JSON readers may differ in which member they use.
     pub fn null_members(&self) -> Vec<Range<usize>> {
         let raw = self.raw();
         let members: Vec<json::Member> = json::Members::new(raw).collect();

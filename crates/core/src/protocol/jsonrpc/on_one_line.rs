@@ -1,5 +1,5 @@
-//! Several messages on one line, text after a message, and a byte order mark before a message: no client can read such
-//! a line, but each of the messages can be read separately.
+//! Separates what no client can read on one line: several messages, a message and text after it, or a message after a
+//! byte order mark.
 
 use bytes::Bytes;
 
@@ -7,12 +7,12 @@ use super::{Framing, Kind, Message};
 use crate::protocol::json;
 use crate::protocol::unicode::BOM;
 
-/// Maximum number of messages on one line that are separated. A line with more messages is forwarded unchanged.
+/// Limit of the messages on one line that are separated. A line with more messages is forwarded unchanged.
 const ON_ONE_LINE_MAX: usize = 1000;
 
 impl Message {
     /// Returns the messages of a line that begins with a complete message and continues after it, and the text after
-    /// the last of them, which may be empty. Blanks and commas may be between messages.
+    /// the last message, which may be empty. Blanks and commas may separate the messages.
     pub fn on_one_line(&self) -> Option<(Vec<Self>, Bytes)> {
         if self.kind != Kind::Opaque {
             return None;

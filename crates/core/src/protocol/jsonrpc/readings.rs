@@ -1,8 +1,8 @@
-//! Members that readers of JSON may mistake for a member of the protocol: another spelling of its name, or a second
-//! member with the same name.
+//! Finds members that JSON readers may take for a member of the protocol, because its name is spelled in another way or
+//! occurs twice.
 //!
-//! Readers in Go take `Method` for `method`, others cut a name at a NUL, and of two members some take the first and
-//! some the last.
+//! Readers in Go take `Method` for `method`, and others end a name at a NUL. If a name occurs twice, some readers use
+//! the first member and some the last.
 
 use std::fmt;
 
@@ -32,11 +32,11 @@ pub struct AmbiguousMember {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Some readers mistake another member for this member.
+    /// Some readers take another member for this member.
     Respelled(&'static str),
     /// The member occurs twice.
     Repeated(&'static str),
-    /// The object does not end.
+    /// The object is incomplete.
     Unreadable,
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for AmbiguousMember {
 }
 
 impl Message {
-    /// The first member of the protocol that readers may read in different ways: in the envelope, in
-    /// `params` and in `params._meta`. With `in_arguments` also a token in the arguments of a tool.
+    /// Returns the first member of the protocol that readers may read in different ways: in the envelope, in `params`
+    /// or in `params._meta`. With `in_arguments` the token in the arguments of a tool is checked too.
     pub fn ambiguous_member(&self, in_arguments: bool) -> Option<AmbiguousMember> {
         let found = |level, fault| Some(AmbiguousMember { level, fault });
         if let Some(fault) = fault_of(self.raw(), &ENVELOPE) {
@@ -82,12 +82,12 @@ impl Message {
     }
 }
 
-/// The fault of the token in the `_meta` of an object.
+/// Returns the fault of the token in an object's `_meta`.
 fn token_fault(object: &Bytes) -> Option<Fault> {
     fault_of(&json::member(object, "_meta")?, &["progressToken"])
 }
 
-/// The first fault of an object; none of a value of another type.
+/// Returns the first fault of an object. A value of another type has no fault.
 fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
     if object.get(json::skip_space(object, 0)) != Some(&b'{') {
         return None;
@@ -107,23 +107,24 @@ fn fault_of(object: &[u8], names: &[&'static str]) -> Option<Fault> {
             }
         }
     }
-    // A lenient server may continue to read where this reader stops, and find members that were not checked.
+    // A lenient server may read further than this reader, and find members that were not checked.
     members.end().is_none().then_some(Fault::Unreadable)
 }
 
-/// Whether a quoted key spells `name` when case is ignored, or when it is cut at a NUL.
+/// Whether a quoted key equals `name`, if letter case is ignored or the key ends at a NUL.
 fn folds_to(key: &[u8], name: &str) -> bool {
     let Some(key) = json::decode_str(key) else { return false };
     let key = key.split('\0').next().unwrap_or_default();
     if key.is_ascii() {
         return key.eq_ignore_ascii_case(name);
     }
-    // Without the dot that remains after a capital dotted i is lowered.
+    // Lowering a capital dotted i leaves a combining dot, which is removed here.
     let folded = key.chars().flat_map(fold).filter(|letter| *letter != '\u{307}');
     folded.eq(name.chars().flat_map(fold))
 }
 
-/// A letter without its case. Upper case first: it joins `s` with the long `ſ`, and `i` with the dotless `ı`.
+/// Returns a letter without its case. It is raised first, which makes the long `ſ` equal to `s`, and the dotless `ı` to
+/// `i`.
 fn fold(letter: char) -> impl Iterator<Item = char> {
     letter.to_uppercase().flat_map(char::to_lowercase)
 }

@@ -1,4 +1,4 @@
-//! The envelope of a message that is too large to be held: read while it passes.
+//! Reads the envelope of a message that is too large to be kept whole, while its pieces are forwarded.
 
 use std::ops::Range;
 
@@ -10,47 +10,46 @@ use super::version::VERSION;
 use super::{Key, Kind};
 use crate::protocol::json;
 
-/// Bytes of a key or scalar of the envelope that are kept. Ids and methods are shorter.
+/// Limit of the bytes of a key or scalar in the envelope that are kept. Ids and methods are shorter.
 const TOKEN_MAX: usize = 1 << 10;
 
-/// The member of the small message that replaces a large message.
+/// The name of a member in the small message that represents a large message.
 const LEFT_OUT: &str = "bytes left out";
 
-/// Members of which a tool result has at least one.
+/// Members that show that an object is a tool result. A tool result has at least one of them.
 pub const RESULT_MEMBERS: [&str; 5] =
     ["content", "structuredContent", "task", "resultType", "toolResult"];
 
 /// The value of `result` or `error`, as far as the value has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScannedBody {
-    /// The value is that of `error`.
+    /// Whether the value belongs to `error`; otherwise it belongs to `result`.
     pub is_error: bool,
-    /// The position of the value's first byte in all bytes read.
+    /// The position of the value's first byte, counted over all pieces.
     pub start: u64,
-    /// The first byte.
+    /// The first byte of the value.
     pub first: u8,
     /// The position of the brace that closes the value, if it is an object.
     pub brace: Option<u64>,
     /// The position of the comma or brace after the value.
     pub end: Option<u64>,
-    /// The value is an object with members.
+    /// Whether the value is an object with members.
     pub has_members: bool,
     /// Whether a member of [`RESULT_MEMBERS`] was seen.
     pub is_tool_result: bool,
-    /// One of the members is `error`.
+    /// Whether one of the members is `error`.
     pub has_error: bool,
-    /// One of the members is `code`, a number.
+    /// Whether one of the members is `code`, with a number.
     pub has_code: bool,
-    /// One of the members is `message`, a string.
+    /// Whether one of the members is `message`, with a string.
     pub has_message: bool,
 }
 
 impl ScannedBody {
-    /// Notes a member and the first byte of its value.
+    /// Notes a member of the value, and the first byte of the member's own value.
     fn note_member(&mut self, name: &[u8], first: u8) {
         self.has_members = true;
-        // The recording of a large answer does not show whether the result was bare: its text is the same before and
-        // after the repair.
+        // In the recording of a large answer the result is left out, so it does not show whether the result was bare.
         let mut known = RESULT_MEMBERS.iter().chain([&LEFT_OUT]);
         self.is_tool_result |= known.any(|known| json::key_is(name, known));
         self.has_error |= json::key_is(name, "error");
@@ -61,18 +60,18 @@ impl ScannedBody {
 
 /// A scanner of the outermost object of a JSON text that arrives in pieces.
 ///
-/// The scan keeps the current key and the scalar values of `id` and `method`, and which of `result`,
-/// `error`, `params` were seen: a few hundred bytes, whatever the length of the text.
+/// It keeps the current key, the scalar values of `id` and `method`, and which of `result`, `error` and `params` were
+/// seen. These are a few hundred bytes, whatever the length of the text.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The next token at depth 1 is a value.
+    /// Whether the next token at depth 1 is a value.
     after_colon: bool,
     /// The text of the token that is being read at depth 1.
     token: Vec<u8>,
-    /// The position of the value.
+    /// The range of the token that is being read, counted over all pieces.
     place: Range<u64>,
     key: Vec<u8>,
     id: Option<Bytes>,
@@ -80,28 +79,28 @@ pub struct Scan {
     method: Option<Bytes>,
     result: bool,
     error: bool,
-    /// The next byte begins the value of a member of the outermost object.
+    /// Whether the next byte begins the value of a member of the outermost object.
     awaits_value: bool,
     body: Option<ScannedBody>,
-    /// The name of the last member of the body.
+    /// The name of the latest member of the body.
     member: Vec<u8>,
-    /// The name of that member is over.
+    /// Whether the name of that member has been read completely.
     member_named: bool,
-    /// The next byte begins its value.
+    /// Whether the next byte begins the value of that member.
     awaits_member: bool,
-    /// Whether the outermost object has begun; a text that does not begin with one is not a message.
+    /// Whether the outermost object has begun. A text that does not begin with an object is not a message.
     object: bool,
     closed: bool,
     nulls: NullScan,
-    /// `jsonrpc` has begun.
+    /// Whether a member `jsonrpc` has begun.
     has_version: bool,
-    /// The place of a `jsonrpc` that is not `"2.0"`.
+    /// The range of the value of `jsonrpc`, if the value is not `"2.0"`.
     wrong_version: Option<Range<u64>>,
     /// The position of the brace that closes the outermost object.
     brace: Option<u64>,
-    /// Number of bytes in the pieces before the current piece.
+    /// Number of bytes in the pieces before the current one.
     before: u64,
-    /// The text is an array, and this reads its elements.
+    /// Reads the elements, if the text is an array.
     array: Option<Box<ArrayScan>>,
 }
 
@@ -189,26 +188,26 @@ impl Scan {
         }
     }
 
-    /// Whether the name of a member of the body is read, or awaited.
+    /// Whether the name of a member of the body is being read, or is expected next.
     fn reads_member(&self) -> bool {
         let is_open = |body: &ScannedBody| body.first == b'{' && body.end.is_none();
         self.depth == 2 && !self.member_named && self.body.as_ref().is_some_and(is_open)
     }
 
-    /// Reads a byte outside of strings for the sake of the body.
+    /// Handles a byte outside of strings that may belong to the body.
     fn read_body(&mut self, byte: u8, at: u64) {
         if self.depth == 1 && std::mem::take(&mut self.awaits_value) {
             let is_error = json::key_is(&self.key, "error");
             self.has_version |= json::key_is(&self.key, "jsonrpc");
             let is_body = is_error || json::key_is(&self.key, "result");
-            // The first byte suffices: no other JSON value begins with it.
+            // The first byte is enough, because no other JSON value begins with `n`.
             let is_null = byte == b'n';
             if !is_null {
                 self.nulls.keep_member();
             }
             self.error |= is_error && !is_null;
             self.result |= is_body && !is_error;
-            // A null `result` or `error` may stand beside the member that has the body.
+            // Next to the member that is the body, there may be a `result` or `error` that is null.
             if is_body && !is_null && self.body.is_none() {
                 self.body = Some(ScannedBody {
                     is_error,
@@ -244,7 +243,7 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8, at: u64) {
-        // A key beyond the limit is cut, and then equals no known name.
+        // A key beyond the limit is cut, so it does not equal any known name.
         if self.depth == 1 && self.object && !self.closed && self.token.len() < TOKEN_MAX {
             if self.token.is_empty() {
                 self.place.start = at;
@@ -274,7 +273,7 @@ impl Scan {
         }
     }
 
-    /// The kind of the message, as far as the message has been read.
+    /// Returns the kind of the message, according to what has been read so far.
     pub fn kind(&self) -> Kind {
         let id = self.id.as_ref().filter(|id| ***id != *b"null" || self.method.is_none());
         match (&self.method, id, self.result || self.error) {
@@ -286,12 +285,12 @@ impl Scan {
         }
     }
 
-    /// The id, if it has passed and is a string or an integer.
+    /// Returns the id, if it has been read and is a string or a number.
     pub fn id(&self) -> Option<Key> {
         self.id.as_ref().and_then(Key::read)
     }
 
-    /// The raw id, under the same conditions.
+    /// Returns the raw id, if it has been read and is a string or a number.
     pub fn id_text(&self) -> Option<&Bytes> {
         self.id.as_ref().filter(|_| self.id().is_some())
     }
@@ -305,13 +304,13 @@ impl Scan {
         (begun && is_short && is_kept).then_some(self.place.start)
     }
 
-    /// Whether `jsonrpc` has passed, or begun to.
+    /// Whether a member `jsonrpc` has been read, at least in part.
     pub fn has_version(&self) -> bool {
         self.has_version
     }
 
-    /// The place and the text that give the message its `"jsonrpc":"2.0"`, as far as the message has been read: the
-    /// place of another value, or the end of a message without the member.
+    /// Returns the range and its replacement that give the message `"jsonrpc":"2.0"`: the range of another value, or
+    /// the end of a message that has been read and lacks the member.
     pub fn missing_version(&self) -> Option<(Range<u64>, Bytes)> {
         if let Some(place) = self.wrong_version.clone() {
             return Some((place, Bytes::from_static(VERSION)));
@@ -327,22 +326,23 @@ impl Scan {
             .filter(|_| self.depth == 1 && self.token.len() < TOKEN_MAX && !self.closed)
     }
 
-    /// The places of null members that are left out of an answer, as far as the answer has been read, in order.
+    /// Returns the ranges to remove from an answer, so that its null members are left out, as far as the answer has
+    /// been read. In order.
     pub fn nulls(&self) -> &[Range<u64>] {
         self.nulls.found()
     }
 
-    /// The result or the error, as far as it has been read; the first of several.
+    /// Returns the result or the error, as far as it has been read. If there are several, the first is returned.
     pub fn body(&self) -> Option<&ScannedBody> {
         self.body.as_ref()
     }
 
-    /// The position of the id's value in all bytes read; of a repeated id the last.
+    /// Returns the range of the id's value, counted over all pieces. If the id is repeated, the last range is returned.
     pub fn id_place(&self) -> Option<Range<u64>> {
         self.id().map(|_| self.id_place.clone())
     }
 
-    /// The method, if it has passed.
+    /// Returns the method, if it has been read.
     pub fn method(&self) -> Option<String> {
         self.method
             .as_ref()
@@ -350,7 +350,8 @@ impl Scan {
             .map(|words| words.into_owned())
     }
 
-    /// The ids of the answers in an array that have passed whole: the first [`ARRAY_ANSWERS_MAX`].
+    /// Returns the ids of the answers in an array that have been read completely, at most the first
+    /// [`ARRAY_ANSWERS_MAX`].
     ///
     /// [`ARRAY_ANSWERS_MAX`]: super::ARRAY_ANSWERS_MAX
     pub fn answers(&self) -> &[Key] {
@@ -362,7 +363,7 @@ impl Scan {
         self.closed
     }
 
-    /// A small message with the same envelope; it names the `len` bytes that are left out.
+    /// Returns a small message with the same envelope. It states that `len` bytes are left out.
     pub fn stand_in(&self, len: u64) -> Bytes {
         if let Some(array) = &self.array {
             return array.stand_in(len, LEFT_OUT);

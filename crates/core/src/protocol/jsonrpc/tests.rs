@@ -1,4 +1,4 @@
-//! The envelope of messages, in one-line cases.
+//! Tests of reading envelopes, mostly as one-line cases.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn two_objects_on_a_line_are_seen_but_not_split() {
     assert_eq!(kinds, [Kind::Notification, Kind::Response]);
 }
 
-/// A large answer in the order of `members`, `big` standing for its result.
+/// Returns a large answer with its members in the order of `order`, in which `big` stands for `result`.
 fn large(order: &str, result: &str) -> Message {
     parse(&order.replace("big", result))
 }

@@ -1,4 +1,4 @@
-//! The member `jsonrpc`, which strict clients refuse a message without.
+//! The member `jsonrpc`. Strict clients refuse a message without it.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use crate::protocol::json;
 /// The only value that JSON-RPC 2.0 allows.
 pub(super) const VERSION: &[u8] = br#""2.0""#;
 
-/// The member `jsonrpc` of a message.
+/// What the member `jsonrpc` of a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// The message has none.
+    /// The message has no `jsonrpc`.
     Missing,
-    /// `"2.0"`.
+    /// The value is `"2.0"`.
     Right,
-    /// Another value.
+    /// The value is not `"2.0"`.
     Wrong,
 }
 
@@ -33,8 +33,8 @@ impl Message {
         self.version == Version::Right
     }
 
-    /// Returns a range of [`Message::raw`] and its replacement that give a message its `"jsonrpc":"2.0"`. `None` if the
-    /// message has it, or is not of a single kind.
+    /// Returns a range of [`Message::raw`] and its replacement that give a message `"jsonrpc":"2.0"`. `None` if the
+    /// message already has it, or is not a single request, notification or response.
     pub fn missing_version(&self) -> Option<(Range<usize>, Bytes)> {
         let is_single = matches!(self.kind, Kind::Request | Kind::Notification | Kind::Response);
         if !is_single || self.is_versioned() {
@@ -59,8 +59,8 @@ impl Message {
         self.kind == Kind::Response && self.result.is_none() && self.error.is_none()
     }
 
-    /// Turns an object with an `error` but without id or version into the error that the server means. Only for text in
-    /// the response to a request: on standard streams such an object may be a line of a log.
+    /// Converts an object with `error`, but without id or version, into the error response that the server means. Only
+    /// for text in the response to a request, because on standard output such an object may be a line of a log.
     #[must_use]
     pub fn or_bare_error(mut self) -> Self {
         let error = self.error.clone().filter(|_| self.kind == Kind::Noise);
@@ -72,7 +72,7 @@ impl Message {
         self
     }
 
-    /// The range of the outermost object in [`Message::raw`].
+    /// Returns the range of the outermost object in [`Message::raw`].
     pub fn object_range(&self) -> Option<Range<usize>> {
         let start = json::skip_space(&self.raw, 0);
         json::skip_value(&self.raw, start).map(|end| start..end)

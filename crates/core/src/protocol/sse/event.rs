@@ -1,4 +1,4 @@
-//! The content of one event block, and the writing of blocks.
+//! Reads the content of one event block, and writes blocks.
 
 use std::ops::Range;
 
@@ -6,41 +6,41 @@ use bytes::{Bytes, BytesMut};
 
 use super::{BOM, CR, LF, line_end};
 
-/// The comment that keeps a stream alive: a block of its own, which readers do not treat as an event.
+/// A comment that keeps a stream alive. It is a block that readers do not treat as an event.
 pub const COMMENT: &[u8] = b": keep-alive\n\n";
 
-/// The end of an event whose message is incomplete. The last name of an event counts, and clients read only messages
-/// with the name `message`, so that no client takes the part for a message, and the stream can continue.
+/// The end of an event whose message is incomplete. The last name in an event counts, and clients read only messages
+/// with the name `message`. So no client takes the incomplete message for a whole one, and the stream can continue.
 pub const BROKEN_OFF: &[u8] = b"\nevent: broken-off\n\n";
 
-/// One block: lines and the blank line that ends them. Comments alone, and a blank line alone, are
-/// blocks too.
+/// One block: lines, and the blank line that ends them. Comments without an event, or only a blank line, are blocks
+/// too.
 #[derive(Clone, Debug)]
 pub struct SseEvent {
-    /// All bytes of the block, unchanged, including the blank line, and at the very start of a stream its byte order
+    /// All bytes of the block, unchanged, including the blank line. At the start of a stream they include a byte order
     /// mark.
     pub raw: Bytes,
     pub(super) fields: FieldSpans,
-    /// The blank line is Milepost's own: the stream ended before the server's.
+    /// Whether Milepost has added the blank line, because the stream ended before it.
     is_completed: bool,
 }
 
 /// The positions of the fields of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FieldSpans {
-    /// The first `data` value.
+    /// The value of the first `data` line.
     data: Span,
     /// Whether the block has several `data` lines.
     several: bool,
     name: Span,
     id: Span,
-    /// The whole line, without its end.
+    /// The last `retry` line, without its line end.
     retry: Span,
 }
 
-/// A part of a block. An end of 0 means none, because no value of a field can end there.
+/// A range in a block. An end of 0 means that there is none, because no value of a field can end there.
 ///
-/// Half the size of a `Range`: events are moved more often than anything else is done with them.
+/// Half the size of a `Range`, because events are moved more often than they are used in other ways.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: u32,
@@ -58,7 +58,7 @@ impl Span {
     }
 }
 
-/// A field that means something.
+/// A field that readers use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Field {
     Data,
@@ -67,7 +67,7 @@ enum Field {
     Retry,
 }
 
-/// The field of a line, and the start of its value; `None` for comments and unknown fields.
+/// Returns the field of a line, and the start of its value; `None` for comments and unknown fields.
 #[inline]
 fn field(line: &[u8]) -> Option<(Field, usize)> {
     let (field, rest) = if let Some(rest) = line.strip_prefix(b"data") {
@@ -90,7 +90,7 @@ fn field(line: &[u8]) -> Option<(Field, usize)> {
 }
 
 impl FieldSpans {
-    /// Reads one line, without its end.
+    /// Reads one line, which is given without its line end.
     #[inline]
     pub(super) fn read(&mut self, text: &[u8], line: Range<usize>) {
         let Some((field, value)) = field(&text[line.clone()]) else { return };
@@ -99,8 +99,8 @@ impl FieldSpans {
             Field::Data if self.data.range().is_some() => self.several = true,
             Field::Data => self.data = Span::new(value),
             Field::Event => self.name = Span::new(value),
-            // WHATWG HTML, Interpreting an event stream: an id with a NUL is ignored, and so is a
-            // retry time that is not digits alone.
+            // WHATWG HTML, Interpreting an event stream: an id with a NUL is ignored, and so is a retry time that
+            // contains anything but digits.
             Field::Id if memchr::memchr(0, &text[value.clone()]).is_some() => {}
             Field::Id => self.id = Span::new(value),
             Field::Retry if value.is_empty() => {}
@@ -115,7 +115,7 @@ impl SseEvent {
         Self { raw, fields, is_completed: false }
     }
 
-    /// Returns the event, whose blank line Milepost has added.
+    /// Marks the event as one whose blank line Milepost has added.
     pub(super) fn completed(mut self) -> Self {
         self.is_completed = true;
         self
@@ -126,13 +126,13 @@ impl SseEvent {
         self.is_completed
     }
 
-    /// The block, in its bytes.
+    /// Returns a view of the block.
     pub fn view(&self) -> BlockView<'_> {
         BlockView { raw: &self.raw, fields: self.fields }
     }
 
-    /// Returns the payload; `None` without a `data` line. The payload of one line is a slice of `raw`; several lines
-    /// are joined by LF, in a copy.
+    /// Returns the payload; `None` if there is no `data` line. The payload of one line is a slice of `raw`. Several
+    /// lines are copied and joined by LF.
     pub fn data(&self) -> Option<Bytes> {
         let first = self.fields.data.range()?;
         if !self.fields.several {
@@ -149,7 +149,7 @@ impl SseEvent {
         Some(joined.freeze())
     }
 
-    /// The value of the last `event` field.
+    /// Returns the value of the last `event` field.
     pub fn name(&self) -> Option<&[u8]> {
         self.fields.name.range().map(|name| &self.raw[name])
     }
@@ -164,8 +164,7 @@ impl SseEvent {
         self.fields.id.range().is_some()
     }
 
-    /// Returns the last `retry` line with digits only, without its line end. With `\n\n` after it, the line is a block
-    /// of its own.
+    /// Returns the last `retry` line that has only digits, without its line end. If `\n\n` is appended, it is a block.
     pub fn retry(&self) -> Option<Bytes> {
         self.fields.retry.range().map(|line| self.raw.slice(line))
     }
@@ -176,16 +175,16 @@ impl SseEvent {
     }
 }
 
-/// A block that is complete in the input.
+/// A view of a block that is complete in the input.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockView<'a> {
-    /// All bytes of the block, as of [`SseEvent::raw`].
+    /// All bytes of the block, as in [`SseEvent::raw`].
     pub raw: &'a [u8],
     pub(super) fields: FieldSpans,
 }
 
 impl<'a> BlockView<'a> {
-    /// The payload, if the block is a message with one `data` line, without an id and without a retry time.
+    /// Returns the payload, if the block is a message with one `data` line, and without id and retry time.
     pub fn sole_message(&self) -> Option<&'a [u8]> {
         let FieldSpans { data, several, name, id, retry } = self.fields;
         let has_others = several || id.range().is_some() || retry.range().is_some();
@@ -202,11 +201,11 @@ fn is_message(name: &[u8]) -> bool {
 struct FieldLine<'a> {
     start: usize,
     text: &'a [u8],
-    /// The line end, unchanged: empty if the block is cut off.
+    /// The line end, unchanged; empty if the block is cut off there.
     end: &'a [u8],
 }
 
-/// The lines of a block.
+/// Returns the lines of a block.
 fn lines(raw: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -220,20 +219,20 @@ fn lines(raw: &[u8]) -> impl Iterator<Item = FieldLine<'_>> {
     })
 }
 
-/// The bytes of a new event before its message, for an event that is written in pieces.
+/// The beginning of a new event whose message is written in pieces.
 pub const MESSAGE_HEAD: &[u8] = b"event: message\ndata: ";
 
 /// The bytes that end an event after its message.
 pub const EVENT_END: &[u8] = b"\n\n";
 
-/// A new block around `data`, which is JSON: an event `message` without id or retry.
+/// Returns a new block with `data`, which is JSON. The block is an event `message` without id and retry time.
 pub fn write(data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(data.len() + 32);
     append(&mut out, [data]);
     out.freeze()
 }
 
-/// Appends the block that `write` returns. `data` may be cut anywhere.
+/// Appends the same block that `write` returns. `data` may be divided anywhere.
 pub fn append<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
     out.extend_from_slice(b"event: message\n");
     append_data(out, data);
@@ -248,12 +247,13 @@ const DATA: &[u8] = b"data: ";
 fn usual_head(raw: &[u8]) -> Option<&[u8]> {
     let name = if raw.starts_with(b"event: message\n") { b"event: message\n".len() } else { 0 };
     let rest = raw[name..].strip_prefix(DATA)?;
-    // The first line end is the last byte but one, so the block has no other line.
+    // The first line end is the second-last byte, so the block has no other line.
     let is_usual = memchr::memchr2(CR, LF, rest) == rest.len().checked_sub(2);
     (is_usual && rest.ends_with(b"\n\n")).then(|| &raw[..name + DATA.len()])
 }
 
-/// A `data` line without its end. Line ends in it can only be space between tokens of the JSON.
+/// Appends a `data` line without its line end. Line ends in `data` are only white space of the JSON, so they can be
+/// replaced.
 fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item = T>) {
     out.extend_from_slice(DATA);
     let mut at = out.len();
@@ -266,16 +266,15 @@ fn append_data<T: AsRef<[u8]>>(out: &mut BytesMut, data: impl IntoIterator<Item 
     }
 }
 
-/// Returns the block `raw` with `data`, which is JSON, in the place of its first `data` line, comments in the place of
-/// the others, and `message` in the place of another event name. The rest is unchanged. A block without a `data` line
-/// gets one.
+/// Returns the block `raw` with `data`, which is JSON, in its first `data` line. Other `data` lines become comments,
+/// and another event name becomes `message`. The rest is unchanged. A block without a `data` line gets one.
 pub fn rewrite(raw: &[u8], data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(raw.len() + data.len() + 32);
     append_rewritten(&mut out, raw, [data]);
     out.freeze()
 }
 
-/// Appends the block that `rewrite` returns. `data` may be cut anywhere.
+/// Appends the same block that `rewrite` returns. `data` may be divided anywhere.
 pub fn append_rewritten<T: AsRef<[u8]>>(
     out: &mut BytesMut,
     raw: &[u8],
@@ -294,14 +293,15 @@ pub fn append_rewritten<T: AsRef<[u8]>>(
         }
         match data.take() {
             Some(data) => append_data(out, data),
-            // Without this line, a CR before it and an LF after it could become one line end.
+            // An empty comment is left, because a CR before the removed line and an LF after it could become one line
+            // end.
             None => out.extend_from_slice(b":"),
         }
         out.extend_from_slice(line.end);
     }
 }
 
-/// The block `raw` with `message` in place of another event name; the rest is kept byte for byte.
+/// Returns the block `raw` with the event name `message` instead of another name. All other bytes are unchanged.
 pub fn rename(raw: &Bytes) -> Bytes {
     if !lines(raw).any(|line| is_foreign(&line)) {
         return raw.clone();
@@ -313,7 +313,7 @@ pub fn rename(raw: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// The block `raw` without its id; the rest is kept byte for byte.
+/// Returns the block `raw` without its id. All other bytes are unchanged.
 pub fn without_id(raw: &Bytes) -> Bytes {
     let is_id = |line: &FieldLine<'_>| matches!(named(line), Some((Field::Id, _)));
     if !lines(raw).any(|line| is_id(&line)) {
@@ -321,7 +321,7 @@ pub fn without_id(raw: &Bytes) -> Bytes {
     }
     let mut out = BytesMut::with_capacity(raw.len());
     for line in lines(raw) {
-        // Without any line, a CR before it and an LF after it could become one line end.
+        // An empty comment is left, because a CR before the removed line and an LF after it could become one line end.
         out.extend_from_slice(if is_id(&line) { b":" } else { line.text });
         out.extend_from_slice(line.end);
     }
@@ -337,8 +337,8 @@ fn is_foreign(line: &FieldLine<'_>) -> bool {
     matches!(named(line), Some((Field::Event, name)) if !is_message(name))
 }
 
-/// The field and value of a line that is to be replaced. A byte order mark before the line is
-/// removed too: a stream needs none, and elsewhere the mark would spoil the new line.
+/// Returns the field and the value of a line that is to be replaced. A byte order mark before the line is removed too,
+/// because a stream does not need it, and it would spoil the new line.
 fn named<'a>(line: &FieldLine<'a>) -> Option<(Field, &'a [u8])> {
     let text = match line.start {
         0 => line.text.strip_prefix(BOM).unwrap_or(line.text),

@@ -1,5 +1,5 @@
-//! Server-sent events, as HTTP carries them: bytes in, events out, every byte kept.
-//! Knows nothing of JSON, of streams or of time.
+//! Server-sent events over HTTP: turns bytes into events, and keeps every byte. Does not depend on JSON, streams or
+//! time.
 
 mod event;
 
@@ -14,15 +14,15 @@ pub use self::event::{
     rename, rewrite, without_id, write,
 };
 
-// Milepost has its own SSE reader: existing readers return fields and drop the bytes. Of 14 small streams, written
-// again from the fields, sse-stream 0.3.0 preserved 5, sseer 0.3.1 and eventsource-stream 0.2.3 one; invalid UTF-8
-// stops all three, and a byte order mark makes the last one panic. This reader preserves all 14 and keeps no more in
-// memory than its limit. An event of 200 B, 2 KB, 200 KB in 8 KiB chunks takes 50 ns, 67 ns, 6.3 µs here; 74, 122,
-// 7,200 ns, then 180, 212, 9,300 ns, then 466, 1,850 ns and 2.2 ms there.
-/// U+FEFF in UTF-8, which a reader ignores at the very start of a stream and nowhere else.
+// Milepost has its own SSE reader, because existing readers return fields and drop the bytes. When 14 small streams
+// were written again from the fields, sse-stream 0.3.0 preserved 5 of them, sseer 0.3.1 and eventsource-stream 0.2.3
+// only one. Invalid UTF-8 stops all three, and a byte order mark makes the last one panic. This reader preserves all 14
+// and keeps no more in memory than its limit. An event of 200 B, 2 KB or 200 KB in 8 KiB chunks takes 50 ns, 67 ns or
+// 6.3 µs here, and in the other readers 74 ns, 122 ns, 7.2 µs; 180 ns, 212 ns, 9.3 µs; 466 ns, 1.85 µs, 2.2 ms.
+/// U+FEFF in UTF-8. A reader ignores it only at the start of a stream.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// The longest event block, in bytes, that can be held whole: positions of fields have 32 bits.
+/// Limit of the length of an event block, in bytes, that can be kept whole, because positions of fields have 32 bits.
 const HELD_MAX: usize = 1 << 30;
 
 const CR: u8 = b'\r';
@@ -31,92 +31,89 @@ const LF: u8 = b'\n';
 /// The next frame of the stream.
 #[derive(Clone, Debug)]
 pub enum SseFrame {
-    /// One block, held whole.
+    /// One block, which was kept whole.
     Event(SseEvent),
     /// The first piece of a block longer than the limit; `Piece`s and one `End` follow.
     Start(Piece),
     /// A further piece of a long block, never empty; the last piece is the blank line.
     Piece(Piece),
-    /// The long block has ended. A block that is cut off by the end of the input has no `End`.
+    /// The end of a long block. A block that is cut off by the end of the input has no `End`.
     End,
 }
 
-/// A part of a block that is too long for memory. The pieces together are its exact bytes, and their payloads are its
-/// data except for the LF between lines, where JSON can only have white space.
+/// A part of a block that is too long for memory. Joined, the pieces are the exact bytes of the block. Their payloads
+/// are its data, except for the LF between lines, which can only be white space of the JSON.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The bytes: of one line at most, including its end. The first piece also has the lines before the first payload
-    /// that is not empty.
+    /// The bytes of at most one line, including its line end. The first piece also has the lines before the first
+    /// payload that is not empty.
     pub raw: Bytes,
-    /// The part of `raw` that is the payload of a `data` line, if `raw` is such a line or a piece of it. The part may
-    /// be empty.
+    /// The range of the payload in `raw`, if `raw` is a `data` line or a piece of one. The range may be empty.
     pub data: Option<Range<usize>>,
 }
 
-/// Reads blocks out of chunks.
+/// Reads blocks from input in chunks.
 ///
-/// A line ends at CR, LF or CRLF, in any mixture. A block is given out as soon as its blank line is
-/// certain. If the blank line is a CR at the end of a chunk, a LF may follow, which is given out at
-/// once as an empty block of its own: some clients accept a CR as a line end only after they have
-/// seen the next byte.
+/// A line ends at CR, LF or CRLF, in any mixture. A block is returned as soon as its blank line is certain. If the
+/// blank line is a CR at the end of a chunk, an LF may follow. The LF is then returned immediately as an empty block,
+/// because some clients accept a CR as a line end only after they have seen the next byte.
 ///
-/// Apart from this case the blocks, and the choice of blocks that are held whole, do not depend on
-/// the cuts of the input.
+/// Apart from this case, neither the blocks nor the choice of blocks that are kept whole depend on how the input is
+/// divided into chunks.
 #[derive(Debug)]
 pub struct Events {
     inspect_max: usize,
-    /// Unread input. After `next` has returned `None` the input is empty, or the possible beginning
-    /// of a byte order mark.
+    /// Unread input. After `next` has returned `None`, it is empty or may be the beginning of a byte order mark.
     chunk: Bytes,
-    /// The head of a block that began in an earlier chunk.
+    /// The first bytes of a block that began in an earlier chunk.
     carry: Vec<u8>,
-    /// The bytes of the block before its first line: a byte order mark.
+    /// The number of bytes before the first line of the block: those of a byte order mark.
     lead: usize,
     /// The start of the unfinished line in `carry`.
     line: usize,
-    /// The fields of the finished lines of `carry`.
+    /// The fields of the complete lines in `carry`.
     fields: FieldSpans,
-    /// Whether the last byte given out is a CR, so that a LF would be the rest of a line end.
+    /// Whether the last returned byte is a CR, so that an LF would be the rest of a line end.
     cr: bool,
-    /// The position in a block longer than the limit, part of which has been returned.
+    /// The position in a block that is longer than the limit and was returned in part.
     long: Option<Offset>,
-    /// The carried bytes of that block, which come before `chunk`.
+    /// The bytes of that block that are left of `carry`. They come before `chunk`.
     held: Bytes,
     mark: ByteOrderMark,
     /// Whether the input ended within a block.
     broken: bool,
 }
 
-/// The state of the byte order mark.
+/// Whether a byte order mark may still follow.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ByteOrderMark {
-    /// A byte order mark may follow, and is kept.
+    /// A byte order mark may follow and is then kept.
     Kept,
-    /// A byte order mark may follow, and is dropped.
+    /// A byte order mark may follow and is then dropped.
     Dropped,
     /// No byte order mark can follow.
     Past,
 }
 
-/// A place in a long block.
+/// A position in a long block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Offset {
-    /// The number of bytes of a line that agree with `data:`; 0 at the start of a line.
+    /// At the start of a line, after this number of bytes that equal the beginning of `data:`.
     Name(usize),
-    /// After `data:`, where one space is not part of the payload.
+    /// After `data:`. A space here is not part of the payload.
     Space,
-    /// In the payload of a `data` line.
+    /// Within the payload of a `data` line.
     Data,
-    /// In another line.
+    /// Within another line.
     Other,
-    /// Behind the blank line.
+    /// After the blank line.
     Over,
 }
 
 impl Events {
     /// Returns a reader. `inspect_max` is the longest block that is kept in memory as a whole, in bytes, without a byte
-    /// order mark and the LF of a last CRLF; 1 GiB at most. A longer block is given out in pieces. The reader never
-    /// holds more than that.
+    /// order mark and the LF of a last CRLF; 1 GiB at most. A longer block is returned in pieces, so the reader never
+    /// needs more memory.
     pub fn new(inspect_max: usize) -> Self {
         Self {
             inspect_max: inspect_max.min(HELD_MAX),
@@ -133,7 +130,7 @@ impl Events {
         }
     }
 
-    /// Adds arrived bytes, after `next` has returned `None`.
+    /// Adds bytes that have arrived. Call it only after `next` has returned `None`.
     pub fn push(&mut self, chunk: Bytes) {
         self.chunk = match &self.chunk[..] {
             [] => chunk,
@@ -141,7 +138,7 @@ impl Events {
         };
     }
 
-    /// The next frame; `None` if that needs more input.
+    /// Returns the next frame; `None` if more input is needed.
     #[expect(clippy::should_implement_trait, reason = "there may be a next one after `None`")]
     pub fn next(&mut self) -> Option<SseFrame> {
         if let Some(place) = self.long {
@@ -157,8 +154,8 @@ impl Events {
         if self.carry.is_empty() { self.in_chunk() } else { self.in_carry() }
     }
 
-    /// Returns the block that begins `at` bytes into the unread input, if the block is complete there. `at` is 0 or the
-    /// end of such a block.
+    /// Returns the block that begins `at` bytes into the unread input, if the block is complete there. `at` must be 0
+    /// or the end of a block that this method has returned.
     pub fn peek(&self, at: usize) -> Option<BlockView<'_>> {
         let is_between = self.long.is_none() && self.carry.is_empty() && !self.cr && self.lead == 0;
         if !is_between || self.mark != ByteOrderMark::Past {
@@ -172,7 +169,7 @@ impl Events {
                 return None;
             }
             if end == from {
-                // The line feed after a carriage return may belong to it.
+                // A CR at the end of the block may be followed by an LF that belongs to it.
                 return (text[next - 1] == LF).then(|| BlockView { raw: &text[..next], fields });
             }
             fields.read(text, from..end);
@@ -181,31 +178,31 @@ impl Events {
         None
     }
 
-    /// The input that has not been given out.
+    /// Returns the input that has not been returned in frames yet.
     pub fn unread(&self) -> &Bytes {
         &self.chunk
     }
 
-    /// Leaves out blocks of this length in all, which [`Events::peek`] has shown.
+    /// Skips `count` bytes: blocks that [`Events::peek`] has returned.
     pub fn skip(&mut self, count: usize) {
         if count == self.chunk.len() {
-            // The chunk is used up, so its buffer is released.
+            // The whole chunk has been used, so its buffer is released.
             self.chunk = Bytes::new();
         } else {
             self.chunk.advance(count);
         }
     }
 
-    /// Returns the event at the end of the input whose blank line is missing, with that line added; `None` if the rest
-    /// of the input is not such an event. Some hand-written servers forget the line. Call it after `next` has returned
-    /// `None`; it changes nothing.
+    /// Returns the last event if the input ends without its blank line, and adds this line; `None` if the rest of the
+    /// input is not an event of this kind. Some hand-written servers forget the line. Call it after `next` has returned
+    /// `None`. It changes nothing.
     pub fn unfinished_event(&self) -> Option<SseEvent> {
         // Productboard's server forgets the blank line, and keeps the connection open.
         let rest = [self.carry.get(self.lead..)?, &self.chunk].concat();
         if self.long.is_some() || rest.is_empty() {
             return None;
         }
-        // An LF after a CR would only complete that line end, so two are needed.
+        // An LF after a CR would only complete the CR's line end, so two are needed.
         let line_ends: &[u8] = if rest.ends_with(b"\n") { b"\n" } else { b"\n\n" };
         let mut alone = Self::new(self.inspect_max);
         alone.mark = ByteOrderMark::Past;
@@ -216,7 +213,7 @@ impl Events {
         }
     }
 
-    /// Leaves out the rest of an unfinished block, in the place of which [`Events::unfinished_event`] was taken.
+    /// Drops the rest of an unfinished block, after [`Events::unfinished_event`] has returned an event for it.
     pub fn drop_rest(&mut self) {
         self.carry.clear();
         self.chunk = Bytes::new();
@@ -224,8 +221,8 @@ impl Events {
         (self.line, self.lead) = (0, 0);
     }
 
-    /// Returns the rest of an unfinished block, after the input has ended and `next` has returned `None`. According to
-    /// the specification the rest is not an event.
+    /// Returns the rest of an unfinished block. According to the specification the rest is not an event. Call it after
+    /// the input has ended and `next` has returned `None`.
     pub fn finish(&mut self) -> Option<Bytes> {
         self.hold(self.chunk.len());
         self.broken |= self.carry.len() > self.lead;
@@ -233,20 +230,20 @@ impl Events {
         (!rest.is_empty()).then_some(rest)
     }
 
-    /// Whether the last block that was given out is complete, so that a block of Milepost may be inserted.
+    /// Whether the last returned block is complete, so that Milepost may insert a block.
     pub fn at_boundary(&self) -> bool {
         self.long.is_none() && !self.broken
     }
 
-    /// To be called after a block of Milepost's own was written before all input. A byte order mark
-    /// is ignored only at the start of a stream, so a later mark is then dropped.
+    /// Drops a byte order mark that follows. Call it after Milepost has written a block before all input, because
+    /// readers ignore a byte order mark only at the start of a stream.
     pub fn drop_mark(&mut self) {
         if self.mark == ByteOrderMark::Kept {
             self.mark = ByteOrderMark::Dropped;
         }
     }
 
-    /// Gets past a byte order mark; `false` while it may still be coming.
+    /// Moves past a byte order mark. Returns `false` if the mark may still be arriving.
     fn pass_mark(&mut self) -> bool {
         if self.chunk.len() < BOM.len() && BOM.starts_with(&self.chunk) {
             return false;
@@ -261,13 +258,13 @@ impl Events {
         true
     }
 
-    /// A block that begins in this chunk.
+    /// Reads a block that begins in this chunk.
     fn in_chunk(&mut self) -> Option<SseFrame> {
         let text = &self.chunk[..];
         if text.is_empty() {
             return None;
         }
-        // The rest of a CRLF whose CR was the last byte of the chunk before.
+        // The LF of a CRLF whose CR was the last byte of the previous chunk.
         if mem::take(&mut self.cr) && text[0] == LF {
             let raw = self.chunk.split_to(1);
             return Some(SseFrame::Event(SseEvent::new(raw, FieldSpans::default())));
@@ -296,8 +293,8 @@ impl Events {
         None
     }
 
-    /// Reads a block that began in an earlier chunk. Its lines are copied one by one, so that no line is searched twice
-    /// and no byte after the block is copied.
+    /// Reads a block that began in an earlier chunk. Copies its lines one by one, so that no line is searched twice and
+    /// no byte after the block is copied.
     fn in_carry(&mut self) -> Option<SseFrame> {
         let most = self.inspect_max + self.lead;
         loop {
@@ -328,20 +325,20 @@ impl Events {
         None
     }
 
-    /// Moves the first `count` bytes of the chunk to the carried bytes.
+    /// Moves the first `count` bytes of the chunk to `carry`.
     fn hold(&mut self, count: usize) {
         let bytes = self.chunk.split_to(count);
         let need = self.carry.len() + bytes.len();
         if need > self.carry.capacity() {
-            // The buffer is doubled each time, but never exceeds the longest block.
+            // The buffer is doubled, but never becomes larger than the longest block.
             let room = (2 * need).min(self.inspect_max + BOM.len() + 1).max(need);
             self.carry.reserve_exact(room - self.carry.len());
         }
         self.carry.extend_from_slice(&bytes);
     }
 
-    /// Gives up holding this block. Its first piece has the lines before the payload and the
-    /// beginning of the payload, which shows the kind of the block.
+    /// Begins to return this block in pieces, because it is too long. The first piece has the lines before the payload
+    /// and the beginning of the payload, which shows the kind of the message.
     fn start(&mut self) -> Option<SseFrame> {
         self.held = Bytes::from(mem::take(&mut self.carry));
         self.fields = FieldSpans::default();
@@ -399,7 +396,7 @@ impl Events {
 const DATA_LEN: usize = b"data".len();
 
 impl Offset {
-    /// Reads a part of one line, and returns the position of the payload in it, if it has any.
+    /// Reads a part of one line. Returns the start of the payload in it, if there is a payload.
     fn read(&mut self, text: &[u8]) -> Option<usize> {
         let mut at = 0;
         if let Self::Name(known) = *self {
@@ -421,7 +418,7 @@ impl Offset {
     }
 }
 
-/// The end of the line that begins at `at`, and the start of the next line.
+/// Returns the end of the line that begins at `at`, and the start of the next line.
 #[inline]
 fn line_end(text: &[u8], at: usize) -> Option<(usize, usize)> {
     let end = match text.get(at)? {

@@ -1,4 +1,4 @@
-//! The fuzzed code: functions of any bytes that panic where something is wrong.
+//! The functions that are fuzzed. They accept any bytes, and panic if a rule is broken.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::codec::sse_rig;
 use crate::core::dialects::dialects;
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
 
-/// A conversation, one step a line, in the signs of the wire transcripts:
+/// Plays a conversation. Each line is one step, which begins with a sign as in the wire transcripts:
 ///
 /// ```text
 /// ! letters     settings, before the first step (see [`policy`])
@@ -30,7 +30,7 @@ use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_togethe
 /// + 150ms       time passes                | and ~  the client stops reading, and reads again
 /// x and X       the client's stream closes; in giving up its calls     g   the server is gone
 /// ```
-/// Any other line is nothing. No step panics, each message ends in one verdict, figures rise.
+/// Any other line is ignored. Checks that no step panics, each message gets one verdict, and progress values rise.
 pub(crate) fn core(data: &[u8]) {
     let mut lines = data.split(|&byte| byte == b'\n').peekable();
     let settings = lines.next_if(|line| line.first() == Some(&b'!')).unwrap_or_default();
@@ -48,7 +48,8 @@ pub(crate) fn core(data: &[u8]) {
                 figures.client_says(text, rig.filter.calls().streams().is_drained());
                 rig.client(text);
             }
-            // One wire: what comes within a long message is part of it.
+            // The server has one connection, so everything that it writes within a long message is part of that
+            // message.
             b'<' | b'(' | b'*' if passing && !gone => rig.piece(text),
             b'<' if !gone => rig.server(text),
             b'(' if !gone => {
@@ -78,7 +79,7 @@ pub(crate) fn core(data: &[u8]) {
     rig.pass(Duration::from_secs(10));
     figures.client_is_told(&rig.told);
     told.append(&mut rig.told);
-    // A server that goes away in the middle of a message leaves it so.
+    // If the server has ended in the middle of a message, the message stays incomplete.
     if !gone {
         assert_pieces_stand_together(&told);
     }
@@ -86,8 +87,8 @@ pub(crate) fn core(data: &[u8]) {
     assert_one_verdict_each(&rig);
 }
 
-/// `o`bserve, `e`nforce; `i`mmediate pacing; fall `d`rops or `r`ebases; `a`ll dialects; `k`eep the
-/// original; `t`hin all; `m`ap ids for a shared server; `c`all time-out; e`s`timate.
+/// Returns the policy for these letters: `o`bserve, `e`nforce; `i`mmediate pacing; a fall `d`rops or `r`ebases; `a`ll
+/// dialects; `k`eep the original; `t`hin all; `m`ap ids for a shared server; `c`all timeout; e`s`timate.
 fn policy(settings: &[u8]) -> Policy {
     let on = |letter: u8| settings.contains(&letter);
     let mut policy = Policy { keep_original: on(b'k'), id_mapping: on(b'm'), ..Policy::default() };
@@ -119,7 +120,7 @@ fn policy(settings: &[u8]) -> Policy {
     policy
 }
 
-/// `30s`, `150ms`; at most 100 s.
+/// Reads a time such as `30s` or `150ms`, of at most 100 s.
 fn time(text: &[u8]) -> Duration {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).take(6);
     let value = digits.fold(0_u64, |value, byte| value * 10 + u64::from(byte - b'0'));
@@ -127,11 +128,11 @@ fn time(text: &[u8]) -> Duration {
     Duration::from_millis(millis.min(100_000))
 }
 
-/// The last figure of each token, by the client's spelling.
+/// The last progress value of each token, in the client's spelling of the token.
 #[derive(Default)]
 struct Figures {
     told: BTreeMap<Bytes, Option<f64>>,
-    /// Tokens that were used again while they were, or while the client had not read the answer.
+    /// Tokens that were reused while they were in use, or before the client had read the answer.
     blurred: Vec<Key>,
     observed: bool,
 }
@@ -151,7 +152,7 @@ impl Figures {
         if is_known && !all_told {
             self.blurred.push(key.clone());
         }
-        // The token may have been spelled otherwise before.
+        // The client may have used another spelling of the token before.
         self.told.retain(|own, _| Key::read(own).as_ref() != Some(&key));
         self.told.insert(token, None);
     }
@@ -171,7 +172,7 @@ impl Figures {
             let (Some(key), Some(figure)) = (Key::read(&token), figure) else {
                 panic!("no token or figure in {text:?}")
             };
-            // The server may spell a string in its own way.
+            // The server may spell a string in another way.
             let mut names = self.told.iter_mut();
             let Some((_, last)) = names.find(|(own, _)| Key::read(own).as_ref() == Some(&key))
             else {
@@ -184,16 +185,16 @@ impl Figures {
     }
 }
 
-/// A stream of events, as [`cut`] has it. However it is cut, every byte comes out, and the blocks
-/// say what a second reader finds in them, also when they are changed.
+/// Reads a stream of events, divided as [`cut`] says. Checks that every byte is returned however the stream is divided,
+/// and that the blocks have the fields that a second reader finds in them, also after they are changed.
 pub(crate) fn sse(data: &[u8]) {
     let Some(Cut { limit, input, pieces }) = cut(data) else { return };
     sse_rig::agree(limit, &sse_rig::play(limit, [input]), input);
     sse_rig::agree(limit, &sse_rig::play(limit, pieces), input);
 }
 
-/// A stream of lines, as [`cut`] has it. However it is cut, the frames are the same, and nothing but
-/// blank lines and the byte order mark is lost.
+/// Reads a stream of lines, divided as [`cut`] says. Checks that the frames are the same however the stream is divided,
+/// and that only blank lines and the byte order mark are lost.
 pub(crate) fn lines(data: &[u8]) {
     let Some(Cut { limit, input, pieces }) = cut(data) else { return };
     let (one, other) = (frames(limit, &[input]), frames(limit, &pieces));
@@ -204,8 +205,8 @@ pub(crate) fn lines(data: &[u8]) {
     assert_eq!(kept, solid(input) - mark);
 }
 
-/// The output of a program, as [`cut`] has it. However it is cut, what is shown of it whole is shown, in
-/// short lines without controls.
+/// Reads the output of a program, divided as [`cut`] says. Checks that the lines of the undivided output are shown
+/// however it is divided, and that all lines are short and have no control characters.
 pub(crate) fn terminal(data: &[u8]) {
     let Some(Cut { input, pieces, .. }) = cut(data) else { return };
     let (whole, cut) = (shown(&[input]), shown(&pieces));
@@ -226,8 +227,8 @@ fn shown(pieces: &[&[u8]]) -> Vec<String> {
     lines
 }
 
-/// A line of text. A figure in it is within its total and spelled as JSON has it; text that is masked
-/// says so.
+/// Reads a line of text. Checks that a value found in it does not exceed its total and is a JSON number, and that
+/// masked text contains the mask.
 pub(crate) fn text(data: &[u8]) {
     let line = String::from_utf8_lossy(data);
     let own = Extract::read(["{progress}/{total}", "{percent}%", "x(?<progress>.*)"]);
@@ -242,7 +243,7 @@ pub(crate) fn text(data: &[u8]) {
     assert!(masked == line || masked.contains(MASK));
 }
 
-/// The frames of these pieces, chunks joined.
+/// Returns the frames of these pieces, with neighbouring chunks joined.
 fn frames(limit: usize, pieces: &[&[u8]]) -> Vec<LineFrame> {
     let (mut lines, mut input, mut frames) = (Lines::new(limit), BytesMut::new(), Vec::new());
     let mut push = |frame: LineFrame| match (frames.last_mut(), frame) {

@@ -1,4 +1,4 @@
-//! The fuzz corpus of the engine, replayed, and the form of a packed corpus.
+//! Replays the engine's fuzz corpus, and tests the form of a packed corpus.
 
 use crate::codec::packed_corpus::{pack, unpack};
 use crate::codec::replay_corpus::replay;

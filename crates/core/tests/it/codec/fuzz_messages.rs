@@ -1,5 +1,5 @@
-//! Readers of JSON-RPC messages beside other readers of the same text: functions of any bytes that panic
-//! where two readers disagree.
+//! Compares readers of JSON-RPC messages with other readers of the same text. The functions accept any bytes, and panic
+//! if two readers disagree.
 
 use std::fmt;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::codec::cut_input::{Cut, cut};
 
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// The members of an object as `serde_json` reads them: all of them, in their order.
+/// The members of an object as `serde_json` reads them, all of them and in order.
 struct Object(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Object {
@@ -45,13 +45,13 @@ impl Object {
         serde_json::from_slice(text).ok()
     }
 
-    /// The last value of a name, as most readers take it.
+    /// Returns the last value of a name, which is the value that most readers use.
     fn last(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
     }
 
-    /// The members that a reader may take for `name`: one that ignores case as Go does, or one that ends
-    /// names at a NUL.
+    /// Returns the number of members that some reader may take for `name`: a reader that ignores case as Go does, or
+    /// one that ends names at a NUL.
     fn taken_for(&self, name: &str) -> usize {
         let folded = |key: &str| -> String {
             let key = key.split('\0').next().unwrap_or_default().chars();
@@ -72,8 +72,8 @@ impl Object {
     }
 }
 
-/// One JSON text, as [`cut`] has it. What is read of it is what `serde_json` reads, however it is cut; and a
-/// message that is called unambiguous is read alike by readers in Go, C and Python.
+/// Reads one JSON text, divided as [`cut`] says. Checks that the result is the same as that of `serde_json`, however
+/// the text is divided, and that readers in Go, C and Python agree on a message that is called unambiguous.
 pub(crate) fn json(data: &[u8]) {
     let Some(Cut { input, pieces, .. }) = cut(data) else { return };
     let (whole, in_pieces) = (scan(&[input]), scan(&pieces));
@@ -119,11 +119,11 @@ fn scan(pieces: &[&[u8]]) -> Scan {
     scan
 }
 
-/// The members in which a message that the server gets may differ from the client's.
+/// The members in which the message for the server may differ from the client's message.
 const NAMES: [&str; 3] = ["id", "requestId", "progressToken"];
 
-/// Messages of a client that shares its server, one a line. What the server gets is what the client said but for
-/// names, and an answer comes back with the client's own spelling of its id.
+/// Reads messages of a client that shares its server, one on each line. Checks that the server gets the client's
+/// messages except for names, and that an answer returns with the client's own spelling of its id.
 pub(crate) fn splice(data: &[u8]) {
     const CLIENT: StreamId = StreamId(1);
     let now = Instant::now();
@@ -153,7 +153,7 @@ pub(crate) fn splice(data: &[u8]) {
     }
 }
 
-/// Holds two objects to the same members but for names, `depth` objects deep.
+/// Asserts that two objects have the same members except for names, down to a depth of `depth` objects.
 fn assert_alike(before: &Object, after: &Object, depth: usize) {
     let keys =
         |object: &Object| -> Vec<String> { object.0.iter().map(|(key, _)| key.clone()).collect() };

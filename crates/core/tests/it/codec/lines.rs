@@ -1,14 +1,14 @@
-//! The stdio framing: every case cut at every byte, and any bytes in any pieces.
+//! The stdio framing: every case is divided at every byte, and random bytes into random pieces.
 
 use bytes::{Bytes, BytesMut};
 use milepost_core::protocol::lines::LineFrame::{Chunk, End, Line, Rest, Start};
 use milepost_core::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use proptest::prelude::*;
 
-/// Short enough for cases that fit a line of source.
+/// A limit that is short enough for cases of one source line.
 const LIMIT: usize = 8;
 
-/// The frames of `pieces`, with neighbouring chunks joined: only their cuts may depend on ours.
+/// Returns the frames of `pieces`, with neighbouring chunks joined, because only their ends may depend on the pieces.
 fn frames<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<LineFrame> {
     let (mut lines, mut input, mut frames) = (Lines::new(limit), BytesMut::new(), Vec::new());
     for piece in pieces {
@@ -160,7 +160,7 @@ fn a_frame_is_a_slice_of_what_was_read() {
     assert_eq!(first.as_ptr(), read);
 }
 
-/// Searching every byte again with each piece would take this 4 MiB line some 10^11 steps.
+/// If every byte were searched again with each piece, this line of 4 MiB would take about 10^11 steps.
 #[test]
 fn the_longest_line_may_come_in_small_pieces() {
     let text = [&vec![b'x'; INSPECT_MAX][..], b"\n"].concat();
@@ -168,7 +168,7 @@ fn the_longest_line_may_come_in_small_pieces() {
     assert!(matches!(&frames[..], [Line(line)] if line.len() == INSPECT_MAX + 1));
 }
 
-/// The whole output that must come: the input without its mark and without its blank lines.
+/// Returns the output that is expected for `input`: the input without its byte order mark and its blank lines.
 fn kept(limit: usize, input: &[u8]) -> Vec<u8> {
     let input = input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input);
     let vanishes = |line: &[u8]| {
@@ -183,7 +183,7 @@ fn kept(limit: usize, input: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// Bytes of which most mean something to a framer.
+/// Bytes of which most have a meaning for a framer.
 fn ugly() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         3 => Just(b'\n'), 1 => Just(b'\r'), 2 => Just(b' '), 4 => Just(b'x'),

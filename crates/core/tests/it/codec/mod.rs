@@ -1,4 +1,5 @@
-//! Framing: lines, server-sent events and terminal output, cut at every byte; the fuzz corpus of the engine.
+//! Framing: lines, server-sent events and terminal output, divided at every byte. Also replays the engine's fuzz
+//! corpus.
 
 pub(crate) mod cut_input;
 pub(crate) mod fuzz_bodies;

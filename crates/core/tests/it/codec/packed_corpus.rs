@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-/// Returns the inputs of a packed corpus in the order of its lines. The error is the number of the first faulty line,
+/// Returns the inputs of a packed corpus in the order of its lines. The error is the number of the first invalid line,
 /// counted from 1.
 pub(crate) fn unpack(packed: &str) -> Result<Vec<Vec<u8>>, usize> {
     packed.lines().enumerate().map(|(index, line)| unescape(line).ok_or(index + 1)).collect()

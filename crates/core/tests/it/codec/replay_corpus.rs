@@ -1,4 +1,4 @@
-//! Plays the inputs of a fuzz target again.
+//! Replays the inputs of a fuzz target.
 
 use std::path::Path;
 
@@ -17,6 +17,6 @@ pub(crate) fn replay(target: &str, body: fn(&[u8])) {
         let played = std::panic::catch_unwind(|| body(input));
         assert!(played.is_ok(), "in line {} of {target}.pack", index + 1);
     }
-    // An edit by hand or a merge may leave lines unsorted or twice.
+    // A merge or an edit by hand may leave unsorted or repeated lines.
     assert!(pack(&inputs) == packed, "{target}.pack has other bytes when it is packed again");
 }

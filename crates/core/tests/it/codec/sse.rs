@@ -1,4 +1,4 @@
-//! Server-sent events: every case cut at every byte, and any bytes in any pieces.
+//! Server-sent events: every case is divided at every byte, and random bytes into random pieces.
 
 use bytes::{Bytes, BytesMut};
 use milepost_core::protocol::lines::INSPECT_MAX;
@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use crate::codec::lines::cut;
 use crate::codec::sse_rig::{Played, Seen, agree, play};
 
-/// Longer than any block of a case.
+/// A limit that is longer than any block of a case.
 const LIMIT: usize = 1 << 10;
 
-/// What came out, a block a line: its fields, or `-` if it has none.
+/// Returns the blocks that were read, one on each line: the fields of a block, or `-` if it has none.
 fn told(played: &Played) -> Vec<String> {
     let mut told: Vec<String> = played.seen.iter().map(block).collect();
     if !played.rest.is_empty() {
@@ -38,7 +38,8 @@ fn block(seen: &Seen) -> String {
     if said.is_empty() { "-".to_owned() } else { said.join(" ") }
 }
 
-/// All cuts in two and byte by byte, held whole; and the same with every limit that cuts it short.
+/// Checks the blocks of `input`: divided in two at every place, and byte by byte. Repeats this with every limit that is
+/// too short for the blocks.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &[&str]) {
     let input = input.as_ref();
@@ -213,7 +214,7 @@ fn events(input: &'static str) -> Events {
     events
 }
 
-/// Our reader of one block.
+/// Returns the only event that our reader finds in `input`.
 fn one(input: &'static str) -> SseEvent {
     event(&mut events(input))
 }
@@ -277,7 +278,8 @@ fn a_longer_event_comes_line_by_line() {
     assert_eq!(
         pieces(&mut events),
         [
-            // What it is shows in its payload: the lines ahead come with that.
+            // The first piece ends within the payload, because the payload shows the kind of the message. The lines
+            // before it come with it.
             Some(piece("id: 1\r\ndata:ab", Some("ab"))),
             Some(piece("cdef\r", Some("cdef"))),
         ]
@@ -305,7 +307,7 @@ fn an_event_of_just_the_limit_is_held_whole() {
     assert!(!whole(b"data: ab\n\n") && !whole(b"data: a\r\n\r\n"));
 }
 
-/// Searching every byte again with each piece would take this event some 10^11 steps.
+/// If every byte were searched again with each piece, this event would take about 10^11 steps.
 #[test]
 fn the_longest_event_may_come_in_small_pieces() {
     let text = "x".repeat(INSPECT_MAX - "data: \n\n".len());
@@ -317,7 +319,7 @@ fn the_longest_event_may_come_in_small_pieces() {
     assert!(matches!(&played.seen[..], [Seen::Long { ended: true, .. }]));
 }
 
-/// Whatever the size of an event: what is held while it passes stays below its limit.
+/// The memory that is needed while a long event passes stays below the limit, whatever the size of the event.
 #[test]
 fn a_long_event_takes_no_memory() {
     let mut events = Events::new(1 << 10);
@@ -328,7 +330,7 @@ fn a_long_event_takes_no_memory() {
         events.push(line.clone());
         let mut passed = 0;
         while let Some(SseFrame::Start(piece) | SseFrame::Piece(piece)) = events.next() {
-            // What arrives is passed on, not copied.
+            // Bytes that arrive are returned without a copy.
             assert!(at == 0 || piece.raw.as_ptr() == line.as_ptr());
             passed += piece.raw.len();
         }
@@ -370,7 +372,7 @@ fn new_data_stands_in_place_of_the_old() {
     check_rewritten("data: {\ndata: }\nid: 5\n\n", "data: NEW\n:\nid: 5\n\n");
 }
 
-/// Without the second line of data, the CR and the LF around it would be one line end.
+/// If the second `data` line were removed completely, the CR before it and the LF after it would become one line end.
 #[test]
 fn lines_around_one_that_goes_do_not_run_together() {
     check_rewritten("data: a\rdata: b\n\n", "data: NEW\r:\n\n");
@@ -420,7 +422,7 @@ fn a_message_stays_as_it_is() {
     }
 }
 
-/// Misuse, but no panic: what is changed may be no block at all.
+/// Changing bytes that are not a block is a misuse, but must not panic.
 #[test]
 fn half_a_block_can_be_changed() {
     for raw in ["", "data", "data: a\n", "event: x", "id: 5\r", "\u{FEFF}", "\n\n"] {
@@ -430,7 +432,7 @@ fn half_a_block_can_be_changed() {
     }
 }
 
-/// Bytes of which most mean something here.
+/// Bytes of which most have a meaning in event streams.
 fn ugly() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         "\n", "\r", "\r\n", "\n\n", "\r\n\r\n", "data", "event", "id", "retry", ":", ": ", " ",

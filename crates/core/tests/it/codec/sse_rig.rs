@@ -1,5 +1,5 @@
-//! The common part of the tests of server-sent events and their fuzzing: a reader that is written straight
-//! from the specification, and a way to play a stream in pieces.
+//! The parts that the tests and the fuzzing of server-sent events share: a reader that is written directly from the
+//! specification, and a function that plays a stream in pieces.
 
 use bytes::Bytes;
 use milepost_core::protocol::sse;
@@ -8,12 +8,12 @@ use milepost_core::protocol::sse::{Events, Piece, SseFrame};
 /// The fields of one block.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Block {
-    /// The values of its `data` lines.
+    /// The values of the block's `data` lines.
     pub data: Vec<Vec<u8>>,
     pub name: Option<Vec<u8>>,
     pub id: Option<Vec<u8>>,
     pub retry: Option<Vec<u8>>,
-    /// Its bytes, as far as they count against a limit.
+    /// The number of the block's bytes that count against a limit.
     pub size: usize,
 }
 
@@ -23,7 +23,7 @@ impl Block {
     }
 }
 
-/// The blocks of a stream: the specification, one byte after the other. Knows nothing of chunks.
+/// Returns the blocks of a stream, read byte by byte as the specification says. Chunks play no role here.
 pub(crate) fn reference(input: &[u8]) -> Vec<Block> {
     let input = input.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(input);
     let (mut blocks, mut block, mut line) = (Vec::new(), Block::default(), Vec::new());
@@ -63,24 +63,24 @@ fn field(block: &mut Block, line: &[u8]) {
     }
 }
 
-/// One block as it came out.
+/// One block as the reader has returned it.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
     Whole(sse::SseEvent),
     Long { data: Vec<u8>, any_data: bool, ended: bool },
 }
 
-/// A stream as it came out.
+/// A stream as the reader has returned it.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
     pub seen: Vec<Seen>,
     pub rest: Bytes,
-    /// Whether something of ours could follow.
+    /// Whether Milepost could have inserted a block after the stream.
     pub boundary: bool,
 }
 
-/// Plays a stream in these pieces. Asserts that every byte comes out, in order, and nothing twice;
-/// that no frame is empty or out of turn; and that nothing is asked for that was there already.
+/// Plays a stream in these pieces. Asserts that every byte is returned once and in order, that no frame is empty or
+/// comes at a wrong place, and that the reader asks for input only if it needs more.
 pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Played {
     let (mut events, mut input, mut output) = (Events::new(limit), Vec::new(), Vec::new());
     let mut peeking = Events::new(limit);
@@ -108,7 +108,7 @@ pub(crate) fn play<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>)
     played
 }
 
-/// Asserts that a reader that is looked into, and leaves out what it has shown, has the same frame.
+/// Asserts that a reader which is used through `peek` and `skip` returns the same frame.
 fn same(peeking: &mut Events, frame: &SseFrame) {
     let Some(block) = peeking.peek(0) else {
         let raw = |frame: &SseFrame| match frame {
@@ -125,7 +125,7 @@ fn same(peeking: &mut Events, frame: &SseFrame) {
     assert_eq!(block.sole_message(), sole.as_deref());
     assert_eq!(event.view().sole_message(), sole.as_deref());
     let next = block.raw.len();
-    // What stands behind it is shown too.
+    // `peek` also shows the block that follows.
     if let Some(behind) = peeking.peek(next).map(|behind| behind.raw.to_vec()) {
         peeking.skip(next);
         assert_eq!(peeking.peek(0).map(|block| block.raw), Some(&behind[..]));
@@ -138,7 +138,7 @@ fn take(seen: &mut Vec<Seen>, output: &mut Vec<u8>, frame: SseFrame) {
     match frame {
         SseFrame::Event(event) => {
             assert!(!event.raw.is_empty());
-            // The rest of a CRLF that was cut in two: no block.
+            // The LF of a CRLF that was divided is not a block.
             let cut = output.last() == Some(&b'\r') && event.raw == "\n";
             output.extend_from_slice(&event.raw);
             if !cut {
@@ -169,7 +169,7 @@ fn more(seen: &mut [Seen], output: &mut Vec<u8>, piece: &Piece) {
     }
 }
 
-/// Asserts that what came out says what the reference says.
+/// Asserts that the played stream has the blocks that the reference reader finds.
 pub(crate) fn agree(limit: usize, played: &Played, input: &[u8]) {
     let blocks = reference(input);
     let mut seen = &played.seen[..];
@@ -203,14 +203,14 @@ pub(crate) fn agree(limit: usize, played: &Played, input: &[u8]) {
     }
 }
 
-/// Asserts what becomes of a block when it is changed: what is to change does, the rest does not.
+/// Asserts that changing a block changes only what it has to change.
 fn changed(at: usize, event: &sse::SseEvent, block: &Block) {
     let read = |raw: &[u8]| {
-        // Only at the start of a stream is a byte order mark ignored.
+        // A byte order mark is ignored only at the start of a stream.
         let (before, skip) = if at == 0 { (&b""[..], 0) } else { (&b":\n\n"[..], 1) };
         let mut blocks = reference(&[before, raw].concat());
         assert_eq!(blocks.len(), skip + 1, "{}", raw.escape_ascii());
-        // A message may be called nothing.
+        // The name of a message may be empty.
         let name = blocks[skip].name.take().filter(|name| name != b"message" && !name.is_empty());
         Block { name, size: block.size, ..blocks.remove(skip) }
     };

@@ -1,9 +1,9 @@
-//! The text that a terminal would show: bars, colours and rubbish, cut at every byte.
+//! The text that a terminal would show: progress bars, colours and unreadable bytes, divided at every byte.
 
 use milepost_core::protocol::terminal::{LINE_MAX, Terminal, plain};
 use proptest::prelude::*;
 
-/// The lines that are reported when output comes in these pieces.
+/// Returns the lines that are reported if output arrives in these pieces.
 fn lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let (mut terminal, mut lines) = (Terminal::default(), Vec::new());
     for piece in pieces {
@@ -13,14 +13,14 @@ fn lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     lines
 }
 
-/// Whether all of these lines are among those, in their order.
+/// Whether `all` contains all lines of `some`, in the same order.
 fn are_among(some: &[String], all: &[String]) -> bool {
     let mut all = all.iter();
     some.iter().all(|line| all.any(|other| other == line))
 }
 
-/// What is shown, however the output is cut. Where a line is redrawn, a piece that ends within it also
-/// shows what is there by then.
+/// Checks the lines that are shown, however the output is divided. If a piece ends within a line that is being redrawn,
+/// the line's state at that time is shown too.
 #[track_caller]
 fn check(output: impl AsRef<[u8]>, shown: &[&str]) {
     let output = output.as_ref();
@@ -43,7 +43,7 @@ fn check(output: impl AsRef<[u8]>, shown: &[&str]) {
 fn what_turns_text_is_not_shown() {
     check("\u{202e}cba\u{202c} 45%\n", &["cba 45%"]);
     check("a\u{2066}b\u{2069}\u{200f}c\u{61c}\u{2028}d\n", &["abcd"]);
-    // Bars, Arabic letters and joined signs stay.
+    // Progress bars, Arabic letters and joined signs are kept.
     check(
         "\u{2588}\u{2588} \u{62d}\u{644} \u{1f469}\u{200d}\u{1f4bb}\n",
         &["\u{2588}\u{2588} \u{62d}\u{644} \u{1f469}\u{200d}\u{1f4bb}"],
@@ -73,7 +73,7 @@ fn colours_titles_and_other_sequences_are_not_shown() {
     check("\x1b]0;a title without an end\nnext\n", &["next"]);
     check("\x1b[31", &[]);
     check("\x1b[3\u{18}1m\n", &["1m"]);
-    // A control inside a sequence acts, and the sequence goes on.
+    // A control character within a sequence has its effect, and the sequence continues.
     check("a\x1b\r[1mb\n", &["a", "b"]);
     check("\u{9d}0;title\u{9b}1mb\n", &["b"]);
 }
@@ -114,12 +114,12 @@ fn a_bar_is_seen_before_it_ends() {
     assert_eq!(feed("\r 20%"), "20%");
     assert_eq!(feed(""), "");
     assert_eq!(feed("\n"), "");
-    // What no carriage return has begun may go on.
+    // A line that has not been redrawn may continue, so it is not reported yet.
     assert_eq!(feed("Loading"), "");
     assert_eq!(feed("..."), "");
     assert_eq!(feed("\r30%"), "Loading...|30%");
     assert_eq!(feed("\x08\x08\x0840%"), "40%");
-    // A read as long as this may end anywhere.
+    // A read of this length may end anywhere, so its last line is not reported yet.
     let flood = "\r12/345".repeat(700);
     assert_eq!(feed(&flood), "12/345");
     assert_eq!(feed(&flood.replace("12", "13")[..4098]), "13/345");
@@ -152,7 +152,7 @@ fn a_text_without_its_sequences_keeps_its_lines() {
     assert_eq!(plain("as it is "), "as it is ");
 }
 
-/// Bytes of which most mean something to a terminal.
+/// Bytes of which most have a meaning for a terminal.
 fn ugly() -> impl Strategy<Value = Vec<u8>> {
     let pieces: [&[u8]; 18] = [
         b"45%",

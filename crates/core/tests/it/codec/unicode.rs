@@ -1,4 +1,4 @@
-//! Text that is no Unicode, in any pieces.
+//! Text that is not Unicode, in any pieces.
 
 use milepost_core::protocol::json;
 use milepost_core::protocol::jsonrpc::Message;
@@ -7,7 +7,7 @@ use milepost_core::protocol::unicode::{
 };
 use proptest::prelude::*;
 
-/// The readable form of a text that comes in pieces, and whether it was changed.
+/// Returns the readable form of a text that arrives in pieces, and whether it was changed.
 fn in_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     let mut reader = ReadablePieces::default();
     let mut out = Vec::new();
@@ -54,7 +54,7 @@ fn part() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// The cuts change nothing, a readable text stays as it is, and what comes out is readable.
+    /// The result does not depend on the pieces, a readable text stays unchanged, and the result is always readable.
     #[test]
     fn a_text_is_readable_however_it_is_cut(
         parts in prop::collection::vec(part(), 0..12),
@@ -75,19 +75,19 @@ proptest! {
         }
     }
 
-    /// A string reads as lenient readers read it.
+    /// A repaired string means the same as the original string to lenient readers.
     #[test]
     fn a_string_means_the_same_as_to_lenient_readers(parts in prop::collection::vec(part(), 0..8)) {
         let text = [b"\"", &parts.concat()[..], b"\""].concat();
         let is_closed = text[1..text.len() - 1].iter().any(|byte| matches!(byte, b'"' | b'\\'));
         if is_closed && text.iter().any(|byte| *byte < b' ') {
-            // Not even lenient readers read this.
+            // Lenient readers cannot read this text either.
             return Ok(());
         }
         let before = json::decode_str(&text);
         let after = readable(&text);
         let after = json::decode_str(after.as_deref().unwrap_or(&text));
-        // A lone surrogate has three bytes there, each of which becomes one U+FFFD.
+        // A lenient reader gives a lone surrogate three bytes, each of which becomes one U+FFFD.
         let short = |text: &str| text.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}");
         let is_plain = !text.windows(2).any(|two| two == b"\\u");
         if is_plain {
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// A message without its null members is the same message.
+    /// A message without its null members is otherwise the same message.
     #[test]
     fn null_members_are_all_that_is_cut_out(
         members in prop::collection::vec(

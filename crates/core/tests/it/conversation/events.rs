@@ -1,4 +1,4 @@
-//! Events that nobody takes.
+//! Events that the program does not take.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Conversations of whole messages, each on its stream.
+//! Conversations over HTTP: whole messages, each on its stream.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::rig::{Embedded, answer, call, legacy, progress};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session with a GET stream, 1.
+/// Returns a session with a GET stream, which has the number 1.
 fn session() -> Embedded {
     let mut embedded = Embedded::new(Policy::default());
     embedded.put(|conversation, now| conversation.open(now, StreamId(1), StreamKind::Shared));
     embedded
 }
 
-/// The client posts the call of this id on the stream of the same number.
+/// Posts the client's call with this id, on the stream with the same number.
 fn post(embedded: &mut Embedded, id: u64) {
     let stream = StreamId(id);
     embedded.put(|conversation, now| conversation.open(now, stream, StreamKind::Exchange));
@@ -62,7 +62,7 @@ fn progress_on_the_get_stream_finds_its_request() {
     assert!(embedded.conversation.is_over(StreamId(1)));
 }
 
-/// A client that has lost its response reads the answer on the GET stream.
+/// A client whose response was interrupted reads the answer on the GET stream.
 #[test]
 fn an_answer_survives_the_end_of_its_stream() {
     let mut embedded = session();
@@ -91,7 +91,7 @@ fn a_notification_needs_no_response() {
     assert!(embedded.conversation.is_over(StreamId(10)));
 }
 
-/// A refused request is over: nothing breaks its silence.
+/// A refused request has ended, so no heartbeat may be sent for it.
 #[test]
 fn a_refused_request_gets_no_heartbeat() {
     let mut embedded = session();

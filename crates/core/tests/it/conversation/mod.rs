@@ -1,4 +1,4 @@
-//! Conversations as programs embed them: bytes or messages in, bytes out.
+//! Conversations as programs embed them: bytes or messages go in, bytes come out.
 
 mod events;
 mod http;

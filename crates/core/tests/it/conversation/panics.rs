@@ -1,5 +1,5 @@
-//! A panic in the engine. Times that no clock can reach provoke it: the sum of the time of an input and
-//! [`Duration::MAX`] is a panic of the standard library.
+//! Panics in the engine. They are provoked by times that no clock can reach: adding [`Duration::MAX`] to the time of an
+//! input panics in the standard library.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::rig::{Embedded, answer, call, legacy, progress};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A policy with which the engine panics while it writes an answer behind progress.
+/// Returns a policy with which the engine panics when it writes an answer after progress.
 fn panics_behind_progress() -> Policy {
     let mut policy = Policy::default();
     policy.call.pacing.guard = Duration::MAX;
@@ -22,7 +22,7 @@ fn has_failed(embedded: &Embedded) -> bool {
     embedded.events.contains(&ConversationEvent::Failed)
 }
 
-/// What waits is written once, in its order, and what comes later passes as it came.
+/// Waiting messages are written once and in order, and later messages are forwarded unchanged.
 #[test]
 fn ends_the_repairs_and_not_the_conversation() {
     let mut embedded = Embedded::new(panics_behind_progress());
@@ -35,7 +35,7 @@ fn ends_the_repairs_and_not_the_conversation() {
     embedded.server(&format!("{}\n{strange}\n{}\n", answer(1), legacy(2, 10)));
     embedded.pass(SECOND);
     assert!(has_failed(&embedded), "{:?}", embedded.events);
-    // The id of the second answer was repaired before the panic or is as it came.
+    // The id of the second answer was either repaired before the panic, or is unchanged.
     let told = embedded.told(0);
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines.len(), 2, "{told}");

@@ -1,4 +1,4 @@
-//! A conversation does what the bare filter does, however its bytes are cut.
+//! A conversation has the same output as the filter alone, however its bytes are divided.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::core::properties::{AGES, policies};
 use crate::core::random_talk::{Said, Step, Talk, steps};
 use crate::core::rig::{Rig, assert_pieces_stand_together};
 
-/// Places at which the bytes of an input are cut.
+/// Where the bytes of an input are divided.
 #[derive(Debug, Clone)]
 enum Cuts {
-    /// Every byte comes alone.
+    /// Every byte is a piece.
     EveryByte,
-    /// Pieces of these lengths, again and again.
+    /// The pieces have these lengths, which are repeated.
     Lengths(Vec<u8>),
 }
 
@@ -48,14 +48,14 @@ impl Cuts {
     }
 }
 
-/// What the bare filter says of a conversation in lines, of which it holds `line_max` bytes whole.
+/// The output of the filter alone for a conversation in lines. Lines of up to `line_max` bytes are kept whole.
 struct Bare {
     rig: Rig,
     line_max: usize,
 }
 
 impl Bare {
-    /// The bytes for the server.
+    /// Passes a client's line to the filter. Returns the bytes for the server.
     fn client(&mut self, line: &str) -> Vec<u8> {
         if line.len() <= self.line_max + 1 {
             return with_line_end(&self.rig.client(line.as_bytes()));
@@ -76,7 +76,7 @@ impl Bare {
         self.rig.server_in_pieces(&[head, rest], |_| {});
     }
 
-    /// The bytes for the client since the last time, with the line ends that they need.
+    /// Returns the bytes for the client since the last call, with the line ends that they need.
     fn told(&mut self) -> String {
         assert_pieces_stand_together(&self.rig.told);
         let mut lines = Vec::new();
@@ -99,7 +99,8 @@ fn with_line_end(bytes: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
-    /// The bytes for both sides are those of the bare filter after every step, also where lines are too long to be held.
+    /// After every step the bytes for both sides are the same as those of the filter alone, also if lines are too long
+    /// to be kept whole.
     #[test]
     fn a_conversation_in_any_pieces_says_what_the_filter_says(
         policy in policies(),
@@ -108,7 +109,8 @@ proptest! {
         line_max in prop_oneof![Just(INSPECT_MAX), 60_usize..300],
     ) {
         let mut policy = policy;
-        // A conversation learns from calls that end; the bare filter leaves that to its shell.
+        // A conversation learns from calls that end, but a filter leaves this to its shell, so estimates are turned
+        // off.
         policy.call.estimate = false;
         policy.tools.values_mut().for_each(|tool| tool.estimate = false);
         let mut bare = Bare { rig: Rig::new(policy.clone()), line_max };
@@ -117,7 +119,7 @@ proptest! {
         embedded.conversation.hold_lines(line_max);
         let mut talk = Talk::default();
         for step in &steps {
-            // Standard error and slow clients are no inputs of a conversation.
+            // A conversation has no inputs for standard error and for slow clients.
             let is_input = !matches!(step, Step::Stall(_));
             let said = is_input.then(|| talk.put(step, bare.rig.filter.calls().streams().is_drained())).flatten();
             match said {

@@ -1,4 +1,4 @@
-//! A conversation with a clock that stands still unless told otherwise, and everything that came out of it.
+//! A conversation with a clock that tests move, and a record of its output.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use milepost_core::conversation::{Conversation, ConversationEvent, Output};
 use milepost_core::progress::{Policy, StreamId};
 
-/// A conversation, and what came out of it.
+/// A conversation, and a record of its output.
 pub(super) struct Embedded {
     pub(super) conversation: Conversation,
     pub(super) to_client: BTreeMap<StreamId, Vec<Bytes>>,
     pub(super) to_server: Vec<(StreamId, Bytes)>,
     pub(super) events: Vec<ConversationEvent>,
-    /// The time of the last timeout.
+    /// The time that the last timeout asked for.
     pub(super) due: Option<Instant>,
     start: Instant,
     now: Duration,
@@ -36,12 +36,12 @@ impl Embedded {
         self.start + self.now
     }
 
-    /// Gives an input, and does what the conversation asks for.
+    /// Gives the conversation an input, and does what it asks for.
     pub(super) fn put(&mut self, input: impl FnOnce(&mut Conversation, Instant)) {
         let now = self.now();
         input(&mut self.conversation, now);
         self.drain();
-        // Bytes have been written by then.
+        // The bytes of the last output have been written by now.
         while self.due.is_some_and(|at| at <= now) {
             self.conversation.tick(now);
             self.drain();
@@ -56,7 +56,7 @@ impl Embedded {
         self.put(|conversation, now| conversation.server(now, text.as_bytes()));
     }
 
-    /// Lets time pass, stopping wherever the conversation wants to be asked.
+    /// Lets time pass, and calls the conversation whenever a timeout asks for that.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = self.due.map(|at| at - self.start).filter(|at| *at <= end) {
@@ -80,13 +80,13 @@ impl Embedded {
         }
     }
 
-    /// Everything that was written to a client stream since the last time.
+    /// Returns everything that was written to a client stream since the last call.
     pub(super) fn told(&mut self, stream: u64) -> String {
         let told = self.to_client.remove(&StreamId(stream)).unwrap_or_default();
         String::from_utf8(told.concat()).unwrap()
     }
 
-    /// Everything that was written to the server since the last time, for this stream of the client.
+    /// Returns everything that was written to the server for this client stream since the last call.
     pub(super) fn asked(&mut self, stream: StreamId) -> String {
         let own = self.to_server.extract_if(.., |(of, _)| *of == stream);
         let own: Vec<Bytes> = own.map(|(_, bytes)| bytes).collect();
@@ -94,28 +94,28 @@ impl Embedded {
     }
 }
 
-/// A call of a tool with this id and token.
+/// Returns a tool call with this id and token.
 pub(super) fn call(id: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"scan","_meta":{{"progressToken":"t{id}"}}}}}}"#
     )
 }
 
-/// Progress as servers of 2024 said it, with a method of their own.
+/// Returns progress in the form of older servers, with a method of their own.
 pub(super) fn legacy(id: u64, percent: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"token":"t{id}","percent":{percent}}}}}"#
     )
 }
 
-/// Progress as the specification has it.
+/// Returns progress in the form of the specification.
 pub(super) fn progress(id: u64, percent: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"t{id}","progress":{percent},"total":100}}}}"#
     )
 }
 
-/// The answer to the call of this id.
+/// Returns the answer to the call with this id.
 pub(super) fn answer(id: u64) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
 }

@@ -26,7 +26,7 @@ fn progress_of_a_legacy_server_is_mended() {
     assert_eq!(embedded.told(0), answer(1) + "\n");
 }
 
-/// The answer waits until the progress before it has been written and read.
+/// The answer waits until the progress before it has been written, and until the client has had time to read it.
 #[test]
 fn an_answer_keeps_its_distance_from_progress() {
     let mut embedded = Embedded::new(Policy::default());
@@ -69,7 +69,7 @@ fn a_line_that_is_too_long_to_be_held_passes_in_pieces() {
     assert!(embedded.told(0) == response + "\n");
 }
 
-/// A message of the engine's own waits for the end of the client's line.
+/// A message of the engine itself waits until the client's unfinished line has ended.
 #[test]
 fn nothing_stands_within_a_long_line_for_the_server() {
     let mut policy = Policy::default();

@@ -1,4 +1,4 @@
-//! The heap allocations of one message in the core, which do not depend on the machine.
+//! Counts the heap allocations for one message in the core. The number does not depend on the machine.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use milepost_core::protocol::jsonrpc::Message;
 
 const OWN: StreamId = StreamId(0);
 
-/// Messages of each measurement.
+/// Number of messages in each measurement.
 const MESSAGES: u32 = 1000;
 
-/// A filter with one open call, on a stream of its own.
+/// Returns a filter with one open call, on its own stream.
 fn filter(start: Instant) -> Filter {
     let mut filter = Filter::new(Policy::default());
     filter.open_stream(OWN, StreamKind::Exchange, StreamPacing::Immediate);
@@ -24,7 +24,7 @@ fn filter(start: Instant) -> Filter {
     filter
 }
 
-/// Gives everything that is due to the client; the number of its messages.
+/// Takes everything that is due to be written to the client. Returns the number of messages.
 fn drain(filter: &mut Filter, now: Instant) -> usize {
     let sent = std::iter::from_fn(|| filter.poll_transmit(now, OWN)).count();
     filter.written(now, OWN);
@@ -32,7 +32,7 @@ fn drain(filter: &mut Filter, now: Instant) -> usize {
     sent
 }
 
-/// The allocations of one message on average, where `text` writes the message of a number.
+/// Returns the average number of allocations per message. `text` writes the message with a number.
 fn allocations(text: fn(&mut String, u32)) -> f64 {
     let mut now = Instant::now();
     let mut filter = filter(now);
@@ -55,7 +55,7 @@ fn allocations(text: fn(&mut String, u32)) -> f64 {
             }
             sent += drain(&mut filter, now);
         });
-        // The first ones make room for the others.
+        // The first messages are not counted, because they allocate the buffers for the others.
         took += if number < 10 { 0 } else { counted.count_total };
     }
     assert!(sent >= MESSAGES as usize, "{sent} messages");
@@ -86,7 +86,7 @@ fn repaired_progress_takes_a_bounded_number_of_allocations() {
     assert!(each <= 9.5, "{each}");
 }
 
-/// The allocations of one call and its answer on average, two seconds apart.
+/// Returns the average number of allocations per call and answer. The calls are two seconds apart.
 fn call_allocations(policy: Policy) -> f64 {
     let mut now = Instant::now();
     let mut filter = Filter::new(policy);
@@ -114,9 +114,9 @@ fn call_allocations(policy: Policy) -> f64 {
 #[test]
 fn late_answers_and_tasks_that_are_off_take_no_allocation() {
     let off = call_allocations(Policy::default());
-    // The call, its token and its record; a share of the tables that they stand in.
+    // The allocations are for the call, its token, its record, and a share of the tables that contain them.
     assert!(off <= 6.0, "{off}");
-    // Nothing is read of the calls of a tool without late answers, although another tool has them.
+    // Calls of a tool without late answers are not read, even if another tool has late answers.
     let mut policy = Policy::default();
     let mut other = policy.call.clone();
     (other.late.enabled, other.tasks.enabled) = (true, true);
@@ -125,7 +125,7 @@ fn late_answers_and_tasks_that_are_off_take_no_allocation() {
     let mut policy = Policy::default();
     policy.call.late.enabled = true;
     let on = call_allocations(policy);
-    // All parameters are read, to be compared with those of another call.
+    // With late answers, all parameters are read, so that they can be compared with those of another call.
     assert!(on > off && on <= off + 28.0, "{on} instead of {off}");
 }
 
@@ -167,7 +167,7 @@ fn answers_that_wait_take_no_more_memory_than_the_settings_allow() {
         }
     });
     assert_eq!((kept, dropped), (7, CALLS - 7));
-    // Besides them the test makes its answers.
+    // The test itself allocates its answers in addition to the kept bytes.
     let most = usize::try_from(counted.bytes_max).unwrap();
     assert!(most <= ROOM + (4 << 20), "{most} bytes");
 }

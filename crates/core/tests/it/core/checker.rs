@@ -1,16 +1,17 @@
-//! The rules of progress as a client can observe them. Knows nothing of the proxy.
+//! Checks the rules of progress as a client can observe them. It uses no code of the proxy.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// What a client has asked and been told on one connection.
+/// The requests and messages of a client on one connection.
 ///
-/// `client_said` and `client_told` are given every message in the order in which it passed; both
-/// panic where a rule of the specification is broken.
+/// Pass every message to `client_said` or `client_told`, in the order in which the messages were sent. Both panic if a
+/// rule of the specification is broken.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
-    /// Unanswered requests by their id's text, oldest first; a careless client repeats ids.
+    /// Unanswered requests by the text of their id, oldest first. There may be several with one id, because a careless
+    /// client repeats ids.
     open: Vec<(String, Request)>,
     /// Tokens whose request has become a task (2025-11-25), by task id.
     tasks: BTreeMap<String, Request>,
@@ -27,7 +28,7 @@ struct Request {
     revision: Option<String>,
 }
 
-/// Raw members of a message; of a repeated key the last.
+/// The raw members of a message. If a key is repeated, the last value counts.
 struct Envelope {
     jsonrpc: Option<String>,
     id: Option<String>,
@@ -37,7 +38,7 @@ struct Envelope {
     error: Option<String>,
 }
 
-/// `None` if `text` is no single message.
+/// Reads one message; `None` if `text` is not a single message.
 fn envelope(text: &str) -> Option<Envelope> {
     let mut members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
     let mut take = |key| members.remove(key).map(|value| value.get().to_owned());
@@ -56,7 +57,7 @@ fn raw_members(text: &str) -> BTreeMap<String, String> {
     members.into_iter().map(|(key, value)| (key, value.get().to_owned())).collect()
 }
 
-/// Whether two spellings are the same token to a client: the same text, or the same string.
+/// Whether a client reads two spellings as the same token: they have the same text, or are the same string.
 fn same(one: &str, other: &str) -> bool {
     let string = |text: &str| {
         text.starts_with('"').then(|| serde_json::from_str::<String>(text).ok()).flatten()
@@ -73,7 +74,7 @@ fn is_number(text: &str) -> bool {
 }
 
 impl Checker {
-    /// The client sent this.
+    /// Notes a message that the client has sent.
     pub(crate) fn client_said(&mut self, text: &str) {
         let Some(message) = envelope(text) else {
             let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
@@ -104,7 +105,7 @@ impl Checker {
         self.open.push((id, request));
     }
 
-    /// The client read this.
+    /// Checks a message that the client has read.
     #[track_caller]
     pub(crate) fn client_told(&mut self, text: &str) {
         let Some(message) = envelope(text) else {
@@ -125,7 +126,7 @@ impl Checker {
         }
     }
 
-    /// Several messages on one line, which no client reads. The answers among them have been given.
+    /// Notes several messages on one line, which no client can read. Their requests count as answered.
     fn note_joined(&mut self, text: &str) {
         let documents = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
         for document in documents.map_while(Result::ok) {
@@ -140,7 +141,7 @@ impl Checker {
 
     #[track_caller]
     fn progressed(&mut self, text: &str, params: &str) {
-        // Raw: a lone surrogate is no Unicode, but JSON that most clients read.
+        // Read as raw values, because a lone surrogate is not Unicode, but is JSON that most clients read.
         let strict: Result<BTreeMap<String, &RawValue>, _> = serde_json::from_str(params);
         assert!(strict.is_ok(), "{strict:?} in {text}");
         let raw = raw_members(params);
@@ -213,7 +214,7 @@ impl Checker {
         }
     }
 
-    /// A token's figure starts anew once nobody holds it.
+    /// Ends a request. If no request has its token any more, the values of this token begin again.
     fn retire(&mut self, request: Request) {
         let Some(token) = request.token else { return };
         let mut left = self.open.iter().map(|(_, open)| open).chain(self.tasks.values());

@@ -1,4 +1,4 @@
-//! Every dialect of the engine, and some that a user describes.
+//! All built-in dialects, and some that a user describes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use milepost_core::progress::dialect::{
     self, Count, CustomDialect, Dialect, Final, Pointer, TextSource,
 };
 
-/// Every dialect that is built in, and two as users describe them.
+/// Returns all built-in dialects, and two dialects as users describe them.
 pub(crate) fn dialects() -> Vec<Dialect> {
     let pointer = |text: &str| Pointer::read(text).ok();
     let acme = CustomDialect {

@@ -1,4 +1,4 @@
-//! The short ways of progress say the same as the long one.
+//! The fast paths of progress have the same results as the ordinary path.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use proptest::prelude::*;
 
 const OWN: StreamId = StreamId(0);
 
-/// One call on a stream of its own, and what its client is told.
+/// One call on its own stream, and the messages that its client gets.
 struct Way {
     filter: Filter,
     now: Instant,
     short: bool,
     told: Vec<Bytes>,
     events: Vec<String>,
-    /// Messages that were forwarded unchanged on the short way.
+    /// Number of messages that were forwarded unchanged on a fast path.
     taken: usize,
-    /// Messages that were repaired or kept on it.
+    /// Number of messages that were repaired or kept on a fast path.
     repaired: usize,
 }
 
@@ -48,7 +48,7 @@ impl Way {
     }
 
     fn hear(&mut self, text: &str, after: Duration) {
-        // Whatever is due by itself is told when it is due.
+        // Messages that become due in the meantime are written when they are due.
         let until = self.now + after;
         while let Some(at) = self.filter.poll_timeout().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -66,7 +66,7 @@ impl Way {
         self.drain();
     }
 
-    /// Whether a message takes a short way.
+    /// Whether a message takes a fast path.
     fn takes(&mut self, text: &Bytes, frame: &Bytes) -> bool {
         if !self.short {
             return false;
@@ -88,7 +88,7 @@ impl Way {
         true
     }
 
-    /// Tells the filter of the token that is active in another session, as its shell does.
+    /// Tells the filter that the message's token is active in another session, as its shell does.
     fn active_elsewhere(&mut self, text: &Bytes) {
         let named = self
             .filter
@@ -102,7 +102,7 @@ impl Way {
     fn drain(&mut self) {
         while let Some(transmit) = self.filter.poll_transmit(self.now, OWN) {
             let bytes = transmit.payload.to_bytes();
-            // Without its total the message stays in its frame, where the short way writes the message alone.
+            // A message without its total stays in its frame here, but the fast path writes only the message.
             let is_cut = *transmit.payload.form() == Form::AsCame;
             let is_cut = is_cut && transmit.payload.pieces().count() > 1;
             self.told.push(if is_cut { bytes.slice(6..bytes.len() - 2) } else { bytes });
@@ -118,7 +118,8 @@ fn elsewhere() -> Key {
     Key::read(&Bytes::from_static(b"8")).unwrap()
 }
 
-/// Plays messages on both ways; the messages that were repaired on the short one.
+/// Plays messages on both paths, and compares the results. Returns the number of messages that a fast path has
+/// repaired.
 fn check_with(make: impl Fn() -> Filter, token: &str, messages: &[(String, u64)]) -> usize {
     let start = Instant::now();
     let mut short = Way::of(make(), start, true, token);
@@ -132,7 +133,7 @@ fn check_with(make: impl Fn() -> Filter, token: &str, messages: &[(String, u64)]
     short.repaired
 }
 
-/// The default policy without thinning.
+/// Returns the default policy without thinning.
 fn every() -> Policy {
     let mut policy = Policy::default();
     policy.call.min_interval = Duration::ZERO;
@@ -174,7 +175,7 @@ fn progress_that_needs_a_repair_takes_the_short_way_where_it_has_no_other_member
     let repaired = |make: fn() -> Filter| check_with(make, "7", &messages);
     assert_eq!(repaired(|| Filter::new(every())), 6);
     assert_eq!(repaired(|| Filter::new(Policy::default())), 6);
-    // An unknown token may be one of the session's.
+    // An unknown token may belong to another request of the session, so the filter of a request does not repair it.
     assert_eq!(repaired(|| Filter::of_request(every())), 5);
     let other = [(text.replace('P', r#""progressToken":8,"progress":1"#), 0)];
     assert_eq!(check_with(|| Filter::new(every()), "7", &other), 0);
@@ -259,7 +260,7 @@ fn a_message_with_a_mark_does_not_take_it() {
     });
     let marked = Verdict::Repaired([Repair::EventName].into_iter().collect());
     assert_eq!(verdicts.collect::<Vec<_>>(), [marked]);
-    // The next one has no mark.
+    // The mark was only for one message.
     way.hear(&text.replace("\"progress\":1", "\"progress\":2"), Duration::ZERO);
     assert_eq!(way.taken, 1);
 }

@@ -1,4 +1,4 @@
-//! Answers that are too large to be held are mended while they pass, however they are cut.
+//! Answers that are too large to be kept whole are repaired while they pass, however they are divided.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use milepost_core::progress::{Origin, Pacing, Policy, Repair, Repairs, Verdict};
 use crate::core::rig::{Rig, assert_pieces_stand_together, bare};
 use crate::support::messages::call;
 
-/// The client asks with id 1, and the server, which speaks a dialect of bare results where `speaks`, answers
-/// in pieces of at most `length` bytes behind a first one of `head`.
+/// Plays a request with id 1 and its answer, which arrives in a first piece of `head` bytes and further pieces of at
+/// most `length` bytes. Returns what the client gets, and the verdict. `speaks`: the server uses a dialect with bare
+/// results.
 fn told(answer: &str, head: usize, length: usize, speaks: bool) -> (String, Option<Verdict>) {
     let mut rig = Rig::new(bare(Policy::default()));
     rig.client(call("1", "7").as_bytes());
@@ -31,7 +32,7 @@ fn told(answer: &str, head: usize, length: usize, speaks: bool) -> (String, Opti
 
 #[track_caller]
 fn check(answer: &str, wanted: &str, repairs: &[Repair]) {
-    // The head shows that the text is a message, and the first member of its result.
+    // The first piece must show that the text is a message, and the first member of its result.
     let seen = r#"{"jsonrpc":"2.0","#.len();
     let body = answer.find(r#""result":"#).or_else(|| answer.find(r#""error":"#)).unwrap();
     let shows = |from: usize| answer[from..].find([':', ',']).map_or(from, |at| from + at + 2);
@@ -179,7 +180,7 @@ fn bare_results_are_wrapped() {
     let failed = r#"{"jsonrpc":"2.0","id":1,"result":{"of":1,"error":"no"}}"#;
     let wrapped = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"{\"of\":1,\"error\":\"no\"}"}],"isError":true}}"#;
     check(failed, wrapped, &[Repair::BareResult]);
-    // The result of a tool, and any result of a server that speaks no such dialect.
+    // The result is a tool result, or the server does not use a dialect with bare results.
     let proper = r#"{"jsonrpc":"2.0","result":{"isError":false,"content":[]},"id":1}"#;
     assert_eq!(told(proper, 60, 1, true).0, proper);
     let plain = r#"{"jsonrpc":"2.0","result":{"status":"a"},"id":1}"#;
@@ -207,14 +208,14 @@ fn errors_get_a_code_and_a_message() {
     check(good, good, &[]);
 }
 
-/// An array with the answers to calls 1 and 2, and a message between them.
+/// An array with the answers to the calls 1 and 2, and with a message between them.
 const ANSWERS: &str = concat!(
     r#"[{"jsonrpc":"2.0","id":2,"result":{"content":[]}},"#,
     r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"]"}},"#,
     r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]"#
 );
 
-/// Two calls are open, and the server sends the first bytes of such an array, in pieces of `length`.
+/// Opens two calls, and passes the first `bytes` bytes of [`ANSWERS`] in pieces of `length` bytes.
 fn array_begins(length: usize, bytes: usize) -> Rig {
     let mut policy = Policy::default();
     policy.call.pacing = Pacing::IMMEDIATE;

@@ -1,4 +1,4 @@
-//! Many calls at once on one stream whose client needs pacing: each call is told what it would be told alone.
+//! Many calls are open on one stream whose client needs pacing. Each call gets the same messages as if it were alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use milepost_core::progress::Policy;
 use crate::core::rig::Rig;
 use crate::support::messages::{call_of, progress, result};
 
-/// Calls that are open at once.
+/// Number of calls that are open at the same time.
 const CALLS: usize = 100;
 
-/// An event of the conversation: a call, a report of its server, its answer.
+/// An event of the conversation: a call, a report on it, or its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Call,
@@ -19,13 +19,13 @@ enum Event {
     Answer,
 }
 
-/// The next of a fixed row of numbers below `end`.
+/// Returns the next number below `end` of a fixed sequence.
 fn next(state: &mut u64, end: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % end
 }
 
-/// The events of each call by their times in milliseconds: a report every 60 to 300 ms, and an answer up to
+/// Returns the events of each call, with their times in milliseconds: a report every 60 to 300 ms, and an answer up to
 /// 200 ms after the last report.
 fn conversation() -> Vec<Vec<(u64, Event)>> {
     let mut state = 7;
@@ -42,8 +42,8 @@ fn conversation() -> Vec<Vec<(u64, Event)>> {
     (1..=CALLS).map(one).collect()
 }
 
-/// Plays the events of some calls. Returns the reports that each client was shown, and the longest time in
-/// milliseconds that an answer waited.
+/// Plays the events of some calls. Returns the reports that each client got, and the longest time in milliseconds for
+/// which an answer waited.
 fn play<'a>(
     calls: impl IntoIterator<Item = (usize, &'a Vec<(u64, Event)>)>,
 ) -> (BTreeMap<usize, Vec<f64>>, u64) {
@@ -103,7 +103,7 @@ fn a_hundred_calls_at_once_are_told_what_each_is_told_alone() {
     let sent: usize = calls.iter().map(|call| call.len() - 2).sum();
     let (all, some) = (count(&alone), count(&together));
     println!("of {sent} reports {all} are shown alone, {some} together; longest wait {longest} ms");
-    // Progress may be lost that came less than 50 ms before its answer, behind many answers.
+    // If many answers wait, progress that came less than 50 ms before its answer may be lost.
     assert!(all * 99 <= some * 100, "{some} of {all}");
     assert!(longest <= 101, "an answer waits {longest} ms");
 }

@@ -1,4 +1,4 @@
-//! Secrets in text, and what only looks like some.
+//! Secrets in text, and text that only looks like a secret.
 
 use milepost_core::progress::policy::masks::Masks;
 

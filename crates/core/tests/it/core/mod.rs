@@ -1,5 +1,5 @@
-//! The filter without I/O: generated conversations and single cases, in virtual time. The transcripts are
-//! in `tests/data/golden`; the tests of the proxy play them, because their settings are those of route files.
+//! The filter without I/O, in virtual time: generated conversations and single cases. The transcripts are in
+//! `tests/data/golden`. The tests of the proxy play them, because their settings are those of route files.
 
 mod allocations;
 pub(crate) mod checker;

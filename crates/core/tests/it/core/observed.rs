@@ -1,5 +1,4 @@
-//! `mode = "observe"`: the client gets the messages as they came, and the verdicts are those of the mode that
-//! repairs.
+//! `mode = "observe"`: the client gets unchanged messages, with the same verdicts as in a mode that repairs.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ fn progress(id: u8) -> String {
     notification("notifications/progress", format!(r#"{{"progressToken":"t{id}","progress":1}}"#))
 }
 
-/// Two calls whose progress and answers come shortly after each other.
+/// Plays two calls, whose progress and answers follow each other closely.
 fn two_calls(mode: Mode) -> Rig {
     let mut policy = Policy::default();
     policy.call.heartbeat.enabled = false;
@@ -25,7 +24,7 @@ fn two_calls(mode: Mode) -> Rig {
     rig.pass(Duration::from_millis(150));
     rig.server(progress(1).as_bytes());
     rig.pass(Duration::from_millis(30));
-    // In `enforce` this answer keeps 50 ms from its progress, and the progress that follows waits behind the answer.
+    // In `enforce` this answer waits until 50 ms after its progress, and the progress after it waits for the answer.
     rig.server(result(1).as_bytes());
     rig.server(progress(2).as_bytes());
     rig.pass(Duration::from_millis(31));

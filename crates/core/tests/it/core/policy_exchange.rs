@@ -1,4 +1,4 @@
-//! The same in the core: policies are exchanged under conversations.
+//! Exchanging policies during a conversation, in the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::core::random_talk::{Talk, steps};
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together};
 use crate::support::messages::{self, call_of, notification, request, result};
 
-/// Whoever opens a call now goes by `policy`.
+/// Makes `policy` the policy of calls that open from now on.
 fn take(rig: &mut Rig, policy: &Arc<Policy>) {
     rig.filter.set_policy(policy);
     rig.policy = (**rig.filter.calls().policy()).clone();
 }
 
-/// The steps of a conversation, each with the policy that is taken before it, if one is.
+/// Generates the steps of a conversation, and the policy that is exchanged before a step, if any.
 fn exchanged(
     modes: impl Strategy<Value = Mode>,
 ) -> impl Strategy<Value = (Vec<Arc<Policy>>, Vec<(u8, crate::core::random_talk::Step)>)> {
@@ -42,7 +42,7 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 }
 
 proptest! {
-    /// Whenever policies are exchanged, a client is told nothing that it cannot accept.
+    /// Whenever policies are exchanged, the client gets nothing that it cannot accept.
     #[test]
     fn exchanging_policies_breaks_no_rule(
         (policies, steps) in exchanged(prop_oneof![2 => Just(Mode::Full), 1 => Just(Mode::Enforce)]),
@@ -51,7 +51,7 @@ proptest! {
         let (mut checker, mut partial) = (Checker::default(), Vec::new());
         let (mut talk, mut wanted) = (Talk::default(), &policies[0]);
         for (turn, step) in steps {
-            // Also the same one again: to or from `observe` it waits until no call is open.
+            // The same policy may be set again, because a change to or from `observe` waits until no call is open.
             wanted = policies.get(usize::from(turn) % 5).unwrap_or(wanted);
             take(&mut rig, wanted);
             play(&mut rig, &mut talk, &[step], |rig, text| {
@@ -64,13 +64,13 @@ proptest! {
         hear(&mut rig, &mut checker, &mut partial);
     }
 
-    /// And each message of the server ends in exactly one verdict, also to and from `observe`.
+    /// Each message of the server gets exactly one verdict, even if policies change to and from `observe`.
     #[test]
     fn exchanging_policies_loses_no_message((policies, steps) in exchanged(any_mode())) {
         let mut rig = Rig::new((*policies[0]).clone());
         let (mut talk, mut wanted) = (Talk::default(), &policies[0]);
         for (turn, step) in steps {
-            // Also the same one again: to or from `observe` it waits until no call is open.
+            // The same policy may be set again, because a change to or from `observe` waits until no call is open.
             wanted = policies.get(usize::from(turn) % 5).unwrap_or(wanted);
             take(&mut rig, wanted);
             play(&mut rig, &mut talk, &[step], |_, _| {});
@@ -110,7 +110,7 @@ fn progress(rig: &mut Rig, id: u8, more: &str) {
     rig.server(notification("notifications/progress", params).as_bytes());
 }
 
-/// What the client was told since the last time.
+/// Returns the messages that the client got since the last call.
 fn told(rig: &mut Rig) -> Vec<Value> {
     let texts = rig.told.drain(..).map(|transmit| transmit.payload.to_bytes());
     texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
@@ -193,7 +193,7 @@ fn a_dialect_is_read_as_long_as_a_call_goes_by_it() {
     let said = told(&mut rig);
     let methods: Vec<&str> = said.iter().map(|said| said["method"].as_str().unwrap()).collect();
     assert_eq!(methods, ["notifications/progress"; 2], "{said:?}");
-    // The new call is told of standard progress alone, and the old one of the other alone.
+    // The new call gets only standard progress, and the old call only progress of the other dialect.
     progress(&mut rig, 1, r#""progress":7"#);
     assert_eq!(told(&mut rig).len(), 1, "as it came: no dialect of this call claims it");
     answer(&mut rig, 1);
@@ -256,7 +256,7 @@ fn policies_that_no_call_needs_are_forgotten_and_too_many_are_not_taken() {
         take(&mut rig, &with(|policy| policy.call.scale = Some(Scale::Of(f64::from(id) + 1.0))));
         open(&mut rig, id);
     }
-    // The first 65 have each their own; those after them share the last that was taken.
+    // The first 65 calls each have their own policy. The other calls share the last policy that was accepted.
     for id in 0..100 {
         progress(&mut rig, id, r#""progress":0.5"#);
     }
@@ -275,7 +275,7 @@ fn policies_that_no_call_needs_are_forgotten_and_too_many_are_not_taken() {
     );
 }
 
-/// The client's clock has run out for the request with this id.
+/// Returns the cancellation that a client sends because its timer has expired for the request with this id.
 fn given_up(id: u8) -> String {
     let params = format!(r#"{{"requestId":{id},"reason":"Request timed out"}}"#);
     notification("notifications/cancelled", params)
@@ -303,10 +303,10 @@ fn the_work_of_an_open_call_goes_on_as_its_settings_say_whatever_they_are_now() 
         assert!(rig.client(given_up(1).as_bytes()).is_empty(), "the cancellation is kept");
         rig.server(result(1).as_bytes());
         assert!(rig.told_bytes().is_empty(), "the client does not wait");
-        // An argument differs that the settings of the first call let differ.
+        // The argument that differs is one that the first call's settings allow to differ.
         assert!(rig.client(asks(2, 2).as_bytes()).is_empty(), "the call joins");
         assert_eq!(rig.told_bytes(), result(2).as_bytes());
-        // A new call goes by the new settings.
+        // A new call uses the new settings.
         rig.client(asks(3, 3).as_bytes());
         let kept = rig.client(given_up(3).as_bytes()).is_empty();
         assert_eq!(kept, now.call.late.enabled);

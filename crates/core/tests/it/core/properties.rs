@@ -1,4 +1,4 @@
-//! The rules for every conversation, however ugly.
+//! The rules that hold in every conversation, even with invalid messages.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::core::dialects::dialects;
 use crate::core::random_talk::{Said, Step, TOKENS, Talk, cut, steps};
 use crate::core::rig::{Rig, assert_one_verdict_each, assert_pieces_stand_together, bare};
 
-/// Longer than anything waits, but for a heartbeat.
+/// A time that is longer than any wait except that for a heartbeat.
 pub(crate) const AGES: Duration = Duration::from_secs(10);
 
 pub(crate) fn policies() -> impl Strategy<Value = Policy> {
@@ -36,7 +36,7 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
             policy.call.dialects = dialects();
         }
         if dice[10] {
-            // Another tool is none of those that are read.
+            // The other tool does not use all dialects.
             let mut own = CallPolicy { pacing, ..CallPolicy::default() };
             own.dialects.retain(|known| known.name() == "standard" || dice[11]);
             own.dialects.extend(dialect::named("stderr"));
@@ -63,7 +63,7 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Silent calls are measured: a tool takes either no time or long, another is not known well.
+/// Turns estimates on. Two tools have learned durations: one has short and long calls, the other only one call.
 fn estimate(policy: &mut Policy) {
     policy.call.estimate = true;
     policy.call.heartbeat.after = Duration::from_millis(200);
@@ -74,7 +74,7 @@ fn estimate(policy: &mut Policy) {
     }
 }
 
-/// Plays a conversation. `said` hears what the client says, just before the filter does.
+/// Plays a conversation. `said` gets each message of the client just before the filter does.
 pub(crate) fn play(
     rig: &mut Rig,
     talk: &mut Talk,
@@ -106,7 +106,7 @@ pub(crate) fn play(
     }
 }
 
-/// What the server of a conversation says, with the tokens that it knows.
+/// Returns a message of the server with the tokens in the form that the server got them.
 fn as_server_knows(policy: &Policy, text: &str) -> String {
     const NAME: &str = r#""progressToken":"#;
     if policy.call.ask.token_type == TokenType::Same {
@@ -130,7 +130,7 @@ fn as_server_knows(policy: &Policy, text: &str) -> String {
     out
 }
 
-/// The client hears what has been told since the last time, pieces put together.
+/// Passes the messages since the last call to the checker, with their pieces joined.
 pub(crate) fn hear(rig: &mut Rig, checker: &mut Checker, partial: &mut Vec<u8>) {
     for transmit in rig.told.drain(..) {
         partial.extend_from_slice(&transmit.payload.to_bytes());
@@ -145,7 +145,7 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The messages of a batch, or the one message.
+/// Returns the messages of a batch, or the one message.
 fn elements(bytes: &Bytes) -> Vec<Bytes> {
     match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(bytes) {
         Ok(elements) => elements.iter().map(|one| bytes.slice_ref(one.get().as_bytes())).collect(),
@@ -162,7 +162,7 @@ fn is_progress(bytes: &Bytes) -> bool {
 }
 
 proptest! {
-    /// The executable MUSTs hold for all that a client is told.
+    /// Every message that the client gets keeps the rules that can be checked.
     #[test]
     fn a_client_is_told_nothing_that_it_cannot_accept(
         policy in policies(),
@@ -181,7 +181,7 @@ proptest! {
         hear(&mut rig, &mut checker, &mut partial);
     }
 
-    /// Each message of the server ends in exactly one verdict.
+    /// Each message of the server gets exactly one verdict.
     #[test]
     fn each_message_ends_in_one_verdict(
         policy in policies(),
@@ -205,14 +205,15 @@ proptest! {
         rig.resume();
         rig.pass(AGES);
         if end == 1 {
-            // What waits for a client that may come back waits until its call ends.
+            // Messages that wait for a client which may reconnect keep waiting until their call ends.
             rig.gone();
         }
         assert_one_verdict_each(&rig);
         assert_pieces_stand_together(&rig.told);
     }
 
-    /// Text costs nothing but progress: all else is told as without it, and at the same times.
+    /// Text has no influence except on progress: all other messages are the same as without text, and at the same
+    /// times.
     #[test]
     fn what_is_no_progress_is_the_same_without_text(policy in policies(), steps in steps()) {
         let mut policy = policy;
@@ -239,19 +240,19 @@ proptest! {
         prop_assert_eq!(told(policy.clone(), true), told(policy, false));
     }
 
-    /// Two proxies in a row do what one does.
+    /// Two proxies in a row have the same result as one.
     #[test]
     fn filtering_twice_is_filtering_once(policy in policies(), steps in steps()) {
         let mut inner_policy = policy;
         inner_policy.call.heartbeat.enabled = false;
         inner_policy.call.messages = Messages::Replace;
-        // What is passed on as it is for one tool is progress to the outer one.
+        // A message that the inner proxy forwards unchanged for one tool would be progress for the outer proxy.
         inner_policy.tools.clear();
         let mut inner = Rig::new(inner_policy);
-        // So is what the inner one does not overhear.
+        // So would a message that the inner proxy does not overhear.
         let mut outer_policy = bare(Policy::default());
         outer_policy.call.dialects.retain(|dialect| dialect.name() != "overheard");
-        // Nor does the inner one repair a result that is no object in a message that comes in pieces.
+        // The inner proxy does not repair a result that is not an object in a message that comes in pieces.
         outer_policy.call.answers.bare_result = false;
         let mut outer = Rig::new(outer_policy);
         let mut talk = Talk::chained();
@@ -286,7 +287,7 @@ proptest! {
         prop_assert!(outer.verdicts.iter().all(|(_, verdict)| *verdict == Verdict::Forwarded));
     }
 
-    /// A server that does everything right is not touched.
+    /// Messages of a compliant server are not changed.
     #[test]
     fn a_compliant_server_is_forwarded_as_it_is(calls in compliant(), gap in 0_u64..40) {
         let mut policy = Policy::default();
@@ -308,10 +309,10 @@ proptest! {
         prop_assert_eq!(told, said);
     }
 
-    /// Pacing changes when it is told, not what.
+    /// Pacing changes the times of messages, but not the messages.
     #[test]
     fn pacing_only_delays_a_compliant_server(calls in compliant(), gap in 0_u64..300) {
-        // Nothing is overtaken then, and the answers never have to wait for each other's guard.
+        // With this gap no progress is dropped because of an answer, and answers never wait for each other's guard.
         let rest = Duration::from_millis(if calls.len() == 1 { 31 } else { 82 });
         let answer_gap = Pacing::PACED.first_after + rest;
         let mut policy = Policy::default();
@@ -339,8 +340,8 @@ proptest! {
         }
     }
 
-    /// All that is no progress passes once, as it is, and in order, except that
-    /// answers and requests may pass an answer that waits.
+    /// Messages that are not progress are forwarded once, unchanged and in order. Only answers and requests may be sent
+    /// before an answer that waits.
     #[test]
     fn what_is_no_progress_passes_once_and_in_order(
         calls in prop::collection::vec(0_usize..24, 1..6),
@@ -401,7 +402,7 @@ proptest! {
         }
     }
 
-    /// `mode = "observe"` is a plain pipe.
+    /// `mode = "observe"` forwards all bytes unchanged.
     #[test]
     fn observing_changes_nothing(
         steps in steps(),
@@ -439,8 +440,8 @@ proptest! {
         prop_assert!(rig.noise.is_empty());
     }
 
-    /// A message too large to be held passes in pieces, whole, with nothing in between, and ends
-    /// its call.
+    /// A message that is too large to be kept whole is forwarded in pieces, completely and without other messages
+    /// between them. It ends its call.
     #[test]
     fn a_large_answer_passes_in_pieces(
         order in Just(["\"jsonrpc\":\"2.0\"", "\"id\":\"x\"", "\"result\":R"]).prop_shuffle(),
@@ -486,7 +487,7 @@ proptest! {
         prop_assert!(rig.verdicts.contains(&(rig.messages, Verdict::Withheld(Reason::Late))));
     }
 
-    /// Any bytes can be read, and what was read stands where it is said to stand.
+    /// Any bytes can be read as a message, and every member is at the position that the message reports.
     #[test]
     fn any_bytes_can_be_read(bytes in ugly_bytes()) {
         let raw = Bytes::from(bytes);
@@ -498,7 +499,7 @@ proptest! {
         }
     }
 
-    /// The envelope is what an independent reader finds in it, whatever the length.
+    /// The envelope has the members that an independent reader finds, whatever the length of the message.
     #[test]
     fn the_envelope_is_found_whatever_stands_beside_it(
         members in prop::collection::vec(member(), 0..6),
@@ -521,7 +522,7 @@ proptest! {
             });
             of_name.next_back().map(|(_, value)| value.clone())
         };
-        // A null member says nothing beside one that says what the message is.
+        // A null member has no meaning next to a member that determines the kind of the message.
         let is = |name: &str| last(name).is_some_and(|value| value != "null");
         let last = |name: &str| {
             let has_result = last("result").is_some();
@@ -545,7 +546,7 @@ proptest! {
     }
 }
 
-/// A stack would overflow long before the end of these.
+/// A recursive reader would overflow its stack long before the end of these messages.
 #[test]
 fn nesting_has_no_bottom() {
     let depth = 200_000;
@@ -565,7 +566,7 @@ fn nesting_has_no_bottom() {
     }
 }
 
-/// What a message is by its members as `serde_json` reads them.
+/// Returns the kind of a message according to its members as `serde_json` reads them.
 fn kind(text: &str) -> Kind {
     let Ok(Value::Object(members)) = serde_json::from_str(text) else { return Kind::Noise };
     let has = |name: &str| members.contains_key(name);
@@ -607,21 +608,21 @@ enum Event {
     Server(usize, String),
 }
 
-/// For each call its token and the steps by which its figure rises, each with a dress and a place in
-/// the order of all.
+/// For each call, its token and the steps by which its progress value rises. A step has two more numbers: for the form
+/// of the notification, and for its position among all notifications.
 type Compliant = Vec<(usize, Vec<(f64, u8, u8)>)>;
 
-/// Calls of a server that does everything right.
+/// Generates calls of a compliant server.
 fn compliant() -> impl Strategy<Value = Compliant> {
     let figure = prop_oneof![4 => 0.001_f64..3.0, 1 => Just(1e-9), 1 => Just(1e15)];
     let steps = prop::collection::vec((figure, any::<u8>(), any::<u8>()), 0..12);
-    // One spelling of each value: two requests must not have the same token.
+    // Each value is used in one spelling only, so that no two requests have the same token.
     let tokens = Just(vec![0_usize, 1, 2, 3, 4, 5, 6, 8, 11, 13, 14]).prop_shuffle();
     (tokens, prop::collection::vec(steps, 1..5))
         .prop_map(|(tokens, calls)| tokens.into_iter().zip(calls).collect())
 }
 
-/// Everything that is said in those calls, interleaved.
+/// Returns the messages of these calls, interleaved.
 fn schedule(calls: &Compliant) -> Vec<Event> {
     let mut events: Vec<(u16, Event)> = Vec::new();
     for (call, (token, steps)) in calls.iter().enumerate() {
@@ -658,7 +659,7 @@ fn schedule(calls: &Compliant) -> Vec<Event> {
     events.into_iter().map(|(_, event)| event).collect()
 }
 
-/// A member of an envelope: key and value, escapes and decoys included.
+/// Generates a member of an envelope as key and value, including escapes and misleading content.
 fn member() -> impl Strategy<Value = (String, String)> {
     let key = prop::sample::select(vec![
         "\"id\"",
@@ -694,7 +695,7 @@ fn member() -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// Valid JSON values with things in them that look like an envelope.
+/// Generates valid JSON values that contain text which looks like an envelope.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
         "1",
@@ -726,7 +727,7 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// Bytes of which most mean something in JSON, sometimes very many of one kind.
+/// Bytes of which most have a meaning in JSON. Sometimes there are very many of one kind.
 fn ugly_bytes() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&'static [u8]> = vec![
         b"{",

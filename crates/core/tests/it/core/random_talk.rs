@@ -1,30 +1,31 @@
-//! Conversations between a client and a legacy server, made from numbers: whatever either may say,
-//! with a liking for the ugly.
+//! Conversations between a client and a legacy server, made from numbers. They contain everything that either side may
+//! send, and prefer unusual messages.
 
 use bytes::Bytes;
 use milepost_core::protocol::jsonrpc::Key;
 use proptest::prelude::*;
 
-/// One step of a conversation. The numbers pick from lists, so that they shrink towards the plain.
+/// One step of a conversation. The numbers choose from lists whose first entries are the simplest, so that failing
+/// cases shrink towards simple ones.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// A request: token, method, how it is dressed.
+    /// A request: its token, its method, and its form.
     Open([u8; 3]),
-    /// The client gives a call up.
+    /// The client gives up a call.
     Cancel(u8),
-    /// An answer: call, how.
+    /// An answer: its call and its form.
     Answer([u8; 2]),
-    /// Progress: call, dialect, name, figure, total, words, more.
+    /// Progress: its call, dialect, name, value, total, text, and further members.
     Progress([u8; 7]),
-    /// The end of a task.
+    /// The end of a task: the task and its form.
     Task([u8; 2]),
-    /// Everything else a server says.
+    /// Any other message of a server.
     Other(u8),
-    /// A line for other eyes: where to, what.
+    /// A line of text that is not for the client: where it is written, and its text.
     Text([u8; 2]),
-    /// Several of them in one array.
+    /// Several steps of the server in one array.
     Batch(Vec<Self>),
-    /// An answer or something else too long to be held, cut at these places.
+    /// An answer or another message that is too long to be kept whole, divided at these places.
     Large([u8; 2], Vec<u8>),
     /// Time passes.
     Wait(u8),
@@ -32,7 +33,7 @@ pub(crate) enum Step {
     Stall(bool),
 }
 
-/// Tokens in the client's own spelling. The last ones are none.
+/// Tokens in the client's own spelling. The last entries are not valid tokens.
 pub(crate) const TOKENS: [&str; 20] = [
     "7",
     "0",
@@ -160,7 +161,7 @@ const LINES: [&str; 12] = [
     "\u{e9}\u{2028}\u{fe0f} 0.5/1 token=\"s3cret\"",
 ];
 
-/// Has a token like any other, but no progress.
+/// A method whose requests have a token but get no progress.
 const LISTEN: &str = "subscriptions/listen";
 
 const WAITS: [u64; 12] = [1, 5, 20, 30, 31, 49, 60, 100, 150, 1000, 2500, 70_000];
@@ -172,44 +173,44 @@ struct Call {
     token: Option<&'static str>,
     task: Option<usize>,
     asks_for_task: bool,
-    /// Not answered or given up, as far as can be told.
+    /// Whether the call is neither answered nor given up, as far as can be known.
     open: bool,
-    /// Certainly not answered.
+    /// Whether the call is certainly unanswered.
     waits: bool,
 }
 
-/// Who has asked what, so that the next step can be put into words.
+/// The calls so far, so that the next step can be turned into a message.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     calls: Vec<Call>,
-    /// How many tasks there have been.
+    /// Number of tasks so far.
     tasks: usize,
-    /// Nothing that a chain of two proxies may treat otherwise than one: no final marker in the
-    /// standard dialect, which ends that dialect, in which the inner one says everything; no token
-    /// twice in two spellings.
+    /// Whether steps are left out that a chain of two proxies may handle differently than one proxy: a final marker in
+    /// the standard dialect, because it would end the dialect in which the inner proxy sends all its progress; and one
+    /// token in two spellings.
     chained: bool,
 }
 
-/// The text of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Said {
     Client(String),
     Server(String),
     ServerInPieces(Vec<String>),
-    /// The server, on standard error.
+    /// A line of the server on standard error.
     Errors(String),
     Wait(std::time::Duration),
     Stall(bool),
 }
 
 impl Talk {
-    /// One that a chain of two proxies treats as one does.
+    /// Returns a conversation that a chain of two proxies handles in the same way as one proxy.
     pub(crate) fn chained() -> Self {
         Self { chained: true, ..Self::default() }
     }
 
-    /// The step in words; nothing if there is nothing that it could mean now. `all_told`: the client
-    /// has read everything that was answered, so that names may be used again.
+    /// Turns a step into a message; `None` if the step has no meaning now. `all_told`: the client has read all answers,
+    /// so names may be used again.
     pub(crate) fn put(&mut self, step: &Step, all_told: bool) -> Option<Said> {
         Some(match step {
             Step::Open(dress) => Said::Client(self.open(*dress, all_told)?),
@@ -217,7 +218,8 @@ impl Talk {
                 let call = self.pick(*call)?;
                 let id = self.calls[call].id;
                 let users = self.calls.iter().filter(|call| call.id == id).count();
-                // A name that was used before, or a task that the client does not know of yet.
+                // The name was used before, or the client does not know the task yet. A cancellation could then mean
+                // two calls.
                 let Call { open, waits, .. } = self.calls[call];
                 let crossed = (!open || !waits) && (users > 1 || self.chained);
                 if crossed || (self.calls[call].task.is_some() && !all_told) {
@@ -230,7 +232,7 @@ impl Talk {
             }
             Step::Batch(steps) => {
                 let inside = |step: &Step| match self.put(step, all_told)? {
-                    // Only what can stand in an array.
+                    // Only a single message can be an element of an array.
                     Said::Server(text) => {
                         Some(text).filter(|text| text.starts_with("{\"") && !text.contains("}{"))
                     }
@@ -240,7 +242,7 @@ impl Talk {
                 Said::Server(format!("[{}]", all.join(" ,")))
             }
             Step::Large([call, how], cuts) => {
-                // Such a message passes unrepaired: it has to be one that needs no repair.
+                // This message is forwarded without repairs, so it must not need one.
                 self.pick(*call).filter(|call| {
                     let call = &self.calls[*call];
                     call.open && call.waits && !call.asks_for_task
@@ -265,14 +267,14 @@ impl Talk {
                     1 => Said::Server(format!(
                         r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info",{logger}"data":{data}}}}}"#
                     )),
-                    // A line of JSON could be taken for a message.
+                    // The line must not be JSON, because JSON could be taken for a message.
                     _ => Said::Server(line.replace('{', "(")),
                 }
             }
             Step::Other(which) => {
                 let text = OTHERS[usize::from(*which) % OTHERS.len()];
                 if text.contains("requestId") {
-                    // Perhaps this ends a `subscriptions/listen` without an answer.
+                    // This may end a `subscriptions/listen` without an answer.
                     let first = self.calls.iter_mut().filter(|call| call.id == IDS[0]);
                     first.for_each(|call| call.waits = false);
                 }
@@ -293,7 +295,7 @@ impl Talk {
     fn open(&mut self, [token, method, dress]: [u8; 3], all_told: bool) -> Option<String> {
         let free = |id: &&&str| {
             let mut users = self.calls.iter().filter(|call| call.id == **id);
-            // The server may give up the first one itself (`OTHERS`).
+            // The first id is not used again, because the server may end its request itself (`OTHERS`).
             let again = all_told && **id != IDS[0];
             if again { !users.any(|call| call.open) } else { users.next().is_none() }
         };
@@ -351,7 +353,7 @@ impl Talk {
         let other = respelled(id);
         let meant = |call: &&mut Call| call.id == id || call.id == other;
         self.calls.iter_mut().filter(meant).for_each(|call| call.waits = false);
-        // The other kinds may not reach this call.
+        // Answers of the other kinds may not reach this call.
         if !matches!(how % 16, 7 | 10 | 11) {
             self.close(|call| call.id == id);
         }
@@ -470,14 +472,14 @@ impl Talk {
     }
 }
 
-/// What a server says of its work in a string.
+/// The text of a server that reports its work as JSON in a string.
 const STATUS: &str = r#""{\"status\":\"in_progress\",\"percentComplete\":15}""#;
 
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The other spelling that a careless server gives back.
+/// Returns the other spelling of a name, which a careless server may send back.
 pub(crate) fn respelled(text: &str) -> String {
     match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) if inner.parse::<i64>().is_ok() => inner.to_owned(),
@@ -486,7 +488,7 @@ pub(crate) fn respelled(text: &str) -> String {
     }
 }
 
-/// A text in pieces. The first one is long enough to tell a message from noise.
+/// Divides a text into pieces. The first piece is long enough to show whether the text is a message.
 pub(crate) fn cut(text: &str, cuts: &[u8]) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -505,7 +507,7 @@ pub(crate) fn cut(text: &str, cuts: &[u8]) -> Vec<String> {
     pieces
 }
 
-/// Conversations of every kind.
+/// Generates conversations of all kinds.
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let server = prop_oneof![
         8 => any::<[u8; 7]>().prop_map(Step::Progress),

@@ -1,4 +1,4 @@
-//! A filter with a clock that stands still unless told otherwise, and everything that came out of it.
+//! A filter with a clock that tests move, and a record of its output.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use milepost_core::progress::{
 };
 use milepost_core::protocol::jsonrpc::{Kind, Message, Scan};
 
-/// An answer as its client reads it from a file, in pieces of at most `piece` bytes.
+/// Returns an answer as its client reads it from a file, in pieces of at most `piece` bytes.
 pub(crate) fn from_file(repairs: &mut LargeRepairs, answer: &str, piece: usize) -> String {
     let mut scan = Scan::default();
     scan.feed(answer.as_bytes());
@@ -22,23 +22,23 @@ pub(crate) fn from_file(repairs: &mut LargeRepairs, answer: &str, piece: usize) 
     String::from_utf8(told).unwrap()
 }
 
-/// One client on one wire, played at once or with a client that does not read for a while.
+/// One client on one connection. The client reads immediately, or does not read for a while.
 pub(crate) struct Rig {
     pub(crate) filter: Filter,
     pub(crate) policy: Policy,
-    /// The messages that the client was given, in order.
+    /// The messages that the client got, in order.
     pub(crate) told: Vec<Transmit>,
-    /// The text that went to standard error.
+    /// The text that was written to standard error.
     pub(crate) noise: Vec<Bytes>,
-    /// Numbers and verdicts of the server's messages, in the order in which they were reached.
+    /// The numbers of the server's messages with their verdicts, in the order of the verdicts.
     pub(crate) verdicts: Vec<(u64, Verdict)>,
     /// How the calls ended.
     pub(crate) ended: Vec<Outcome>,
-    /// How many messages the server has sent, each element of a batch counted.
+    /// The number of messages that the server has sent. Each element of a batch counts.
     pub(crate) messages: u64,
-    /// The client does not read.
+    /// Whether the client has stopped reading.
     pub(crate) stalled: bool,
-    /// Everything that may be written goes out in one write.
+    /// Whether everything that may be written is written together.
     pub(crate) gathered: bool,
     start: Instant,
     now: Duration,
@@ -69,7 +69,7 @@ impl Rig {
         self.start + self.now
     }
 
-    /// The client says this; what the server gets of it.
+    /// Passes a message of the client to the filter. Returns the bytes for the server.
     pub(crate) fn client(&mut self, text: &[u8]) -> Bytes {
         let message = Message::parse(Bytes::copy_from_slice(text));
         let payload = self.filter.client_message(self.now(), WIRE, &message);
@@ -77,7 +77,7 @@ impl Rig {
         payload.to_bytes()
     }
 
-    /// The server says this.
+    /// Passes a message of the server to the filter.
     pub(crate) fn server(&mut self, text: &[u8]) {
         let message = Message::parse(Bytes::copy_from_slice(text));
         self.messages += match message.kind() {
@@ -89,14 +89,14 @@ impl Rig {
         self.drain();
     }
 
-    /// The server writes this line on its standard error.
+    /// Passes a line of the server's standard error to the filter.
     pub(crate) fn errors(&mut self, line: &str) {
         let now = self.now();
         self.filter.intake_mut().text_line(now, TextSource::Stderr, line);
         self.drain();
     }
 
-    /// The server says this, too long to be held, in these pieces.
+    /// Passes a message of the server that is too long to be kept whole to the filter, in these pieces.
     pub(crate) fn server_in_pieces(
         &mut self,
         pieces: &[&[u8]],
@@ -113,7 +113,7 @@ impl Rig {
         self.over();
     }
 
-    /// The server begins a message that is too long to be held.
+    /// Begins a message of the server that is too long to be kept whole.
     pub(crate) fn begin(&mut self, head: &[u8]) {
         self.messages += 1;
         let head = Bytes::copy_from_slice(head);
@@ -124,7 +124,7 @@ impl Rig {
         self.drain();
     }
 
-    /// More of it.
+    /// Passes another piece of the long message to the filter.
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         let piece = Bytes::copy_from_slice(piece);
         let text = 0..piece.len();
@@ -134,27 +134,27 @@ impl Rig {
         self.drain();
     }
 
-    /// It is over.
+    /// Ends the long message.
     pub(crate) fn over(&mut self) {
         let now = self.now();
         self.filter.intake_mut().finish_large(now, Origin::Shared);
         self.drain();
     }
 
-    /// The server goes away.
+    /// Ends the server.
     pub(crate) fn gone(&mut self) {
         self.filter.server_gone(self.now(), "the server has exited", None);
         self.drain();
     }
 
-    /// The client goes away, by `Filter::close_stream` or `Filter::cancel_stream`.
+    /// Closes the client's stream by `Filter::close_stream` or `Filter::cancel_stream`.
     pub(crate) fn close(&mut self, close: fn(&mut Filter, Instant, StreamId)) {
         let now = self.now();
         close(&mut self.filter, now, WIRE);
         self.drain();
     }
 
-    /// Lets time pass, stopping wherever the filter wants to be asked.
+    /// Lets time pass, and calls the filter whenever a timeout asks for that.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while !self.stalled
@@ -168,13 +168,13 @@ impl Rig {
         self.drain();
     }
 
-    /// The client reads again.
+    /// Lets the client read again.
     pub(crate) fn resume(&mut self) {
         self.stalled = false;
         self.drain();
     }
 
-    /// All that was told, piece after piece.
+    /// Returns everything that the client got, joined.
     pub(crate) fn told_bytes(&self) -> Vec<u8> {
         self.told.iter().flat_map(|transmit| transmit.payload.to_bytes()).collect()
     }
@@ -227,8 +227,8 @@ impl Rig {
     }
 }
 
-/// Whether each message ended in one verdict. The filter alone decides how many messages one line has; a message
-/// without a verdict leaves a gap in the numbers, or too few of them.
+/// Asserts that each message got exactly one verdict. Only the filter decides how many messages a line has, so a
+/// missing verdict shows as a gap in the numbers, or as too few numbers.
 #[track_caller]
 pub(crate) fn assert_one_verdict_each(rig: &Rig) {
     let mut numbers: Vec<u64> = rig.verdicts.iter().map(|(number, _)| *number).collect();
@@ -238,14 +238,14 @@ pub(crate) fn assert_one_verdict_each(rig: &Rig) {
     assert!(count >= rig.messages, "{} messages came: {:?}", rig.messages, rig.verdicts);
 }
 
-/// No pacing, no heartbeats.
+/// Turns pacing and heartbeats off.
 pub(crate) fn bare(mut policy: Policy) -> Policy {
     policy.call.pacing = Pacing::IMMEDIATE;
     policy.call.heartbeat.enabled = false;
     policy
 }
 
-/// Whether pieces of one message stand together in what was told.
+/// Asserts that no other message is between the pieces of a message.
 #[track_caller]
 pub(crate) fn assert_pieces_stand_together(told: &[Transmit]) {
     let mut open = false;

@@ -1,5 +1,5 @@
-//! Where clients share a server, a message that servers may read in different ways reaches none, and names
-//! cannot be guessed.
+//! If clients share a server, a message that servers may read in different ways is not sent to any, and names cannot be
+//! guessed.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -30,7 +30,7 @@ impl Shared {
         Self { filter, now }
     }
 
-    /// The request that the server gets.
+    /// Passes a client's message to the filter. Returns the request that the server gets.
     fn client(&mut self, text: &str) -> String {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         let sent = self.filter.client_message(self.now, CLIENT, &message).to_bytes();
@@ -48,8 +48,9 @@ impl Shared {
     }
 }
 
-/// The frames in which a reader in Go (names without their case, the last one counts), in C (names end at a
-/// NUL) or one that takes the first of two finds another client's name, and the member that is told of.
+/// Messages in which some reader finds another client's name, with the member that is reported. The readers are: in Go
+/// (names without their case, the last member counts), in C (names end at a NUL), and one that uses the first of two
+/// members.
 const DIFFERENTIALS: [(&str, &str); 40] = [
     (r#"{"jsonrpc":"2.0","id":7,"method":"a","Method":"notifications/cancelled"}"#, "method"),
     (r#"{"jsonrpc":"2.0","id":7,"METHOD":"ping","method":"a"}"#, "method"),
@@ -243,7 +244,7 @@ fn a_long_batch_is_refused_where_names_are_ours() {
     assert_ne!(shared.client(&batch(BATCH_MAX)), "");
 }
 
-/// Every answer looks for requests with its id in another spelling.
+/// A batch of this size must not be slow, although every answer is compared with requests in other spellings of its id.
 #[test]
 fn a_long_batch_passes_unread_and_its_answers_too() {
     const COUNT: usize = 90_000;

@@ -1,4 +1,4 @@
-//! One upstream wire that many client streams share: what no transcript can tell.
+//! One connection to a server that many client streams share: cases that cannot be written as transcripts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn message(text: &str) -> Message {
     Message::parse(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// A filter with a home stream and HTTP requests on streams 1 to `requests`, and a clock.
+/// A filter with a session stream, with HTTP requests on streams 1 to `requests`, and with a clock.
 struct Wire {
     filter: Filter,
     now: Instant,
@@ -48,7 +48,7 @@ impl Wire {
         self.filter.server_message(self.now, Origin::Shared, &message(text))
     }
 
-    /// What a stream is told now, piece after piece.
+    /// Returns the messages that a stream gets now, piece by piece.
     fn told(&mut self, stream: u64) -> Vec<String> {
         let mut told = Vec::new();
         while let Some(transmit) = self.filter.poll_transmit(self.now, StreamId(stream)) {
@@ -79,7 +79,7 @@ fn quiet() -> Policy {
     policy
 }
 
-/// A call ends on time even if no stream of any client can be written to.
+/// A call times out even if no client stream can be written to.
 #[test]
 fn calls_end_on_time_though_nobody_reads() {
     let mut policy = quiet();
@@ -97,7 +97,7 @@ fn calls_end_on_time_though_nobody_reads() {
     assert!(wire.told(1)[0].contains("-32603"));
 }
 
-/// A shell fails one call with an error that it gives the filter as the server's answer.
+/// A shell can end one call with an error that it passes to the filter as the server's answer.
 #[test]
 fn one_call_fails_and_no_other() {
     for mode in [Mode::Full, Mode::Observe] {
@@ -117,7 +117,7 @@ fn one_call_fails_and_no_other() {
     }
 }
 
-/// Pieces of a large answer go on the stream of its call, if the first of them shows whose it is.
+/// The pieces of a large answer go to the stream of its call, if the first piece shows which call that is.
 #[test]
 fn a_large_answer_passes_on_the_stream_of_its_call() {
     for mode in [Mode::Full, Mode::Observe] {
@@ -149,7 +149,7 @@ fn a_large_answer_passes_on_the_stream_of_its_call() {
     }
 }
 
-/// Where different clients share the server a large message cannot pass as it came: its call fails.
+/// If different clients share the server, a large message cannot be forwarded unchanged, so its call fails.
 #[test]
 fn a_large_answer_never_passes_with_an_id_of_ours() {
     let mut wire = Wire::new(Policy { id_mapping: true, ..quiet() }, 2);
@@ -168,7 +168,7 @@ fn a_large_answer_never_passes_with_an_id_of_ours() {
     assert_eq!((wire.told(2), wire.told(0)), (vec![], vec![]));
 }
 
-/// An answer of a call of client 1, whose id is `"mine"`, as client 1 reads it from a file in pieces.
+/// Returns an answer to a call of client 1, whose id is `"mine"`, as client 1 reads it from a file in pieces.
 fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
     let mut wire = Wire::new(Policy { id_mapping: true, bare_results: true, ..quiet() }, 1);
     wire.client(1, &call_of("a", "\"mine\"", "7"));
@@ -184,7 +184,7 @@ fn read_from_file(answer: &str, piece: usize) -> (String, Vec<&'static str>) {
     (told, needed)
 }
 
-/// An answer that is kept in a file is mended as one that is held, in pieces of any size.
+/// An answer that is kept in a file gets the same repairs as an answer in memory, in pieces of any size.
 #[test]
 fn an_answer_kept_apart_gets_the_id_of_its_client_and_the_shape_of_an_answer() {
     let long = "-".repeat(300);
@@ -232,7 +232,7 @@ fn an_answer_kept_apart_gets_the_id_of_its_client_and_the_shape_of_an_answer() {
     );
 }
 
-/// Two large answers on two upstream streams do not mix on the one stream of their client.
+/// Two large answers on two streams of the server are not mixed on the single stream of their client.
 #[test]
 fn large_answers_of_two_upstream_streams_follow_each_other() {
     let mut wire = Wire::new(quiet(), 0);
@@ -269,7 +269,7 @@ fn large_answers_of_two_upstream_streams_follow_each_other() {
     );
 }
 
-/// An upstream stream breaks in the middle of a large answer: that call fails, the others go on.
+/// If a stream of the server breaks in the middle of a large answer, only the call of that answer fails.
 #[test]
 fn a_large_answer_that_breaks_off_fails_its_call_only() {
     let mut wire = Wire::new(quiet(), 0);
@@ -295,7 +295,7 @@ fn a_large_answer_that_breaks_off_fails_its_call_only() {
     assert_eq!(wire.told(0), [text]);
 }
 
-/// A name that was given long ago is not taken for an invented one of the next request.
+/// A name that was given long ago is not taken for a token that the server invented for the next request.
 #[test]
 fn names_of_long_ago_are_nobodys() {
     let mut wire = Wire::new(Policy { id_mapping: true, ..quiet() }, 2);
@@ -313,16 +313,16 @@ fn names_of_long_ago_are_nobodys() {
     assert!(wire.verdicts().iter().all(|verdict| matches!(verdict, Verdict::Withheld(_))));
 }
 
-/// Ids and tokens that clients choose alike.
+/// Ids and tokens that several clients choose.
 const NAMES: [&str; 6] = ["0", "1", "\"\"", "\"1\"", "2", "\"a\""];
 
-/// How a call of the property below stands.
+/// The state of a call in the property test below.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Open,
     Answered,
     GivenUp(Duration),
-    /// Its stream has closed: nobody waits, and the server does not know.
+    /// The call's stream has closed. No client waits for the answer, and the server does not know.
     Gone,
 }
 
@@ -331,19 +331,19 @@ struct Asked {
     stream: u64,
     id: &'static str,
     listens: bool,
-    /// What the server calls it.
+    /// The id by which the server knows the call.
     server: i64,
     state: State,
     answers: u32,
     figure: u32,
 }
 
-/// Clients that share one server, each with names that it thinks its own.
+/// Clients that share one server. Their names may be the same, because they do not know of each other.
 struct Clients {
     filter: Filter,
     start: Instant,
     now: Duration,
-    /// The stream of a client that has but one.
+    /// The stream of a client that uses only one stream; `None` for a client that opens a stream for each request.
     lasting: Vec<Option<u64>>,
     streams: u64,
     calls: Vec<Asked>,
@@ -383,7 +383,7 @@ impl Clients {
         self.start + self.now
     }
 
-    /// The client says this; what the server gets.
+    /// Passes a client's message to the filter. Returns the message that the server gets.
     fn says(&mut self, stream: u64, text: &str) -> Option<Value> {
         self.checkers.entry(stream).or_default().client_said(text);
         let now = self.now();
@@ -427,7 +427,7 @@ impl Clients {
         self.calls.push(Asked { stream, id, listens, server, state, answers: 0, figure: 0 });
     }
 
-    /// A client gives up what it calls by this id on a stream.
+    /// Cancels a client's request with this id on a stream.
     fn cancel(&mut self, stream: u64, id: &str) {
         let text = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
@@ -466,7 +466,7 @@ impl Clients {
         }
     }
 
-    /// What the server may say of a call at any time: it names it.
+    /// Returns a message that the server may send about a call at any time, because the message names the call.
     fn names(&mut self, number: usize, how: u8) -> String {
         let call = &mut self.calls[number];
         call.figure += u32::from(how % 5 != 4);
@@ -495,7 +495,7 @@ impl Clients {
         }
     }
 
-    /// What it may say while it is at work on a call, without naming it.
+    /// Returns a message that the server may send while it works on a call, without naming the call.
     fn strays(&self, number: usize, how: u8) -> Option<String> {
         let call = &self.calls[number];
         let at_work = match call.state {
@@ -546,7 +546,8 @@ impl Clients {
         self.hear();
     }
 
-    /// Answers a call that may be over, perhaps too large to be held, or together with another one.
+    /// Answers a call, which may have ended. The answer may be too large to be kept whole, or come together with
+    /// another answer.
     fn answers(&mut self, number: usize, how: u8) {
         let text = self.answer(number, how / 4);
         match how % 4 {
@@ -672,8 +673,8 @@ impl Clients {
 }
 
 proptest! {
-    /// Clients with equal ids and tokens, who give up, leave and come back: none sees a message of
-    /// another, and each request is answered once or was given up.
+    /// Clients with equal ids and tokens give calls up, disconnect and reconnect. No client sees a message of another
+    /// client, and each request is answered once or was given up.
     #[test]
     fn no_client_sees_a_message_of_another(
         dice in prop::collection::vec(any::<bool>(), 2..=5),
@@ -700,7 +701,8 @@ proptest! {
     }
 }
 
-/// The server works on for a client that has given the call up: another request must not get that answer.
+/// The server still works on a call that its client has given up. Another request with the same id must not get that
+/// answer.
 #[test]
 fn a_request_with_the_id_of_work_that_goes_on_gets_an_id_of_mileposts_own() {
     let mut policy = quiet();

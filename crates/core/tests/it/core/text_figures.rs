@@ -1,10 +1,10 @@
-//! Figures in text: real lines with what they tell, others that tell none, and patterns of a route.
+//! Progress values in text: real lines with their values, lines without values, and patterns of a route.
 
 use milepost_core::progress::ProgressValue;
 use milepost_core::progress::extract::{Extract, PATTERN_MAX, PATTERNS_MAX};
 use proptest::prelude::*;
 
-/// The lines of a table, each with what stands before its first tab.
+/// Returns the lines of a table, each with the text before its first tab.
 fn table(name: &str) -> Vec<(String, String)> {
     let path = format!("{}/../../tests/data/lines/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -140,13 +140,13 @@ fn only_the_beginning_of_a_line_is_looked_at() {
     let extract = Extract::presets();
     let padded = |blanks: usize| format!("{}3 of 10", " ".repeat(blanks));
     assert_eq!(spelled(extract.figure(&padded(1000))), "3/10");
-    // Cut behind "3 of 1", which would be another figure.
+    // The line is cut after "3 of 1", which would be another value.
     assert_eq!(spelled(extract.figure(&padded(1018))), "-");
     let long = "1/2 ".repeat(1 << 20);
     extract.figure(&long);
 }
 
-/// Text in which figures are likely.
+/// Generates text that probably contains values.
 fn ugly() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => "[0-9]{1,3}", 3 => Just("/".to_owned()), 3 => Just("%".to_owned()),

@@ -1,4 +1,4 @@
-//! The answers to calls that continue without their clients, and the ends of such calls.
+//! Handles the answers to calls that continue without their clients, and ends such calls.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use crate::progress::ids::Principal;
 use crate::progress::verdict::{Reason, Verdict};
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// The reason in the cancellation of work whose client did not return.
+/// The reason for cancelling work at the server after its client did not return.
 const NOBODY_CAME: &str = "the client has given the request up and did not ask again";
 
 impl LateCalls {
-    /// Gives up the calls that a client has abandoned, because the client makes another call.
+    /// Gives up the work of calls that a client has abandoned, because the client makes another call.
     pub(crate) fn move_on(&mut self, gate: &mut Gate, now: Instant, who: Principal) {
         self.forget_given(who);
         for work in self.works.take_if(|work| work.details.principal == who) {
@@ -26,7 +26,7 @@ impl LateCalls {
         }
     }
 
-    /// Gives up the calls whose time is over.
+    /// Gives up the work of calls whose deadline has passed.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         for call in self.take_over(now) {
             self.note_told_in_vain(gate, &call);
@@ -34,7 +34,8 @@ impl LateCalls {
         }
     }
 
-    /// Returns the server's id of the call without a client that an answer with this id is for.
+    /// Returns the server's id of the call that an answer with this id is for, if the call continues without its
+    /// client.
     fn id_of_answer(&self, gate: &Gate, id: &Key) -> Option<Key> {
         let ledger = &gate.calls.open.ledger;
         // An open request with exactly this id takes precedence over work that its client has given up.
@@ -44,7 +45,7 @@ impl LateCalls {
         if self.works.running(id).is_some() {
             return Some(id.clone());
         }
-        // An exact name, even of an ended request, takes precedence over another spelling.
+        // An exact id, even of an ended request, takes precedence over another spelling of an id.
         let is_unknown = ledger.call_of_answer(id).is_none() && ledger.was_id(id).is_none();
         is_unknown.then(|| self.running_in_other_spelling(id)).flatten()
     }
@@ -54,8 +55,8 @@ impl LateCalls {
         self.id_of_answer(gate, id).is_some()
     }
 
-    /// Returns the number of bytes that may be kept of the answer with this id until its client fetches it; without an
-    /// id, of the answer to any call. `None` if no call that continues without its client expects this answer.
+    /// Returns how many bytes of the answer with this id may be kept until its client fetches it. Without an id, the
+    /// answer may be for any call. `None` if no call that continues without its client expects this answer.
     pub(crate) fn room(
         &self,
         gate: &Gate,
@@ -67,7 +68,7 @@ impl LateCalls {
         Some(room.saturating_sub(self.bytes()).min(kept_room.left()))
     }
 
-    /// Takes the answer to a call that continues without its client. Returns false if the answer belongs to another
+    /// Handles the answer to a call that continues without its client. Returns false if the answer belongs to another
     /// call.
     pub(crate) fn take_answer(
         &mut self,
@@ -87,12 +88,13 @@ impl LateCalls {
         let event = if has_room { LateEvent::Finished } else { LateEvent::Dropped };
         gate.calls.events.push_back(FilterEvent::Late(Box::new(work.news(event, now))));
         if event == LateEvent::Finished {
-            // A copy: the answer may wait for minutes, and would keep a whole read buffer.
+            // Copied, because the answer may wait for minutes, and a slice would keep a whole read buffer in memory.
             work.finish(Message::parse(Bytes::copy_from_slice(message.raw())));
         } else {
             self.works.take_running(&key);
         }
-        // If a client fetches the answer later, it gets a message of Milepost's own.
+        // This message itself reaches no client. If a client fetches the answer later, Milepost sends it in a message
+        // of its own.
         gate.calls.events.push_verdict(number, None, Verdict::Withheld(Reason::CancelledAnswer));
         true
     }
@@ -112,7 +114,7 @@ impl LateCalls {
     }
 }
 
-/// Gives up a call whose answer no client will get, and tells the server to stop its work.
+/// Gives up work whose answer no client will get, and cancels it at the server.
 fn give_up(gate: &mut Gate, now: Instant, work: &LateWork, event: LateEvent) {
     note(gate, now, work, event);
     if work.is_running() {

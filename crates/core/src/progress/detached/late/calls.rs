@@ -1,4 +1,4 @@
-//! The calls that their clients gave up, and whose work continues.
+//! Calls that their clients gave up, and whose work continues.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,59 +17,59 @@ use crate::progress::policy::Policy;
 use crate::progress::policy::late::Late;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Maximum number of calls of one connection whose answers were just given and are remembered, because a client may
-/// give up a call at that moment. Beyond it the oldest is forgotten.
+/// Limit of the calls of one connection that are remembered because their answers were just given: a client may give a
+/// call up while its answer is on the way. Beyond the limit the oldest is forgotten.
 const GIVEN_MAX: usize = 16;
 
-/// Maximum number of tools of one server whose annotations are remembered.
+/// Limit of the tools of one server whose annotations are remembered.
 const TOOLS_MAX: usize = 4096;
 
-/// The facts about a call whose client gave it up.
+/// What is known about a call that its client gave up.
 #[derive(Debug)]
 pub(crate) struct LateCall {
-    /// The server's token of the request.
+    /// The request's token, as the server knows it.
     pub(crate) token: Option<Key>,
-    /// The upstream stream that the server answers on, if the stream is known.
+    /// The server's stream for the answer, if known.
     pub(crate) paired: Option<StreamId>,
-    /// The tokens of its own by which the server means the work. They go over to the call that joins the work.
+    /// The tokens that the server has invented for the work. A call that joins the work gets them.
     pub(crate) learned_names: Vec<Key>,
     pub(crate) principal: Principal,
     pub(crate) signature: Signature,
     /// The policy at the time when the call opened.
     pub(crate) policy: Arc<Policy>,
-    /// Number of calls so far that asked for this work.
+    /// Number of calls that have asked for this work so far.
     pub(crate) attempts: u32,
-    /// The name by which the habits of the client are remembered.
+    /// The name under which the habits of the client are remembered.
     pub(crate) client: HabitKey,
-    /// The client was told to call again, and has not done so yet.
+    /// Whether the client was told to call again and has not done so yet.
     pub(crate) is_told: bool,
 }
 
 /// A call whose client gave it up, and whose work continues.
 pub(crate) type LateWork = Work<LateCall, Message>;
 
-/// A call whose answer was given to its client, which may have given the call up before the answer came.
+/// A call whose answer was just given to its client. The client may have given the call up before the answer arrived.
 #[derive(Debug)]
 pub(crate) struct GivenCall {
-    /// The client's text of the request's id.
+    /// The text of the request id, as the client wrote it.
     pub(crate) client_id: Bytes,
-    /// The call.
+    /// The call, in the form in which it would continue without its client.
     pub(crate) work: LateWork,
-    /// The answer, if it may be given once more.
+    /// The answer, if it may be given again.
     pub(crate) answer: Option<Message>,
-    /// The call joined some work: the server has never seen its id.
+    /// Whether the call has joined the work of another call, so that the server has never seen its id.
     pub(crate) is_joined: bool,
 }
 
 impl LateCall {
-    /// The settings that the call began with.
+    /// Returns the settings of late answers with which the call began.
     pub(crate) fn terms(&self) -> &Late {
         &self.policy.of(Some(&self.signature.tool)).late
     }
 }
 
 impl LateWork {
-    /// The event `event` of this call.
+    /// Returns the report of an event of this call.
     pub(crate) fn news(&self, event: LateEvent, now: Instant) -> LateNews {
         let LateCall { signature, attempts, .. } = &self.details;
         let (tool, attempts) = (signature.tool.clone(), *attempts);
@@ -85,16 +85,16 @@ impl LateWork {
     }
 }
 
-/// The annotations of tools that matter here, from the server's list of tools.
+/// The annotations of the server's tools that matter for late answers.
 #[derive(Debug, Default)]
 struct ToolAnnotations {
-    /// Tools with `destructiveHint`.
+    /// The names of the tools with `destructiveHint`.
     destructive: BTreeSet<String>,
-    /// Tools with an `outputSchema`.
+    /// The names of the tools with an `outputSchema`.
     structured: BTreeSet<String>,
-    /// Whether the limit on remembered tools was exceeded.
+    /// Whether the limit of remembered tools was exceeded.
     overflowed: bool,
-    /// Whether the server has listed its tools, but its list could not be read. Then each tool may be destructive.
+    /// Whether the server's list of tools could not be read. Then every tool may be destructive.
     unread: bool,
 }
 
@@ -104,37 +104,38 @@ pub(crate) struct LateCalls {
     pub(crate) works: WorkStore<LateCall, Message>,
     given: VecDeque<GivenCall>,
     tools: ToolAnnotations,
-    /// Open calls that are to be answered with a text, by the time of that answer.
+    /// Open calls that are answered with a text before their clients give them up, by the time of that answer.
     early_answers: BTreeSet<(Instant, CallId)>,
     /// Calls that wait for the cancellation of an older call for the same work.
     pub(crate) held: HeldCalls,
     /// The habits of clients without a name.
     pub(super) nameless: ClientHabits,
-    /// A client of this connection was not told to call again.
+    /// Whether a client of this connection was not told to call again.
     pub(super) has_not_told: bool,
 }
 
 impl LateCalls {
-    /// No calls. `tools_unread`: the server has listed its tools before.
+    /// Returns an empty set of calls. `tools_unread`: the server has already listed its tools, and the list was not
+    /// read.
     pub(crate) fn new(tools_unread: bool) -> Self {
         let tools = ToolAnnotations { unread: tools_unread, ..ToolAnnotations::default() };
         Self { tools, ..Self::default() }
     }
 
-    /// Takes the oldest call that asked for the same work for the same principal.
+    /// Removes and returns the oldest call of this principal for the same work.
     pub(crate) fn take_same(&mut self, who: Principal, what: &Signature) -> Option<LateWork> {
         self.works.take(|work| work.details.principal == who && work.details.signature == *what)
     }
 
-    /// Returns the members that may differ between equal calls of a tool, according to the settings of its oldest
-    /// running call of the same principal.
+    /// Returns the members that may differ between calls for the same work of a tool. They follow from the settings of
+    /// the oldest kept call of this tool by the same principal.
     pub(crate) fn ignored_by(&self, who: Principal, tool: &str) -> Option<&[String]> {
         let mut calls = self.works.iter().map(|work| &work.details);
         let call = calls.find(|call| call.principal == who && call.signature.tool == tool)?;
         Some(&call.terms().ignore[..])
     }
 
-    /// Remembers a call whose answer goes to its client.
+    /// Remembers a call whose answer is given to its client now.
     pub(crate) fn remember(&mut self, given: GivenCall) {
         if self.given.len() >= GIVEN_MAX {
             self.given.pop_front();
@@ -148,13 +149,13 @@ impl LateCalls {
             given.work.details.principal == who
                 && Key::read(&given.client_id).as_ref() == Some(client_id)
         };
-        // The newest, because clients reuse ids.
+        // The newest call, because clients reuse ids.
         let place = self.given.iter().rposition(is_meant)?;
         self.given.remove(place)
     }
 
-    /// Forgets the answers that were just given to a principal. The ids of calls that joined stay: the server knows none
-    /// of them, and must see no cancellation.
+    /// Forgets the answers that were just given to a principal. Calls that have joined work stay remembered, because
+    /// the server does not know their ids and must not get a cancellation of them.
     pub(crate) fn forget_given(&mut self, who: Principal) {
         let is_of = |given: &GivenCall| given.work.details.principal == who;
         self.given.retain(|given| !is_of(given) || given.is_joined);
@@ -163,20 +164,20 @@ impl LateCalls {
         }
     }
 
-    /// Takes every call.
+    /// Removes and returns all calls.
     pub(crate) fn take_all(&mut self) -> Vec<LateWork> {
         self.early_answers.clear();
         self.given.clear();
         self.works.take_all()
     }
 
-    /// Removes and returns the calls whose time is over.
+    /// Removes and returns the calls whose deadline has passed.
     pub(crate) fn take_over(&mut self, now: Instant) -> Vec<LateWork> {
         self.given.retain(|given| given.work.until > now);
         self.works.take_over(now)
     }
 
-    /// Some call without an answer.
+    /// Returns any call that has no answer yet.
     pub(crate) fn any_running(&self) -> Option<&LateWork> {
         self.works.iter().find(|work| work.is_running())
     }
@@ -193,13 +194,13 @@ impl LateCalls {
         only.map(|work| work.server_id.clone())
     }
 
-    /// Bytes of the answers that are kept.
+    /// Returns the number of bytes of the answers that are kept.
     pub(crate) fn bytes(&self) -> usize {
         let given = self.given.iter().filter_map(|given| given.answer.as_ref());
         self.works.bytes() + given.map(KeptBytes::kept_bytes).sum::<usize>()
     }
 
-    /// Whether nothing is planned.
+    /// Whether nothing is kept and nothing is planned.
     pub(crate) fn is_empty(&self) -> bool {
         self.works.is_empty()
             && self.given.is_empty()
@@ -209,19 +210,19 @@ impl LateCalls {
 
     /// Returns the time of the next planned action.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        // All answers are remembered equally long, so the oldest ends first.
+        // All given answers are remembered for the same time, so the oldest is forgotten first.
         let given = self.given.front().map(|given| given.work.until);
         let over = self.works.next_due().into_iter().chain(given);
         let told = self.early_answers.first().map(|(at, _)| *at);
         over.chain(told).chain(self.held.next_due()).min()
     }
 
-    /// Plans the early answer with a text for an open call.
+    /// Plans when an open call is answered with a text before its client gives it up.
     pub(crate) fn plan_words(&mut self, at: Instant, call: CallId) {
         self.early_answers.insert((at, call));
     }
 
-    /// Removes and returns the next open call that is to be answered with a text now.
+    /// Removes and returns the next open call that has to be answered with a text now.
     pub(crate) fn next_told(&mut self, now: Instant) -> Option<CallId> {
         let first = self.early_answers.first().copied().filter(|(at, _)| *at <= now)?;
         self.early_answers.remove(&first);
@@ -260,7 +261,7 @@ impl LateCalls {
                 (&mut known.structured, tool.output_schema.is_some()),
             ];
             for (names, is_so) in names {
-                // A later list of the server may have changed the annotation.
+                // The server may have changed the annotation since an earlier list.
                 if !is_so {
                     names.remove(&tool.name);
                 } else if is_new {
@@ -274,11 +275,11 @@ impl LateCalls {
 
     /// Whether the server says that a tool may be destructive, or its list of tools could not be read.
     pub(crate) fn is_destructive(&self, tool: &str) -> bool {
-        // Beyond the limit every tool counts as destructive, because work must not continue by mistake.
+        // If the limit is exceeded, every tool counts as destructive, so that no destructive work continues by mistake.
         self.tools.unread || self.tools.overflowed || self.tools.destructive.contains(tool)
     }
 
-    /// Whether the results of a tool have a schema, which a text alone does not satisfy.
+    /// Whether the results of a tool have a schema. A text alone does not conform to it.
     pub(crate) fn is_structured(&self, tool: &str) -> bool {
         self.tools.structured.contains(tool)
     }

@@ -1,4 +1,5 @@
-//! Answers that were just given: the client may have given the call up in that moment.
+//! Remembers answers that were just given, because the client may have given the call up while its answer was on the
+//! way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,15 +15,15 @@ use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::Message;
 
-/// The time for which an answer that was given is remembered: a client whose timer expired while the answer was on its
-/// way sends the cancellation after the answer.
+/// Limit of the time for which a given answer is remembered. If a client's timer expires while the answer is on the
+/// way, the client's cancellation arrives after the answer.
 const CROSSING_MAX: Duration = Duration::from_secs(5);
 
-/// The age of a call below which no clock of a client has run out.
+/// The lowest age of a call at which a client's own clock can have run out.
 const CLOCK_MIN: Duration = Duration::from_secs(1);
 
 impl LateCalls {
-    /// Remembers for a moment the answer that a call is given: its client may have given the call up just now.
+    /// Remembers for a moment the answer that a call gets, because its client may just have given the call up.
     pub(crate) fn note_given(
         &mut self,
         gate: &Gate,
@@ -47,15 +48,15 @@ impl LateCalls {
         let Some(signature) = &call.signature else { return };
         let answer = is_kept.then(|| Message::parse(Bytes::copy_from_slice(message.raw())));
         let is_joined = call.joined.is_some();
-        // A joined call is remembered even without its answer: the server has never seen its id,
-        // and must not see its cancellation.
+        // A call that has joined work is remembered even without its answer, because the server has never seen its id
+        // and must not get its cancellation.
         if answer.is_none() && !is_joined {
             return;
         }
         let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: None,
-            // The answer is there: no report of this work is to come.
+            // The work has been answered, so no more reports on it will come.
             learned_names: Vec::new(),
             principal: gate.calls.streams.late_principal(call.stream),
             signature: (**signature).clone(),

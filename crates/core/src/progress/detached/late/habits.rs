@@ -1,4 +1,4 @@
-//! The habits of the clients of late answers: what a client did is noted, and what is known of it is asked for.
+//! Learns the habits of clients that give calls up, and answers questions about them.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,21 @@ use crate::progress::ids::{CallId, Principal};
 use crate::progress::policy::late::RepeatedAfter;
 use crate::protocol::mcp::Revision;
 
-/// The age of an open call from which its repetition may show that its client gave the call up, where no clock of the
-/// client is known: no known client gives a call up earlier.
+/// The age from which on the repetition of an open call may show that its client has given the call up. Used if no
+/// clock of the client is known, because no known client gives calls up earlier.
 const REPEATED_AGE_MIN: Duration = Duration::from_secs(5);
 
-/// Names that SDKs give their clients, so that clients of many applications have them. What else such a client shows
-/// of itself is a part of the name by which it is remembered.
+/// Client names that SDKs choose, so that clients of many applications have the same name. For these clients, other
+/// known properties become part of the name under which the client is remembered.
 const SDK_NAMES: [&str; 2] = ["mcp", "fastmcp"];
 
-/// The name by which the habits of a client are remembered; `None` for a client without a name, whose habits are
-/// remembered as long as its connection lasts.
+/// The name under which the habits of a client are remembered. `None` for a client without a name, whose habits are
+/// remembered only as long as its connection lasts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HabitKey(Option<Box<str>>);
 
 impl HabitKey {
-    /// The name for the client of a call.
+    /// Returns the name for the client of a call.
     pub(crate) fn of(gate: &Gate, call: &Call) -> Self {
         let handshake = &gate.calls.handshake;
         let Some(client) = call.client.as_deref().or(handshake.client.as_deref()) else {
@@ -43,13 +43,13 @@ impl HabitKey {
     }
 }
 
-/// A time in milliseconds.
+/// Returns a time in milliseconds.
 pub(super) fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 impl LateCalls {
-    /// Learns from something that a client did.
+    /// Learns from what a client did.
     pub(super) fn note_habit(&mut self, gate: &Gate, client: &HabitKey, habit: Habit) {
         match &client.0 {
             Some(name) => gate.calls.policy.learned.clients.note(name, habit),
@@ -59,7 +59,7 @@ impl LateCalls {
         }
     }
 
-    /// What is known of a client.
+    /// Returns what is known about a client.
     pub(super) fn habits(&self, gate: &Gate, client: &HabitKey) -> ClientHabits {
         match &client.0 {
             Some(name) => gate.calls.policy.learned.clients.of(name),
@@ -67,14 +67,15 @@ impl LateCalls {
         }
     }
 
-    /// Notes that no call came for some work, if its client was told to call again.
+    /// Notes that no call came for some work. This counts if the work's client was told to call again.
     pub(super) fn note_told_in_vain(&mut self, gate: &Gate, work: &LateWork) {
         if work.details.is_told {
             self.note_habit(gate, &work.details.client, Habit::ToldInVain);
         }
     }
 
-    /// Notes that the clients of a connection have left, and with them those that were told to call again.
+    /// Notes that the clients of a connection have disconnected, including those that were told to call again and did
+    /// not.
     pub(super) fn note_clients_left(&mut self, gate: &Gate) {
         let mut told: Vec<HabitKey> = Vec::new();
         for work in self.works.iter_mut() {
@@ -87,8 +88,8 @@ impl LateCalls {
         }
     }
 
-    /// The age from which an open call counts as given up without a cancellation when the same call comes; `None` if
-    /// it does not.
+    /// Returns the age from which on an open call counts as given up without a cancellation if the same call comes
+    /// again. `None` if an open call never counts as given up.
     pub(super) fn repeated_after(&self, gate: &Gate, call: &Call) -> Option<Duration> {
         match call.settings().late.repeated_after {
             RepeatedAfter::Off => None,
@@ -101,7 +102,7 @@ impl LateCalls {
         }
     }
 
-    /// Whether the client of an open call is told to call again. If it is not, an event says so.
+    /// Whether the client of an open call is told to call again. If it is not, an event reports that.
     pub(super) fn may_tell(&mut self, gate: &mut Gate, now: Instant, id: CallId) -> bool {
         let Some(call) = gate.calls.open.get(id) else { return false };
         let habits = self.habits(gate, &HabitKey::of(gate, call));
@@ -121,7 +122,7 @@ impl LateCalls {
         false
     }
 
-    /// Learns from a call that its client gives up by its clock.
+    /// Learns from a call that its client has given up because the client's clock ran out.
     pub(super) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
         let call = gate.calls.open.get(id).filter(|call| call.signature.is_some());
         let Some(call) = call else { return };
@@ -129,7 +130,8 @@ impl LateCalls {
         self.note_habit(gate, &HabitKey::of(gate, call), Habit::GivenUp(age));
     }
 
-    /// Learns from a call that has waited for the cancellation of the same call, which is still open.
+    /// Learns from a call that has waited for the cancellation of an older call for the same work, while the older call
+    /// is still open.
     pub(super) fn note_left_open(&mut self, gate: &Gate, who: Principal, what: &Signature) {
         let is_meant = |call: &Call| {
             call.signature.as_deref() == Some(what)
@@ -141,8 +143,8 @@ impl LateCalls {
         }
     }
 
-    /// Whether a call for this work is open, and so old that its client's clock may have run out. From clients that
-    /// leave calls open no cancellation is expected.
+    /// Whether an open call asks for this work and is so old that its client's clock may have run out, so that a
+    /// cancellation may follow. Calls of clients that leave calls open do not count.
     pub(super) fn repeats(
         &self,
         gate: &Gate,
@@ -151,7 +153,7 @@ impl LateCalls {
         what: &Signature,
     ) -> bool {
         gate.calls.open.iter().any(|(_, call)| {
-            // No clock of a client is about to run out for a younger call: the client wants the work twice.
+            // No client's clock runs out for a younger call, so the client wants the work twice.
             now >= call.opened + REPEATED_AGE_MIN
                 && call.signature.as_deref() == Some(what)
                 && call.task.is_none()

@@ -1,5 +1,5 @@
-//! A call that repeats an open call waits briefly: some clients send the cancellation of a call after the call that
-//! repeats it.
+//! Holds a call that repeats an open call back for a moment, because some clients send the cancellation of a call only
+//! after the call that repeats it.
 
 use std::time::Instant;
 
@@ -13,15 +13,14 @@ use crate::protocol::jsonrpc::Key;
 use crate::protocol::mcp;
 
 impl HeldCalls {
-    /// Opens the held calls without sending them to the server, so that they end with the other
-    /// calls.
+    /// Opens the held calls without sending them to the server, so that they end together with the other open calls.
     pub(crate) fn enter_all(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(held) = self.take_first() {
             enter_unsent(gate, now, held);
         }
     }
 
-    /// Cancels a call that waits. False if no call with this id does.
+    /// Cancels a call that waits. Returns false if no call with this id waits.
     pub(crate) fn cancel(
         &mut self,
         gate: &mut Gate,
@@ -38,14 +37,14 @@ impl HeldCalls {
         true
     }
 
-    /// Cancels the calls that wait and came on this stream.
+    /// Cancels the waiting calls that came on this stream.
     pub(crate) fn cancel_on(&mut self, gate: &mut Gate, now: Instant, stream: StreamId) {
         while let Some(held) = self.take(|call| call.stream == stream) {
             drop_held(gate, now, held);
         }
     }
 
-    /// Takes the oldest call of this principal for the same work.
+    /// Removes and returns the oldest waiting call of this principal for the same work.
     pub(crate) fn take_same(
         &mut self,
         gate: &Gate,
@@ -65,12 +64,11 @@ fn drop_held(gate: &mut Gate, now: Instant, held: HeldCall) {
     }
 }
 
-/// Opens a call that the server is not sent.
+/// Opens a call that is not sent to the server.
 fn enter_unsent(gate: &mut Gate, now: Instant, held: HeldCall) -> Option<CallId> {
     let HeldCall { stream, mut draft, tool, .. } = held;
     if gate.calls.streams.topology.has_strangers() {
-        // On a shared server the client's own names may be the names of another client's
-        // requests.
+        // If clients share the server, the client's own names could mean another client's requests there.
         draft.id.server = gate.calls.give_name();
         draft.token = None;
     }

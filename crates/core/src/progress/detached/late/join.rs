@@ -1,4 +1,4 @@
-//! Calls that their clients leave and join again: keep, hold, join, and answer with a text.
+//! Keeps the work of calls that their clients give up, lets calls join kept work, and answers calls with a text.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
 impl DetachedWork {
-    /// Takes a `tools/call`: joins the same work if that is still running, and gives up work that the client abandoned
-    /// in favour of this call. Returns the draft of a call that is to be sent to the server.
+    /// Handles a `tools/call`: joins the same work if that is kept or still running, and gives up other work that the
+    /// client has abandoned for this call. Returns the draft of a call that has to be sent to the server.
     pub(crate) fn join_late(
         &mut self,
         gate: &mut Gate,
@@ -44,7 +44,7 @@ impl DetachedWork {
         mut draft: CallDraft,
     ) -> Option<CallDraft> {
         let who = gate.calls.streams.late_principal(stream);
-        // On a shared server, a client without a known principal cannot be recognised when it calls again.
+        // If clients share the server, a client without a known principal cannot be recognised when it calls again.
         let is_unknown = matches!(who, Principal::Stream(_));
         let asks_for = tool.filter(|_| !draft.asks_for_task && !is_unknown);
         let read = |tool: &str, ignore: &[String]| Signature::read(tool, message, ignore);
@@ -58,7 +58,7 @@ impl DetachedWork {
             if let Some(signature) = &signature {
                 self.give_up_silently(gate, now, who, signature);
             }
-            // Running work is compared by the settings with which it began, although new calls may have other settings.
+            // Kept work is compared under the settings with which it began, although new calls may have other settings.
             let current =
                 signature.as_ref().map(|_| &gate.calls.policy.of(Some(tool)).late.ignore[..]);
             let before = self.late.as_ref().and_then(|late| late.ignored_by(who, tool));
@@ -94,8 +94,8 @@ impl DetachedWork {
         }
     }
 
-    /// Keeps the work of an open call for the same work that is so old that its client must have
-    /// given it up without a cancellation.
+    /// Keeps the work of an open call for the same work. The call is so old that its client must have given it up
+    /// without a cancellation.
     pub(crate) fn give_up_silently(
         &mut self,
         gate: &mut Gate,
@@ -115,8 +115,7 @@ impl DetachedWork {
         }
     }
 
-    /// Opens the call of a client that asks again: the call waits for the work of the call that the
-    /// client gave up.
+    /// Opens the call of a client that asks again. The call waits for the work of the call that the client gave up.
     pub(crate) fn rejoin(
         &mut self,
         gate: &mut Gate,
@@ -151,7 +150,7 @@ impl DetachedWork {
             gate.calls.open.pair(id, upstream);
         }
         own.plan(gate, now, id);
-        // This client has found the work, whether or not another one was told of it.
+        // The client of this call has come back, whether or not it was told to.
         if let Some(call) = gate.calls.open.get(id) {
             own.note_habit(gate, &HabitKey::of(gate, call), Habit::CameBack);
         }
@@ -163,7 +162,7 @@ impl DetachedWork {
         let done = Repairs::default();
         let judged = self.repair_answer_to(gate, now, Origin::Shared, id, answer, done);
         let Some(payload) = judged.payload else { return };
-        // The answer got its verdict when it arrived from the server.
+        // The answer already got its verdict when it arrived from the server.
         let item = Item {
             order: 0,
             kind: ItemKind::Whole(TransmitKind::Answer(judged.id)),
@@ -174,15 +173,15 @@ impl DetachedWork {
         gate.calls.enqueue_own(stream, item);
     }
 
-    /// Learns from a call that its client gives up by its clock.
+    /// Learns from a call that its client has given up because the client's clock ran out.
     pub(crate) fn note_given_up(&mut self, gate: &Gate, now: Instant, id: CallId) {
         if let Some(late) = &mut self.late {
             late.note_given_up(gate, now, id);
         }
     }
 
-    /// Lets the work of a call go on whose client has given it up by its clock. Returns false if
-    /// the call has to be cancelled.
+    /// Lets the work of a call continue after its client has given the call up because the client's clock ran out.
+    /// Returns false if the call has to be cancelled.
     pub(crate) fn keep_late(
         &mut self,
         gate: &mut Gate,
@@ -221,8 +220,8 @@ impl DetachedWork {
         true
     }
 
-    /// Takes back a call that its client gave up while the answer was on its way. If the client's timer expired, the
-    /// answer waits for a repeated call. Returns false if the server has to get the cancellation.
+    /// Handles the cancellation of a call whose answer was on the way. If the client's timer expired, the answer waits
+    /// for a repeated call. Returns false if the server has to get the cancellation.
     pub(crate) fn regain_late(
         &mut self,
         gate: &mut Gate,
@@ -248,7 +247,7 @@ impl DetachedWork {
         true
     }
 
-    /// Answers the calls that are due with a text, and gives up work whose time has passed.
+    /// Answers the calls that have to be answered with a text now, and gives up work whose deadline has passed.
     pub(crate) fn expire_late(&mut self, gate: &mut Gate, now: Instant) {
         while let Some(id) = self.late.as_mut().and_then(|late| late.next_told(now)) {
             self.tell_late(gate, now, id);
@@ -267,8 +266,8 @@ impl DetachedWork {
         }
     }
 
-    /// Sends every held call to the server, because the client sends nothing more. A client that was told to call again
-    /// has not done so on this connection.
+    /// Sends every held call to the server, because the client sends nothing more. Clients that were told to call again
+    /// have not done so.
     pub(crate) fn release_all(&mut self, gate: &mut Gate, now: Instant) {
         if let Some(late) = &mut self.late {
             late.note_clients_left(gate);
@@ -291,7 +290,7 @@ impl DetachedWork {
         }
     }
 
-    /// Lets a held call join the same work, which continues without its client.
+    /// Lets a held call join the same work, which now continues without its client.
     pub(crate) fn join_held(
         &mut self,
         gate: &mut Gate,
@@ -306,7 +305,8 @@ impl DetachedWork {
         }
     }
 
-    /// Answers an open call with a text for a model: the work continues, and a repeated call waits for it.
+    /// Answers an open call with a text for the model: it says that the work continues, and that a repeated call waits
+    /// for it.
     pub(crate) fn tell_late(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id).filter(|call| call.task.is_none()) else {
             return;
@@ -318,8 +318,8 @@ impl DetachedWork {
             Some(Expected::About(about, _)) => Some(about),
             _ => None,
         };
-        // A tool with an `outputSchema` must return structured content (MCP 2025-06-18, Tools):
-        // words alone are valid only as an error.
+        // A tool with an `outputSchema` must return structured content (MCP 2025-06-18, Tools). A text alone is valid
+        // only as an error.
         let is_error = self.late.as_ref().is_some_and(|late| late.is_structured(&tool));
         let is_modern =
             call.revision.or(gate.calls.handshake.revision) >= Some(Revision::V2026_07_28);
@@ -328,7 +328,7 @@ impl DetachedWork {
         if !self.late.as_mut().is_some_and(|late| late.may_tell(gate, now, id)) {
             return;
         }
-        // Before the call ends, because the guard is read from the call.
+        // Read before the call ends, because the guard is stored in the call.
         let guards = smallvec![gate.calls.open.guard_of(id, &gate.calls.streams)];
         if !self.keep_late(gate, now, id, LateEvent::Told) {
             return;
@@ -356,7 +356,7 @@ impl DetachedWork {
     }
 }
 
-/// Returns the text for a model whose call continues.
+/// Returns the text for a model about a call whose work continues.
 fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -> String {
     let age = heartbeat::spell(age);
     let usual = usual.map(|usual| format!(" (usually about {})", heartbeat::spell(usual)));
@@ -369,9 +369,9 @@ fn status_text(age: Duration, usual: Option<Duration>, figure: Option<String>) -
     )
 }
 
-/// Whether the reason of a cancellation shows that the client's timer expired, and that no person cancelled the call:
-/// `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), `MCP request cancelled by caller`
-/// (Codex, which sends no cancellation when a person interrupts the call).
+/// Whether the reason in a cancellation shows that the client's timer expired and no person cancelled the call. Known
+/// reasons: `MCP error -32001: Request timed out` (TypeScript SDK), `request timeout` (rmcp), and `MCP request
+/// cancelled by caller` (Codex, which sends no cancellation when a person interrupts the call).
 pub(crate) fn is_by_clock(params: &Bytes) -> bool {
     let reason = json::member(params, "reason");
     let words = reason.as_ref().and_then(|text| json::decode_str(text));

@@ -1,4 +1,4 @@
-//! Whether and when the work of a call continues without its client.
+//! Decides whether and when the work of a call continues without its client.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::progress::policy::late::Late;
 use crate::progress::policy::{CallPolicy, Mode};
 
 impl LateCalls {
-    /// Returns the settings of late answers of a call, if its work may continue.
+    /// Returns the settings of late answers for a call, if its work may continue.
     pub(crate) fn late_of<'a>(
         &self,
         gate: &Gate,
@@ -27,7 +27,7 @@ impl LateCalls {
         may.then_some(late)
     }
 
-    /// Plans the early answer with a text for a call that has just opened.
+    /// Plans when a call that has just opened is answered with a text before its client gives it up.
     pub(crate) fn plan(&mut self, gate: &Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id) else { return };
         let Some(late) = self.late_of(gate, call.settings(), call.tool.as_deref()) else { return };

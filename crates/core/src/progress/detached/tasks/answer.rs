@@ -1,4 +1,4 @@
-//! The end of a task: the server's answer, or the reason for the lack of an answer.
+//! Ends tasks: with the server's answer, or with the reason why there is no answer.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::progress::verdict::Repairs;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Message, error_answer};
 
-/// The reason in the cancellation of a call whose task has expired.
+/// The reason for cancelling a call at the server after its task has expired.
 const EXPIRED: &str = "the time to live of the task is over";
 
 impl TaskTable {
@@ -45,7 +45,7 @@ impl TaskTable {
         gate.calls.events.push_back(FilterEvent::Task(Box::new(news)));
     }
 
-    /// Gives the answer of a task to all requests that wait for it.
+    /// Answers all requests that wait for the result of a task.
     pub(crate) fn answer_waiting(
         &mut self,
         gate: &mut Gate,
@@ -69,7 +69,7 @@ impl TaskTable {
         }
     }
 
-    /// Fails the task of an answer that is too large to be kept.
+    /// Fails a task because its answer is too large to be kept.
     pub(crate) fn fail_large(&mut self, gate: &mut Gate, now: Instant, id: &Key) {
         let Some(task) = self.works.running(id) else { return };
         let (id, call) = (task.details.id.clone(), task.details.call);
@@ -90,7 +90,7 @@ impl TaskTable {
         }
     }
 
-    /// Forgets the tasks whose time to live is over, and cancels their work at the server.
+    /// Forgets the tasks whose time to live has passed, and cancels their calls at the server.
     pub(crate) fn expire(&mut self, gate: &mut Gate, now: Instant) {
         for task in self.works.take_over(now) {
             if task.is_running() {
@@ -104,7 +104,7 @@ impl TaskTable {
         }
     }
 
-    /// The id and the call of the task that an answer of the server ends; `None` if the answer belongs to another call.
+    /// Returns the id and the call of the task that a server's answer ends; `None` if the answer is for another call.
     pub(crate) fn of_answer(&self, gate: &Gate, message: &Message) -> Option<(String, CallId)> {
         let key = message.id_key().filter(|_| self.offers.is_offered)?;
         // An open request with this id takes precedence: the client may have reused the id of the task's request.
@@ -140,7 +140,7 @@ impl TaskTable {
     }
 }
 
-/// Returns the repaired answer in a copy: it may wait for an hour, and a slice would keep a whole read buffer.
+/// Returns the repaired answer as a copy, because it may wait for an hour and a slice would keep a whole read buffer.
 pub(crate) fn mended_answer(
     gate: &Gate,
     call: CallId,
@@ -202,12 +202,12 @@ fn refuse_waiting(gate: &mut Gate, now: Instant, waiting: &[CallId]) {
     }
 }
 
-/// Tells of an event of a task.
+/// Reports an event of a task.
 pub(super) fn note(gate: &mut Gate, task: &TaskWork, event: TaskEvent, now: Instant) {
     gate.calls.events.push_back(FilterEvent::Task(Box::new(task.news(event, now))));
 }
 
-/// Tells of a call that cannot run as a task.
+/// Reports a call that cannot run as a task.
 pub(super) fn note_refused(gate: &mut Gate, tool: Option<&str>) {
     let tool = tool.unwrap_or_default().to_owned();
     let news = TaskNews { event: TaskEvent::Refused, tool, age: Duration::ZERO };

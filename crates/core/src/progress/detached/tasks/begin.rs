@@ -1,4 +1,4 @@
-//! The beginning of a task: the client gets the task at once, and the server an ordinary call.
+//! Begins tasks: the client immediately gets a task, and the server gets an ordinary call.
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ use crate::protocol::jsonrpc::{
     INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message, error_answer,
 };
 
-/// The shortest time to live of a task: a client that asks for less could not ask for the answer.
+/// The shortest time to live of a task. With a shorter time the client could not fetch the answer.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// The reason and the code of a refusal.
+/// The error code and the reason of a refusal.
 type TaskRefusal = (i32, String);
 
 impl TaskTable {
@@ -51,7 +51,7 @@ impl TaskTable {
         let sent = without_member(message, "task");
         let sent = if draft.token.is_some() { sent } else { with_token_in_meta(&sent, &id) };
         let (server_id, client_key) = (draft.id.server.clone(), Key::read(&client_id));
-        // The server gets an ordinary call. A task needs no late answer: its client can ask for the
+        // The server gets an ordinary call. Late answers are not needed, because the client of a task can ask for the
         // answer at any time.
         (draft.asks_for_task, draft.signature) = (false, None);
         let has_token = draft.token.is_some();
@@ -61,7 +61,8 @@ impl TaskTable {
             refuse(gate, stream, &client_id, (INTERNAL_ERROR, why), Some(&name));
             return Payload::default();
         };
-        // The server reports with the id of the task, because the client asks for the progress of the task.
+        // Without a token the client asks for progress by the task's id, so the server may report with this id as
+        // token.
         let alias = (!has_token).then(|| Key::Text(Bytes::from(id.clone())));
         let notes = Some(Box::new(TaskNotes::new(now)));
         let about = Key::read(&text).map(|id| Task { id, text, notes });
@@ -84,7 +85,7 @@ impl TaskTable {
         gate.calls.policy.for_server(&sent)
     }
 
-    /// The time to live of the task that a call asks for; the reason why the call cannot be a task.
+    /// Returns the time to live of the task that a call asks for, or the reason why the call cannot be a task.
     fn ttl_for(
         &mut self,
         gate: &Gate,
@@ -94,7 +95,8 @@ impl TaskTable {
         let params = message.params().unwrap_or_default();
         let wanted = json::member(&params, "task").unwrap_or_default();
         let invalid = |why: &str| Err((INVALID_PARAMS, why.to_owned()));
-        // Milepost would remove only one of two equal keys, and JSON readers differ in which of the two they use.
+        // Milepost would remove only one of two equal keys, and JSON readers differ in which one they use. So the
+        // request is refused.
         if message.repeats_a_key() || members_named(&params, "task") > 1 {
             return invalid("a member of this request occurs twice");
         }
@@ -105,7 +107,7 @@ impl TaskTable {
         let asked = match &asked {
             None => None,
             Some(text) => match json::number(text).filter(|ms| *ms >= 0.0) {
-                // Bounded, because `from_secs_f64` panics on very large values.
+                // Limited, because `from_secs_f64` panics on very large values.
                 Some(ms) => Some(Duration::from_secs_f64(ms.min(1e12) / 1e3)),
                 None => return invalid("params.task.ttl must be a number of milliseconds"),
             },
@@ -124,14 +126,14 @@ impl TaskTable {
     }
 }
 
-/// Answers a request about tasks with this result.
+/// Answers a client's request about tasks with this result.
 pub(crate) fn answer_request(gate: &mut Gate, stream: StreamId, id: &Bytes, result: &str) {
     let text = [br#"{"jsonrpc":"2.0","id":"#, &id[..], br#","result":"#, result.as_bytes()];
     let text = Bytes::from([&text.concat()[..], b"}"].concat());
     enqueue_answer(gate, stream, id, text);
 }
 
-/// Answers a request about tasks with an error.
+/// Answers a client's request about tasks with an error.
 pub(crate) fn refuse(
     gate: &mut Gate,
     stream: StreamId,
@@ -154,13 +156,13 @@ fn enqueue_answer(gate: &mut Gate, stream: StreamId, id: &Bytes, text: Bytes) {
     gate.calls.enqueue_own(stream, item);
 }
 
-/// The members of an object that have this name.
+/// Returns how many members of an object have this name.
 fn members_named(object: &Bytes, name: &str) -> usize {
     let is_named = |member: &json::Member| json::key_is(&object[member.key.clone()], name);
     json::Members::new(object).filter(is_named).count()
 }
 
-/// A request without the member `name` of its parameters.
+/// Returns a request without the member `name` of its parameters.
 fn without_member(message: &Message, name: &str) -> Message {
     let params = message.params().unwrap_or_default();
     let members: Vec<json::Member> = json::Members::new(&params).collect();

@@ -1,10 +1,10 @@
-//! Dates of tasks, as text of RFC 3339 in UTC.
+//! Writes the dates of tasks: RFC 3339, in UTC.
 
-/// The date of a time in milliseconds since 1970.
+/// Writes a time, given in milliseconds since 1970, as a date.
 pub fn rfc_3339(millis: u64) -> String {
     let (seconds, millis) = (millis / 1000, millis % 1000);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // The days since 0000-03-01, in eras of 400 years, so that the leap day is the last of a year.
+    // Counts days from 0000-03-01, in periods of 400 years, so that a leap day is the last day of its year.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

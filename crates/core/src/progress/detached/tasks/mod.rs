@@ -1,5 +1,5 @@
-//! Tasks of Milepost's own: a client of 2025-11-25 runs the call of a tool as a task, and the server, which knows
-//! no tasks, runs an ordinary call.
+//! Milepost's own tasks: a client of 2025-11-25 runs a tool call as a task, while the server, which does not know
+//! tasks, runs an ordinary call.
 //!
 //! ```text
 //!  tools/call with `task` ──> working ──the server's answer──> completed, failed ──tasks/result──> the answer

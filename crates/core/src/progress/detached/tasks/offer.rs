@@ -1,5 +1,5 @@
-//! What a client learns about tasks: the capability in the answer to `initialize`, with a revision that has tasks, and
-//! the tools that may run as tasks.
+//! What a client is told about tasks: the capability in the answer to `initialize`, together with a protocol revision
+//! that has tasks, and the tools whose calls may run as tasks.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 
-/// The server capability for calls as tasks, which can be cancelled. Tasks are not listed: each has one client, which
-/// knows its id.
+/// The server capability for tool calls that run as tasks and can be cancelled. Listing tasks is not offered, because
+/// each task has only one client, and that client knows the task's id.
 const CAPABILITY: &str = r#""tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 
-/// The member of a tool that may run as a task, and the member of that member.
+/// The member that marks a tool whose calls may run as tasks.
 const EXECUTION: &str = r#""execution":{"taskSupport":"optional"}"#;
 const SUPPORT: &str = r#""taskSupport":"optional""#;
 
 impl CallPolicy {
-    /// The settings of tasks, if calls may run as tasks.
+    /// Returns the settings of tasks, if calls may run as tasks.
     pub fn task_settings(&self) -> Option<&Tasks> {
         let tasks = &self.tasks;
         let may = tasks.enabled && tasks.offer != TaskOffer::Never && self.mode == Mode::Full;
@@ -34,7 +34,7 @@ impl CallPolicy {
 }
 
 impl Policy {
-    /// Whether calls of any tool may run as tasks of Milepost's own.
+    /// Whether calls of any tool may run as Milepost's own tasks.
     pub fn has_tasks(&self) -> bool {
         self.everywhere().any(|policy| policy.task_settings().is_some())
     }
@@ -49,14 +49,14 @@ impl Policy {
     }
 }
 
-/// What has been agreed on with the client about tasks.
+/// What was agreed with the client about tasks.
 #[derive(Debug, Default)]
 pub(crate) struct TaskOffers {
-    /// The client has asked for the revision that has tasks of this form.
+    /// Whether the client has asked for the revision that has tasks in this form.
     is_wanted: bool,
     /// Whether the client was told that calls may be tasks.
     pub(crate) is_offered: bool,
-    /// Whether the client was told a newer revision than the server's.
+    /// Whether the client was told a newer revision than the server supports.
     pub(crate) is_lifted: bool,
 }
 
@@ -65,8 +65,8 @@ impl TaskOffers {
     pub(crate) fn note_client(&mut self, gate: &Gate, params: &Bytes) {
         let date = json::member(params, "protocolVersion");
         let date = date.as_ref().and_then(|date| json::decode_str(date));
-        // A task belongs to one connection. The filter of a single request, or of clients that
-        // share a server, could not find the task of a later request.
+        // A task belongs to one connection. The filter of a single request, or of clients that share a server, could
+        // not find the task of a later request, so it offers none.
         self.is_wanted = date.as_deref() == Some(Revision::V2025_11_25.date())
             && gate.calls.policy.has_tasks()
             && gate.calls.streams.topology.is_whole()
@@ -74,7 +74,7 @@ impl TaskOffers {
         (self.is_offered, self.is_lifted) = (false, false);
     }
 
-    /// Returns the changes of an answer that tell its client about tasks.
+    /// Returns the changes to an answer that inform the client about tasks.
     pub(crate) fn changes(
         &mut self,
         gate: &Gate,
@@ -95,7 +95,7 @@ impl TaskOffers {
         }
     }
 
-    /// Declares the capability, unless the server has tasks itself, or has no tools.
+    /// Declares the capability in an answer to `initialize`, unless the server has tasks itself or has no tools.
     fn declare(&mut self, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
         let capabilities = json::member(result, "capabilities")?;
         let date = json::member(result, "protocolVersion")?;
@@ -116,7 +116,7 @@ impl TaskOffers {
     }
 }
 
-/// Marks the tools whose calls may run as tasks. A member that the server itself has set stays.
+/// Marks the tools whose calls may run as tasks. A member that the server has set itself stays.
 fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range<usize>, Bytes)>> {
     let tools = json::member(result, "tools")?;
     let (places, _) = json::elements(&tools)?;
@@ -137,7 +137,7 @@ fn mark_tools(policy: &Policy, raw: &Bytes, result: &Bytes) -> Option<Vec<(Range
     Some(marked.collect())
 }
 
-/// Puts a member before the other members of `object`, a part of `raw`. `None` if `object` is not an object.
+/// Inserts a member before the other members of `object`, a part of `raw`. `None` if `object` is not an object.
 pub(crate) fn first_member(
     raw: &Bytes,
     object: &Bytes,

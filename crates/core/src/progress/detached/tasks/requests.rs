@@ -1,4 +1,4 @@
-//! The requests of clients about tasks: `tasks/get`, `tasks/result` and `tasks/cancel`.
+//! Handles the clients' requests about tasks: `tasks/get`, `tasks/result` and `tasks/cancel`.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ use crate::progress::payload::Payload;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Key, METHOD_NOT_FOUND, Message};
 use crate::protocol::{json, mcp};
 
-/// The reason of the cancellation that the server gets.
+/// The reason in the cancellation that is sent to the server.
 const CANCELLED: &str = "the client has cancelled the task";
 
 impl TaskTable {
-    /// Takes a request about tasks, and returns the message for the server.
+    /// Handles a request about tasks, and returns the message for the server.
     pub(crate) fn request(
         &mut self,
         gate: &mut Gate,
@@ -46,8 +46,7 @@ impl TaskTable {
             (mcp::TASKS_GET | mcp::TASKS_RESULT | mcp::TASKS_CANCEL, _, None) => {
                 Some((INVALID_PARAMS, NO_TASK.to_owned()))
             }
-            // MCP 2025-11-25, Tasks: the cancellation of a task that is over is refused with
-            // -32602.
+            // MCP 2025-11-25, Tasks: cancelling a task that has ended is refused with -32602.
             (mcp::TASKS_CANCEL, _, Some(task)) if !task.is_running() => {
                 let why = format!("the task is over already, and is {}", task.state().name());
                 Some((INVALID_PARAMS, why))
@@ -74,12 +73,12 @@ impl TaskTable {
         Payload::default()
     }
 
-    /// Whether Milepost answers the requests of this method, which wait for a task.
+    /// Whether Milepost itself answers requests of this method. They wait for a task.
     pub(crate) fn answers(&self, method: &str) -> bool {
         self.offers.is_offered && method == mcp::TASKS_RESULT
     }
 
-    /// Opens the call of a client that waits for the answer of a task.
+    /// Opens the call of a client that waits for a task's answer.
     fn wait_for(
         &mut self,
         gate: &mut Gate,
@@ -101,8 +100,8 @@ impl TaskTable {
         }
     }
 
-    /// Ends a request that waits for the answer of a task, because its client gives the request up.
-    /// Returns false if the request does not wait for a task.
+    /// Ends a request that waits for a task's answer, because its client gives the request up. Returns false if the
+    /// request does not wait for a task.
     pub(crate) fn stop_waiting(&mut self, gate: &mut Gate, now: Instant, call: CallId) -> bool {
         let has_waited = self.forget_waiting(gate, call);
         if has_waited {
@@ -111,8 +110,7 @@ impl TaskTable {
         has_waited
     }
 
-    /// Lets a request no longer wait for the answer of a task. Returns false if the request does not wait for a
-    /// task.
+    /// Stops a request from waiting for a task's answer. Returns false if the request does not wait for a task.
     pub(crate) fn forget_waiting(&mut self, gate: &Gate, call: CallId) -> bool {
         let method = gate.calls.open.get(call).map(|call| &*call.method);
         if !method.is_some_and(|method| self.answers(method)) {
@@ -146,8 +144,8 @@ impl TaskTable {
         self.answer_waiting(gate, now, id, None);
     }
 
-    /// Returns the task that a request of the server is about, and the request with the task's id for the stream on
-    /// which its client waits.
+    /// Finds the task that a request of the server is about. Returns the task, and the request with the task's id
+    /// added, for the stream on which the task's client waits.
     pub(crate) fn place_question(
         &mut self,
         gate: &Gate,
@@ -165,7 +163,7 @@ impl TaskTable {
         Some((call, (stream, payload)))
     }
 
-    /// Whether a request of the server is about a task of Milepost's own.
+    /// Whether a request of the server is about one of Milepost's own tasks.
     pub(crate) fn is_asked(&self, gate: &Gate, origin: Origin, message: &Message) -> bool {
         self.asked_by_server(gate, origin, message).is_some()
     }
@@ -186,20 +184,20 @@ impl TaskTable {
         task.notes.as_ref().map(|_| call)
     }
 
-    /// The stream on which a client waits for the task of a call.
+    /// Returns the stream on which a client waits for the task of a call.
     fn waiting_stream(&self, gate: &Gate, call: CallId) -> Option<StreamId> {
         let task = self.of_call(call)?;
         let waiting = task.details.waiting.iter().filter_map(|id| gate.calls.open.get(*id));
         waiting.map(|call| call.stream).find(|stream| gate.calls.streams.has_stream(*stream))
     }
 
-    /// Whether the server works on the task that this request of the client made: its id means nothing any more.
+    /// Whether this request of the client began a task. The id of such a request cannot be cancelled any more.
     pub(crate) fn has_made(&self, id: &Key) -> bool {
         self.offers.is_offered && self.made_by(id).is_some()
     }
 }
 
-/// Whether a request is about tasks of Milepost's own.
+/// Whether a request is about Milepost's own tasks.
 pub(crate) fn is_for_tasks(method: &str, message: &Message) -> bool {
     let params = || message.params().unwrap_or_default();
     let begins = || method == mcp::TOOLS_CALL && json::member(&params(), "task").is_some();

@@ -1,4 +1,4 @@
-//! A task as its client sees it.
+//! Shows a task to its client.
 
 use std::time::Instant;
 
@@ -17,11 +17,11 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Message, own_error};
 use crate::protocol::mcp::META_RELATED_TASK;
 
-/// The time between two looks of a client at a task, in milliseconds.
+/// The time after which a client should ask for the state of a task again, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 2000;
 
 impl TaskState {
-    /// The word of the specification.
+    /// Returns the specification's word for the state.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -33,13 +33,13 @@ impl TaskState {
 }
 
 impl TaskWork {
-    /// The word of the specification for the state of the task.
+    /// Returns the specification's word for the state of the task.
     fn status(&self) -> &'static str {
         let asks = self.is_running() && !self.details.asked.is_empty();
         if asks { "input_required" } else { self.state().name() }
     }
 
-    /// The answer of the task, for the client's request of this id. `None` while there is none.
+    /// Returns the task's answer, for the client's request with this id; `None` if there is no answer yet.
     pub(crate) fn answer_to(&self, client_id: &Bytes) -> Option<Bytes> {
         let message = match &self.answer()?.answer {
             KeptAnswer::Server(message) => message,
@@ -52,7 +52,7 @@ impl TaskWork {
         Some(spliced(message, splices).to_bytes())
     }
 
-    /// The member of `_meta` that names the task, in the result of `message`.
+    /// Returns the member that names the task, to be inserted into `_meta` of the result or parameters of `message`.
     fn related(
         &self,
         message: &Message,
@@ -61,20 +61,19 @@ impl TaskWork {
         let own = self.related_member();
         match json::member(result, "_meta") {
             Some(meta) if meta.starts_with(b"{") => first_member(message.raw(), &meta, &own),
-            // The name cannot be put into a `_meta` that is not an object.
+            // A `_meta` that is not an object cannot take the name.
             Some(_) => None,
             None => first_member(message.raw(), result, &format!(r#""_meta":{{{own}}}"#)),
         }
     }
 
-    /// Returns a request of the server with the id of the task that it is about added; `None` if the id cannot be
-    /// added.
+    /// Returns a request of the server with the id of its task added; `None` if the id cannot be added.
     pub(crate) fn related_request(&self, message: &Message) -> Option<Payload> {
         let splice = self.related(message, &message.params()?)?;
         Some(spliced(message, vec![splice]))
     }
 
-    /// The task, as JSON. `date`: the text of a moment.
+    /// Returns the task as JSON. `date` writes a time as text.
     pub(crate) fn show(
         &self,
         gate: &Gate,
@@ -97,7 +96,7 @@ impl TaskWork {
         )
     }
 
-    /// Returns the status of a task as a text for people.
+    /// Returns the status of a task as text for people.
     fn words(&self, gate: &Gate, now: Instant, notes: Option<&TaskNotes>) -> String {
         let task = &self.details;
         let took = || heartbeat::spell(task.changed.saturating_duration_since(self.began));
@@ -135,8 +134,8 @@ impl TaskWork {
     }
 }
 
-/// Returns the text and the value of a notification about a call with these settings, in the form that the status of a
-/// task shows. `None` if no dialect of the settings reads the notification.
+/// Returns the text and the value of a notification as the status of a task shows them. `settings` are those of the
+/// task's call. `None` if no dialect of the settings reads the notification.
 pub fn task_words(settings: &CallPolicy, message: &Message, now: Instant) -> Option<String> {
     let method = message.method()?;
     let fields = Fields::read(&message.params()?)?;

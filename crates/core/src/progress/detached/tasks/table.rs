@@ -10,14 +10,14 @@ use crate::progress::event::task::{TaskEvent, TaskNews};
 use crate::progress::ids::CallId;
 use crate::protocol::jsonrpc::{Key, Message};
 
-/// Maximum number of a server's requests about one task that wait for the client's answers. A further request does not
-/// change the status of the task.
+/// Limit of a server's requests about one task that wait for the client's answers. A further request does not change
+/// the status of the task.
 const ASKED_MAX: usize = 64;
 
 /// The prefix of the ids of tasks.
 const PREFIX: &str = "mp-";
 
-/// The error for a task that is unknown or forgotten, or belongs to another client.
+/// The error for a task that is unknown or forgotten, or that belongs to another client.
 pub(crate) const NO_TASK: &str = "there is no such task: a task ends with its time to live, and only the client \
                                   that began a task can ask for the task";
 
@@ -30,16 +30,16 @@ pub(crate) enum TaskState {
     Cancelled,
 }
 
-/// An answer that waits for its client.
+/// A task's answer that is kept for the client.
 #[derive(Debug)]
 pub(crate) enum KeptAnswer {
-    /// The server's, with its repairs, under the id that the server knows.
+    /// The server's answer with its repairs, under the id that the server knows.
     Server(Message),
-    /// The reason why there is none.
+    /// The reason why the task has no answer.
     None(String),
 }
 
-/// The end of a task.
+/// The state in which a task ended, and its answer.
 #[derive(Debug)]
 pub(crate) struct TaskEnd {
     pub(crate) state: TaskState,
@@ -55,24 +55,24 @@ impl KeptBytes for TaskEnd {
     }
 }
 
-/// The state of one task.
+/// The data of one task.
 #[derive(Debug)]
 pub(crate) struct OwnTask {
     pub(crate) id: String,
-    /// The call, as long as it runs.
+    /// The call of the task, as long as the call runs.
     pub(crate) call: CallId,
     /// The id of the client's request that made the task.
     pub(crate) client_id: Key,
     pub(crate) tool: String,
     /// The time of the last change of the state.
     pub(crate) changed: Instant,
-    /// Requests for the answer that are open.
+    /// The open requests of clients that wait for the task's answer.
     pub(crate) waiting: Vec<CallId>,
     /// The server's requests to the client that have no answer yet.
     pub(crate) asked: Vec<Key>,
 }
 
-/// One task.
+/// A task with its state.
 pub(crate) type TaskWork = Work<OwnTask, TaskEnd>;
 
 impl TaskWork {
@@ -81,17 +81,17 @@ impl TaskWork {
         self.answer().map_or(TaskState::Working, |end| end.state)
     }
 
-    /// The event `event` of this task.
+    /// Returns the report of an event of this task.
     pub(crate) fn news(&self, event: TaskEvent, now: Instant) -> TaskNews {
         TaskNews { event, tool: self.details.tool.clone(), age: self.age(now) }
     }
 }
 
-/// The source of ids and dates: the core has neither randomness nor a clock.
+/// The source of task ids and dates, because the core has neither randomness nor a clock.
 #[derive(Debug, Clone, Copy)]
 struct TaskClock {
     key: NameKey,
-    /// A moment, and its milliseconds since 1970.
+    /// A time, and its milliseconds since 1970.
     moment: (Instant, u64),
 }
 
@@ -105,13 +105,13 @@ pub(crate) struct TaskTable {
 }
 
 impl TaskTable {
-    /// Lets calls run as Milepost's own tasks, if the settings say so. The ids of the tasks are derived from `key`;
+    /// Lets calls run as Milepost's own tasks, if the settings allow that. The ids of the tasks are derived from `key`;
     /// `millis` is the time `now` in milliseconds since 1970.
     pub(crate) fn enable(&mut self, now: Instant, key: NameKey, millis: u64) {
         self.clock = Some(TaskClock { key, moment: (now, millis) });
     }
 
-    /// The id of the next task.
+    /// Returns the id of the next task.
     pub(crate) fn next_id(&mut self) -> Option<String> {
         let clock = self.clock?;
         self.count += 1;
@@ -119,40 +119,40 @@ impl TaskTable {
         Some(format!("{PREFIX}{}", clock.key.unguessable(self.count)))
     }
 
-    /// The date of a moment.
+    /// Returns the date of a time.
     pub(crate) fn date(&self, at: Instant) -> String {
         let millis = self.clock.map_or(0, |clock| {
             let (moment, millis) = clock.moment;
             let passed = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            // `at` may lie before the moment at which the clock was set.
+            // `at` may be earlier than the time at which the clock was set.
             let later = millis.saturating_add(passed(at.saturating_duration_since(moment)));
             later.saturating_sub(passed(moment.saturating_duration_since(at)))
         });
         rfc_3339(millis)
     }
 
-    /// The task of this id.
+    /// Returns the task with this id.
     pub(crate) fn get(&self, id: &str) -> Option<&TaskWork> {
         self.works.iter().find(|task| task.details.id == id)
     }
 
-    /// The task of this id.
+    /// Returns the task with this id.
     pub(crate) fn get_mut(&mut self, id: &str) -> Option<&mut TaskWork> {
         self.works.iter_mut().find(|task| task.details.id == id)
     }
 
-    /// The task of a call that runs.
+    /// Returns the running task of a call.
     pub(crate) fn of_call(&self, call: CallId) -> Option<&TaskWork> {
         self.working().find(|task| task.details.call == call)
     }
 
-    /// The task that the client's request of this id made.
+    /// Returns the task that the client's request with this id began.
     pub(crate) fn made_by(&self, id: &Key) -> Option<&TaskWork> {
-        // The newest, because clients reuse ids.
+        // The newest task counts, because clients reuse ids.
         self.works.iter().rev().find(|task| task.details.client_id == *id)
     }
 
-    /// Every task that runs.
+    /// Returns all running tasks.
     pub(crate) fn working(&self) -> impl Iterator<Item = &TaskWork> {
         self.works.iter().filter(|task| task.is_running())
     }
