@@ -33,7 +33,7 @@ fn describe<S: DescribedScope>(
     }
 }
 
-/// The name and the error text of a group of keys. Lists of two are for a route and for a tool.
+/// The name and the error text of a group of keys. Arrays of two have one element for a route and one for a tool.
 struct GroupSchema {
     types: [&'static str; 2],
     key_docs: [&'static str; 2],
@@ -70,7 +70,7 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     },
 ];
 
-/// Adds the settings of all tools or of one tool; those of a group are a table of their own.
+/// Adds the settings of all tools or of one tool; each group is a table of its own.
 fn describe_all_settings(
     keys: &mut Map<String, Value>,
     kind: TableKind,

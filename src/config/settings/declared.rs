@@ -1,9 +1,9 @@
 //! The declarations of the settings of listeners, servers and connections: the key of each, what it does, the kind of
-//! its values, the field that it sets, and its default where that is no value. Those of the progress are in
+//! its values, the field that it sets, and its default as text if that is no value. The settings of progress are in
 //! `crates/core/src/policy_file`.
 //!
-//! To add a setting, add it to its type with its default, declare it here, and write its row in
-//! `proxy.toml`; all else follows.
+//! To add a setting, add it to its type with its default, declare it here, and write its row in `proxy.toml`;
+//! everything else is generated from the declaration.
 
 use milepost_core::settings;
 

@@ -1,4 +1,4 @@
-//! The messages that a stream keeps, and their time.
+//! Tests which messages a stream keeps, and for how long.
 
 use super::limits::{EVENTS_MAX, SESSION_MAX};
 use super::*;
@@ -47,7 +47,7 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
     };
     assert!((8 << 20..=SESSION_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
     assert_eq!(signals.kept().held(), kept(&buffers));
-    // A client can return for the messages that it has not read.
+    // A client can reconnect for the messages that it has not read.
     let last = buffers.last().unwrap();
     drop(last.attach(None));
     last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
@@ -86,7 +86,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
     assert_eq!(budget.held(), 0);
 }
 
-/// A stream of a session, with a request that stays open.
+/// Returns a stream of a session, with a request that stays open.
 fn stream(session: &Arc<SessionSignals>) -> Arc<ReplayBuffer> {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::clone(session));
     buffer.expect([(Key::Integer(99), Bytes::new())]);
@@ -114,7 +114,7 @@ fn sent(buffer: &Arc<ReplayBuffer>) -> String {
     }
 }
 
-/// 1,000 streams of clients that had left could keep 16 GB.
+/// Before there was a budget, 1,000 streams of clients that had left could keep 16 GB.
 #[test]
 fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_kept() {
     let budget = Arc::<ByteBudget>::default();
@@ -124,7 +124,7 @@ fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_ke
     let [first, second] = sessions.each_ref().map(stream);
     (0..8).for_each(|id| put_answer(&first, id, 100 << 10));
     (10..15).for_each(|id| put_answer(&second, id, 100 << 10));
-    // A client has a quarter: 1 MiB.
+    // A client may use a quarter of the budget: 1 MiB.
     assert!(budget.held() <= 1 << 20, "{}", budget.held());
     let bytes = [&first, &second].map(|buffer| buffer.lock().bytes);
     assert_eq!(bytes.map(|bytes| bytes / (100 << 10)), [8, 2]);
@@ -132,11 +132,11 @@ fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_ke
     let is_kept = |id| text.contains(&format!(r#""id":{id},"result""#));
     assert_eq!([10, 11, 12, 13, 14].map(is_kept), [true, true, false, false, false]);
     assert_eq!(text.matches("the answer could not be kept").count(), 3);
-    // A short answer is kept all the same.
+    // A short answer is kept although the budget is used up.
     let third = stream(&sessions[1]);
     put_answer(&third, 20, 1000);
     assert!(sent(&third).contains(r#""id":20,"result""#));
-    // Room that becomes free is room for others.
+    // Room that one stream frees can be used by others.
     drop(first);
     put_answer(&third, 21, 100 << 10);
     assert!(sent(&third).contains(r#""id":21,"result""#));
@@ -163,13 +163,13 @@ fn a_client_that_is_there_is_sent_what_there_is_no_room_for() {
         client.acknowledge();
         assert_eq!((buffer.lock().bytes, budget.held()), (0, 1 << 20));
     }
-    // Messages that the client had not read when it disconnected are lost.
+    // Messages that the client had not read when it disconnected are dropped.
     put_answer(&buffer, 3, 300 << 10);
     assert_eq!(budget.held(), 1 << 20);
     drop(client);
     assert_eq!(buffer.lock().bytes, 0);
     assert!(sent(&buffer).contains("the answer could not be kept"));
-    // With room the same is kept.
+    // With room in the budget the same message is kept.
     drop(others);
     put_answer(&buffer, 4, 300 << 10);
     assert!(sent(&buffer).contains(r#""id":4,"result""#));
