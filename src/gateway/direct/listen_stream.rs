@@ -20,7 +20,7 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
 use crate::transport::mcp_http::event_message::{divided, is_part, is_stray, message_in};
 
-/// A stream on which the client listens.
+/// The handler of a stream on which the client listens.
 pub(crate) struct Listening {
     member: SessionStream,
     observing: bool,

@@ -197,7 +197,8 @@ fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {
     buffer.put(&TransmitKind::Request, &text.into());
 }
 
-/// 120,000 requests took half a minute where each looked at all before it.
+/// The test is quick only if a request does not look at all earlier requests: 120,000 requests took half a minute when
+/// each did.
 #[test]
 fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
@@ -205,7 +206,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let refused = buffer.take_refused();
     assert_eq!((refused.len(), buffer.lock().messages.len()), (120_000 - EVENTS_MAX, EVENTS_MAX));
     assert_eq!((&refused[0][..], &refused[refused.len() - 1][..]), (&b"0"[..], &b"118999"[..]));
-    // A request that a client has read waits for its answer.
+    // A request that a client has read stays, because its answer may come.
     let client = buffer.attach(None);
     for _ in 0..EVENTS_MAX {
         client.events(true, &mut Batch::default());
@@ -215,7 +216,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     assert_eq!(buffer.take_refused(), [""; 0]);
 }
 
-/// An answer that waits loses nothing to requests.
+/// Requests are dropped before answers that wait.
 #[test]
 fn requests_go_before_answers() {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
@@ -250,7 +251,7 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
     assert_eq!(data[..2], [r#"{"a":1}"#, r#"{"b":2}"#]);
 }
 
-/// A client that has got half of a large answer; the rest does not come.
+/// Returns a stream whose client has received half of a large answer; the rest will not come.
 fn half_given(ids: bool) -> (Arc<ReplayBuffer>, Subscription, u64) {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
@@ -278,7 +279,7 @@ fn half_an_answer_is_no_event_that_clients_read() {
         let rest = rest_of(&client, ids);
         assert!(rest.starts_with("\nevent: broken-off\n\nevent: message\ndata: {"), "{rest}");
         assert!(rest.contains("the session broke off"), "{rest}");
-        // The session goes on.
+        // The broken message does not end the session.
         let (buffer, client, number) = half_given(ids);
         buffer.break_off_message(number);
         let error = own_error(b"1", "unreadable", None);
