@@ -99,7 +99,8 @@ impl FleetSession {
         self.is_taken_over
     }
 
-    /// Seals the session that a response names. A client that has the session keeps its name for it.
+    /// Seals the session id that a response names. If the client already has an id for the session, the response keeps
+    /// that id.
     pub(crate) fn seal_response(&self, response: &mut Response<Body>) {
         let Some(id) = response.headers().get(SESSION_ID) else { return };
         let known = self.named.as_ref().filter(|(_, known)| known == id);
@@ -121,7 +122,7 @@ fn sealed_query(query: &str) -> Option<&[u8]> {
     pairs.find(|(name, _)| *name == KEY).map(|(_, text)| text.as_bytes())
 }
 
-/// Gives the session of a request the name that the server knows.
+/// Replaces the session id of a request by the id that the server knows.
 pub(super) fn rename(kind: IdKind, parts: &mut Parts, id: &[u8]) {
     match kind {
         IdKind::Session => {

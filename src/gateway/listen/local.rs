@@ -1,5 +1,5 @@
 //! The interface for other processes of the same user: `/about`, `/calls`, `/calls/N/cancel` and `/tap` on a local
-//! socket, without a token. A page in a browser cannot reach the socket.
+//! socket, without a token. No token is needed because a page in a browser cannot reach the socket.
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
@@ -24,7 +24,7 @@ use crate::observe::printable::printable_json;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::local_socket::LocalSocket;
 
-/// Bytes of the head of a request on a local socket. A longer head is refused.
+/// Limit of the bytes of a request head on a local socket. A longer head is refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// The place that an operator on a local socket comes from, in the log.
