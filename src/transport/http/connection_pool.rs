@@ -1,8 +1,8 @@
 //! The connections to the server of a route.
 //!
-//! The reader of a response drives its HTTP/1 connection, in the same task: no other task and no channel is between the
-//! server's bytes and the client's. When a client disconnects, the connection ends with its response. HTTP/2
-//! connections are shared and have a task of their own.
+//! The task that reads a response also drives its HTTP/1 connection, so that no other task and no channel is between
+//! the server's bytes and the client's. When a client disconnects, its HTTP/1 connection ends with the response. HTTP/2
+//! connections are shared and each has its own task.
 
 mod idle_links;
 
@@ -28,17 +28,17 @@ use super::io::Io;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 
-/// A request on a reused connection that fails within this time has met the close of an idle connection. After a
-/// longer time the server is taken to have begun with the request.
+/// The time within which the failure of a request on a reused connection means that the server had closed the idle
+/// connection. After a longer time the server may have begun to handle the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// The time after `connect_timeout` in which another task's connection attempt can still report why it failed.
+/// The time beyond `connect_timeout` in which a connection attempt of another task can still report why it failed.
 const CONNECT_GRACE: Duration = Duration::from_millis(50);
 
-/// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
+/// Limit of the times that a request is sent again after an HTTP/2 server provably did not take it. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
 
-/// The use of a connection that has served requests before.
+/// What is known about a connection that has served requests before.
 #[derive(Clone, Copy)]
 struct Reuse {
     /// The time for which the connection was idle before.
@@ -53,13 +53,13 @@ pub(crate) struct ConnectionPool {
     traffic: Traffic,
     idle: Mutex<IdleLinks<Box<Http1Link>>>,
     shared: Arc<Http2Connections>,
-    /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
+    /// Held while an HTTP/2 connection begins, so that requests that come meanwhile can use a stream on it.
     beginning: Arc<tokio::sync::Mutex<()>>,
-    /// The server chose HTTP/1 where HTTP/2 was offered.
+    /// Whether the server chose HTTP/1 when HTTP/2 was offered.
     chose_http1: AtomicBool,
 }
 
-/// A request without a response.
+/// A request that got no response.
 pub(crate) struct FailedRequest {
     pub(crate) error: UpstreamError,
     /// The request, if no connection could be made for it.
@@ -78,10 +78,10 @@ enum Connected {
 }
 
 impl ConnectionPool {
-    /// No connection is made before the first request. `traffic` counts their bytes.
+    /// Returns a pool without connections. `traffic` counts the bytes of connections.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // Inside this process a closed connection is noticed at once, so connections can be reused without proof that
-        // the server keeps them open.
+        // Inside this process the close of a connection is noticed immediately, so connections can be reused without
+        // proof that the server keeps them open.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (shared, beginning, chose_http1) = Default::default();
@@ -103,7 +103,7 @@ impl ConnectionPool {
     /// Sends a request as [`ConnectionPool::send`] does. If no connection can be made, the error contains the request.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// As for [`ConnectionPool::send`].
     pub(crate) async fn try_send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
@@ -113,7 +113,7 @@ impl ConnectionPool {
             let (reuse, idle) = self.take_idle().unzip();
             let connected = match idle {
                 Some(link) => Connected::One(link),
-                // Boxed: connecting is rare, and would make the future of every request larger.
+                // Boxed: connecting is rare, and would make the future of every call larger.
                 None => match Box::pin(self.connect()).await {
                     Ok(connected) => connected,
                     Err(error) => {
@@ -128,7 +128,7 @@ impl ConnectionPool {
                 }
                 Connected::Shared(stream) => stream,
             };
-            // hyper's error does not say why a body could not be read.
+            // hyper's error does not say why a body could not be read, so the reason is kept here.
             let fault = request.body().fault();
             match Box::pin(stream.send(request)).await {
                 Ok((response, stream)) => {
