@@ -146,7 +146,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Sends a request on an HTTP/1.1 connection, which was found open just now.
+    /// Sends a request on an HTTP/1.1 connection that was just found open.
     fn ask(
         self: &Arc<Self>,
         mut link: Box<Http1Link>,
@@ -161,7 +161,7 @@ impl ConnectionPool {
                 error
             })?;
             link.promised.note_response(head.headers());
-            // Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
+            // This was not requested: Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
@@ -170,14 +170,14 @@ impl ConnectionPool {
         }
     }
 
-    /// Puts a request of HTTP/1.1 into the form that the next hop expects, also where HTTP/2 was offered and not chosen.
+    /// Rewrites an HTTP/1.1 request to the form that the next hop expects, also if HTTP/2 was offered and not chosen.
     fn address(&self, request: &mut Request<RequestBody>) {
         if let Connector::Network(dialer) = &self.connector {
             dialer.address(request);
         }
     }
 
-    /// Refuses a response that is not the server's, but that of a proxy on the way.
+    /// Returns an error if the response comes from a proxy on the way and not from the server.
     fn check_status(&self, status: StatusCode) -> Result<(), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => {
@@ -187,11 +187,11 @@ impl ConnectionPool {
         }
     }
 
-    /// A connection that is open, and how it is used again.
+    /// Returns an idle connection that is open, and for how long it was idle.
     fn take_idle(&self) -> Option<(Reuse, Box<Http1Link>)> {
         loop {
             let at = Instant::now();
-            // Unlocked again before `is_open`, which polls the connection and makes a system call.
+            // The lock is released before `is_open`, which polls the connection and makes a system call.
             let (idle, mut link) = self.idle.lock().ok()?.take(at)?;
             if !link.is_open() {
                 self.note_closed(idle);
@@ -237,7 +237,7 @@ impl ConnectionPool {
                 && idle.next_close().is_some()
                 && let Ok(runtime) = Handle::try_current()
             {
-                // The task holds a `Weak`: a pool that is dropped closes its connections at once.
+                // The task holds a `Weak`, so that a pool that is dropped closes its connections immediately.
                 idle.is_watched = true;
                 runtime.spawn(Self::close_idle(Arc::downgrade(self)));
             }
@@ -280,18 +280,18 @@ impl ConnectionPool {
             if !is_http2 {
                 return Ok(self.one(io));
             }
-            // The server chose HTTP/1.1 on an earlier connection, but chose HTTP/2 on this connection.
+            // An earlier connection had HTTP/1.1, but on this one the server has chosen HTTP/2.
             self.chose_http1.store(false, Ordering::Relaxed);
             self.begin_shared(io).await?;
         }
     }
 
-    /// An HTTP/1 connection over `io`.
+    /// Returns an HTTP/1 connection over `io`.
     fn one(&self, io: Io) -> Connected {
         Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
-    /// Connects. Returns whether HTTP/2 is spoken.
+    /// Connects to the server. Returns whether the connection uses HTTP/2.
     async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => Ok(dialer.connect(self.connect_timeout).await?),
@@ -299,11 +299,11 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns a stream of an HTTP/2 connection; of a new connection if all are full. If no more connections can be
-    /// opened, it waits for the end of another stream, as long as for a connection. `None` if the server has chosen
-    /// HTTP/1.
+    /// Returns a stream of an HTTP/2 connection, which is a new one if all others are full. If no more connections can
+    /// be opened, waits until another stream ends, for at most the time that connecting may take. `None` if the server
+    /// has chosen HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
-        // The grace lets a connection that begins here fail first: its error names the addresses.
+        // The grace lets a connection attempt that begins here fail first, because its error names the addresses.
         let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;
         let (mut begun, mut failed) = (None, None);
         loop {
@@ -313,7 +313,8 @@ impl ConnectionPool {
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
-            // A request whose own attempt is running waits for that attempt, which may bring an HTTP/1.1 connection.
+            // A request whose own attempt is running waits for it, because the attempt may return an HTTP/1.1
+            // connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -322,7 +323,7 @@ impl ConnectionPool {
                 && self.shared.has_room()
                 && let Ok(beginning) = Arc::clone(&self.beginning).try_lock_owned()
             {
-                // Another request may have finished a connection before this lock was taken.
+                // Another request may have opened a connection before this lock was taken.
                 if let Some(stream) = self.shared.stream() {
                     return Ok(Some(Connected::Shared(stream)));
                 }
@@ -351,13 +352,14 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // Other connections are open, and the server may limit their number. Wait for a stream on one of them.
+                // There are other connections, and the server may limit their number, so wait for a stream on one of
+                // them.
                 Err(error) => failed = Some(error),
             }
         }
     }
 
-    /// Begins an HTTP/2 connection; returns an HTTP/1 connection if the server chooses that.
+    /// Begins an HTTP/2 connection. Returns an HTTP/1 connection if the server chooses HTTP/1.
     async fn begin(
         self: Arc<Self>,
         beginning: OwnedMutexGuard<()>,
@@ -372,13 +374,13 @@ impl ConnectionPool {
             }
         };
         let begun = begun.await;
-        // Released before the wake-up, because a request that wakes may have to begin the next connection.
+        // Released before the wake-up, because a request that is woken may have to begin the next connection.
         drop(beginning);
         self.shared.notify();
         begun
     }
 
-    /// An HTTP/2 connection over `io`.
+    /// Begins an HTTP/2 connection over `io`, which later requests share.
     async fn begin_shared(&self, io: Io) -> Result<(), UpstreamError> {
         match timeout(self.connect_timeout, self.shared.begin(self.traffic.over(io))).await {
             Ok(Ok(())) => Ok(()),
@@ -398,12 +400,12 @@ impl ConnectionPool {
         UpstreamError::ConnectTimeout { to: self.name(), within: self.connect_timeout }
     }
 
-    /// The counters of the server.
+    /// Returns the counters of the server's traffic.
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Host and port, for people.
+    /// Returns the host and port of the server, for people.
     pub(crate) fn name(&self) -> String {
         match &self.connector {
             Connector::Network(dialer) => dialer.name(),
@@ -412,7 +414,7 @@ impl ConnectionPool {
     }
 }
 
-/// Why a request failed: because of its own body, or of the connection.
+/// Returns why a request failed: because of its own body, or because of the connection.
 fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
     match fault.and_then(|fault| fault.get()) {
         Some(unread) => UpstreamError::RequestBody(unread.clone()),

@@ -1,8 +1,8 @@
 //! HTTP/2 connections to one server, shared by its requests.
 //!
-//! A server says how many streams it allows on a connection. A request beyond this number would wait
-//! inside the HTTP library until another request ends, perhaps for ever. Hence the open streams of each
-//! connection are counted here, and another connection is opened when all are full.
+//! A server announces how many streams it allows on a connection. A request beyond this number would wait inside the
+//! HTTP library until another request ends, perhaps forever. So the open streams of each connection are counted here,
+//! and another connection is opened when all are full.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,13 +27,13 @@ use tokio::sync::futures::Notified;
 
 use super::request_body::{RequestBody, RequestBodyError};
 
-/// Maximum number of HTTP/2 connections to one server. A further request waits for the end of another request.
+/// Limit of the HTTP/2 connections to one server. A further request waits until another request ends.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Maximum number of concurrent streams of one HTTP/2 connection to a server that allows more.
+/// Limit of the concurrent streams on one HTTP/2 connection, if the server allows more.
 const UPSTREAM_STREAMS_MAX: usize = 1000;
 
-/// Bytes that one stream buffers in each direction, and so the most that a slow reader costs.
+/// Limit of the bytes that one stream buffers in each direction, which is also the most that a slow reader costs.
 const STREAM_BUFFER_MAX: usize = 64 << 10;
 
 /// The flow-control window of a connection, in bytes.
@@ -46,11 +46,11 @@ const PING: Duration = Duration::from_secs(20);
 #[derive(Default)]
 pub(crate) struct Http2Connections {
     open: Mutex<Vec<Arc<Http2Link>>>,
-    /// A stream has ended, or a connection has begun or ended.
+    /// Signals that a stream has ended, or that a connection has begun or ended.
     changed: Notify,
 }
 
-/// One connection.
+/// One HTTP/2 connection to the server.
 struct Http2Link {
     sender: http2::SendRequest<CountedBody>,
     /// Number of open streams. Changed only while the list is locked.
@@ -69,11 +69,11 @@ impl Http2Link {
     }
 }
 
-/// The number of streams that the server allows on a connection; 0 until the server has announced it.
+/// The number of streams that the server allows on a connection. It is 0 until the server has announced it.
 #[derive(Default)]
 struct StreamLimit {
     now: AtomicUsize,
-    /// Reads the number from the connection.
+    /// Reads the allowed number from the connection.
     read: OnceLock<Box<dyn Fn() -> Option<usize> + Send + Sync>>,
     changed: Notify,
 }
@@ -88,8 +88,8 @@ impl StreamLimit {
     }
 }
 
-/// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
-/// limit is read again after each.
+/// Runs the tasks of a connection for hyper. Each step of a task may have read SETTINGS with another number of streams,
+/// so the limit is read again after each step.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
 
@@ -105,7 +105,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LimitWatch {
     }
 }
 
-/// The reason why a connection did not begin.
+/// Why a connection did not begin.
 pub(crate) enum OpenError {
     /// The connection failed, or its bytes are not HTTP/2.
     Http(hyper::Error),
@@ -118,12 +118,12 @@ impl Http2Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next change after this moment.
+    /// Returns a future that completes at the next change after this moment.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// Wakes all that wait for a change.
+    /// Wakes everything that waits for a change.
     pub(crate) fn notify(&self) {
         self.changed.notify_waiters();
     }
