@@ -138,14 +138,13 @@ impl Http2Connections {
         self.lock().is_empty()
     }
 
-    /// A stream of the oldest connection that has room; `None` if all are full.
+    /// Returns a stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
-        // The task of a connection removes it from the list shortly after its end. Meanwhile no request may use it.
+        // The task of a connection removes it from the list shortly after its end. Until then no request may use it.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
-        // Counted under the lock under which the free stream was found, so that two requests cannot take the last
-        // stream.
+        // Counted while the lock is still held, so that two requests cannot take the last stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
@@ -160,7 +159,8 @@ impl Http2Connections {
     {
         let limit = Arc::new(StreamLimit::default());
         let handshake = http2::Builder::new(LimitWatch(Arc::clone(&limit)))
-            // No stream before the server's SETTINGS: a server that allows few would refuse the first requests.
+            // No stream is begun before the server's SETTINGS, because a server that allows few would refuse the first
+            // requests.
             .initial_max_send_streams(0)
             .initial_stream_window_size(u32::try_from(STREAM_BUFFER_MAX).ok())
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -169,17 +169,19 @@ impl Http2Connections {
             .keep_alive_interval(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(OpenError::Http)?;
-        // The connection owns its executor, and the executor owns the limit: a strong reference would be a cycle.
+        // The connection owns its executor, and the executor owns the limit, so a strong reference to the connection
+        // would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
-        // Set only now: the function needs the connection, and the connection needs an executor to begin with.
+        // Set only now, because the function needs the connection, and the connection needs its executor from the
+        // beginning.
         let _ = limit.read.set(Box::new(move || {
             let connection = known.upgrade()?;
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             Some(connection.current_max_send_streams())
         }));
         limit.update();
-        // The lock is held for one poll only: the watch reads the limit in other tasks.
+        // The lock is held for only one poll, because the watch reads the limit in other tasks.
         let mut driven: BoxFuture<'static, hyper::Result<()>> = poll_fn(move |cx| {
             connection.lock().unwrap_or_else(PoisonError::into_inner).poll_unpin(cx)
         })
@@ -192,10 +194,10 @@ impl Http2Connections {
                 () = limit.changed.notified() => {}
             }
         }
-        // Listed only with a known limit: a stream over it would wait inside hyper.
+        // Listed only when the limit is known, because a stream before that would wait inside hyper.
         self.lock().push(Arc::new(Http2Link { sender, streams: AtomicUsize::new(0), limit }));
         self.notify();
-        // `Weak`: the task of a connection does not keep the pool of a removed route.
+        // `Weak`, so that the task of a connection does not keep the pool of a removed route.
         let connections = Arc::downgrade(self);
         tokio::spawn(async move {
             if let Err(error) = driven.await {
@@ -216,14 +218,14 @@ impl Http2Connections {
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
-        // Release the lock before the wake-up: the task that waits for a stream takes the lock at once.
+        // The lock is released before the wake-up, because the task that waits for a stream needs it immediately.
         drop(open);
         // A stream has ended, so a waiting request may continue.
         self.changed.notify_one();
     }
 }
 
-/// A stream that counts on its connection until this is dropped.
+/// A stream, which counts on its connection until this is dropped.
 pub(crate) struct Http2Stream {
     connections: Arc<Http2Connections>,
     link: Arc<Http2Link>,
@@ -243,8 +245,8 @@ pub(crate) struct Unanswered {
 }
 
 impl Http2Stream {
-    /// Sends a request and waits for the head of the response. The stream counts until the bodies of both
-    /// are dropped.
+    /// Sends a request and waits for the head of the response. The stream counts until the bodies of the request and of
+    /// the response are dropped.
     pub(crate) async fn send(
         self,
         request: Request<RequestBody>,
@@ -258,7 +260,8 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
-                // `take_message` returns the request only if it was never written; a refusal of the server comes later.
+                // `take_message` returns the request only if it was never written; a server's refusal comes later, and
+                // then the copy is needed.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
@@ -285,8 +288,8 @@ fn is_refused(error: &hyper::Error) -> bool {
         return false;
     };
     let reason = error.reason();
-    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or behind the last stream that a GOAWAY names, was not
-    // processed, and may be sent again.
+    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or after the last stream that a GOAWAY names, was not
+    // processed and may be sent again.
     error.is_remote()
         && (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
             || error.is_go_away() && reason == Some(h2::Reason::NO_ERROR))
