@@ -367,7 +367,7 @@ impl Word for ForwardedRule {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub struct Cors {
-    /// The origins that may read answers; "*" stands for each that is admitted.
+    /// The origins that may read answers; "*" means every admitted origin.
     #[serde(deserialize_with = "texts::<OriginOrAny, _>")]
     #[cfg_attr(test, schemars(with = "Vec<TextValue<OriginOrAny>>"))]
     pub origins: Vec<String>,
