@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// Whether a command with this name would be found: a bare name in a directory of `paths` (in the form of `PATH`), and
-/// a path as it is or relative to one of `folders`.
+/// Whether a command with this name would be found. A bare name is looked for in the directories of `paths` (in the
+/// form of `PATH`); a path may be relative to one of `folders`.
 pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bool {
     let is_in = |folder: &Path| files::program_at(folder.join(program)).is_some();
     // A name with a slash is not searched in PATH, as in `execvp`.

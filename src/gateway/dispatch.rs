@@ -294,7 +294,7 @@ impl Proxy {
 }
 
 /// Whether a request to a server of the same transport belongs to a session of Milepost itself. Such sessions continue
-/// after a reload that changes the transport. From 2026-07-28 on there are none.
+/// even if a reload changes whether new ones begin. From 2026-07-28 on there are none.
 fn is_for_bridge(live: &LiveRoute, parts: &Parts) -> bool {
     match parts.headers.get(SESSION_ID) {
         Some(id) => live.bridge.sessions.knows(id.as_bytes()),

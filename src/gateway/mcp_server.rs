@@ -28,7 +28,7 @@ const PIECES_MAX: usize = 64;
 /// The body of a response.
 pub(crate) type ServedBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A piece that is written at once.
+/// A unit that is written to a stream: messages, or the end of the response.
 #[derive(Debug)]
 pub(crate) enum ReplyPiece {
     /// Messages without line ends.

@@ -25,7 +25,7 @@ pub struct BearerFile {
 pub struct TokenFileFault {
     /// The reason, which names the file but shows nothing of its content.
     pub why: String,
-    /// Whether the fault must be reported: it is new, or the last report is a minute old.
+    /// Whether the fault must be reported, because none was reported in the last minute.
     pub is_due: bool,
 }
 

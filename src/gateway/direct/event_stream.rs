@@ -173,8 +173,8 @@ enum LargeEvent {
 }
 
 // The body of the response drives the server's connection, without a task. A task would pass on each chunk separately,
-// and each chunk would be written separately. Here all bytes that have arrived are written at once. The connection also
-// ends with the response: a call may be silent for minutes, and a task would not notice that its client has
+// and each chunk would be written separately. Here all bytes that have arrived are written together. The connection
+// also ends with the response: a call may be silent for minutes, and a task would not notice that its client has
 // disconnected.
 pub(crate) struct EventStream<J, U> {
     pub(crate) handler: J,

@@ -116,7 +116,7 @@ impl Post {
         Box::pin(self.long_json(parts, body, held, exchange)).await
     }
 
-    /// Forwards a JSON answer that is too long to be held.
+    /// Forwards a JSON answer that is too long for memory.
     async fn long_json(
         self: Box<Self>,
         parts: http::response::Parts,

@@ -13,7 +13,7 @@ use crate::observe::events::FilterId;
 use crate::progress::Policy;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 
-/// Number of parts of the table of sessions, each with its own lock.
+/// Number of parts of the session table, each with its own lock.
 const SHARDS: usize = 16;
 
 /// Limit of the bytes of a session id that is remembered, so that a client cannot fill the memory with ids. Each
@@ -120,7 +120,7 @@ impl Sessions {
         }
     }
 
-    /// Handles the server's answer that it does not know the session. It counts only if the server has accepted no
+    /// Handles the answer of a server that does not know the session. It counts only if the server has accepted no
     /// other caller in the session, because a stranger gets this answer for every session.
     pub(crate) fn forget_for(&self, id: &[u8], caller: u64) {
         if !self.find(id).is_some_and(|session| session.has_served_another(caller)) {

@@ -92,7 +92,7 @@ impl WrittenIds {
         found.map(|(stream, _)| *stream).collect()
     }
 
-    /// Returns the kind of the stream for a client that resumes after an id of one of these streams.
+    /// Returns the kind of stream on which a client gets the messages after an id of one of these streams.
     pub(crate) fn kind_of(&self, streams: &[StreamId]) -> StreamKind {
         let is_exchange = |stream| {
             self.streams.get(stream).is_some_and(|written| written.kind == StreamKind::Exchange)

@@ -13,7 +13,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::transport::http::body::Batch;
 
-/// Limit of the bytes of request ids that event ids of one stream may contain.
+/// Limit of the bytes of request ids in the event ids of one stream.
 const NAMED_IDS_MAX: usize = 256;
 
 /// Returns the part of an event id with the requests of its stream; `None` if there are none, or too many.

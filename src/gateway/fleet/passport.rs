@@ -32,7 +32,7 @@ pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("milepost-forwa
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Limit of the headers that are remembered, so that none is accepted twice. Beyond it the oldest are forgotten, and
-/// headers that are older still are refused.
+/// headers from before that time are refused.
 const SEEN_MAX: usize = 1 << 17;
 
 /// The usual length of the header, in bytes.

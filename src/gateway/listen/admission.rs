@@ -129,8 +129,8 @@ pub struct RequestPrincipal {
 /// Finds the principal of a request. The certificate of a front names the front itself, so the front's header takes
 /// precedence over its certificate. An empty value means no principal.
 ///
-/// For a request that another replica passes on, that replica has found the principal and signed it. Headers are then
-/// ignored.
+/// For a request that another replica passes on, that replica has found the principal and signed it. The headers of the
+/// request then decide nothing.
 ///
 /// # Errors
 /// If a trusted front sends the header twice (one of the two may be the client's), or with a value that is no name.

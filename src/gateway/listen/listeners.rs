@@ -234,8 +234,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // A client that has its answer may send the next request immediately, to this replica too, until other
-                // replicas know that it is leaving.
+                // A client that has its answer may send the next request immediately, which may still come here until
+                // the other replicas know that this one is leaving.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");

@@ -133,7 +133,7 @@ fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, Star
 const SERVERS_LEAVE: Duration = Duration::from_secs(15);
 
 /// Wakes the runtime once a second. Setting a timer that is due before all others costs a system call; this timer is
-/// always due before the timers of calls, which saves those calls.
+/// always due before the timers of calls, which then need no system call.
 async fn tick() {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -225,7 +225,7 @@ impl Http2Connections {
     }
 }
 
-/// A stream, which counts on its connection until this is dropped.
+/// A stream, which is counted on its connection until this is dropped.
 pub(crate) struct Http2Stream {
     connections: Arc<Http2Connections>,
     link: Arc<Http2Link>,

@@ -24,8 +24,8 @@ use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 
-/// Limit of the bytes of a list of tools, or of an answer to `initialize`. Real lists have less than a hundredth of
-/// this, because clients show every tool to a model.
+/// Limit of the bytes that are read of a tool list or an answer to `initialize`. Real lists have less than a hundredth
+/// of this, because clients show every tool to a model.
 const ANSWER_MAX: usize = 4 << 20;
 
 /// Limit of the bytes of a server's error text that are repeated to a client.

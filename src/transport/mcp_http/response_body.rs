@@ -44,15 +44,16 @@ pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<
     }
 }
 
-/// Returns the compression of an event stream that must be decompressed to be read; `None` for any other body. Some
-/// servers compress events although they were asked not to. In observe mode such events are forwarded unchanged.
+/// Returns the compression of an event stream, which may be [`Coding::None`]; `None` if the body is not an event stream
+/// that Milepost reads. Some servers compress events although they were asked not to. In observe mode such events are
+/// forwarded unchanged.
 pub(crate) fn events_coding(headers: &HeaderMap, observes: bool) -> Option<Coding> {
     let is_events = Content::unpacked(headers) == Content::Events;
     let coding = Coding::of(headers).filter(|_| is_events)?;
     (coding == Coding::None || !observes).then_some(coding)
 }
 
-/// Returns the body of a compressed event stream, decompressed, and removes the header of the compression.
+/// Returns the body of an event stream, decompressed if needed, and removes the header of the compression.
 pub(crate) fn take_events(
     parts: &mut response::Parts,
     body: UpstreamBody,

@@ -1,4 +1,4 @@
-//! Messages that are too large to be held, which the relay adds in pieces.
+//! Messages that are too large for memory, which the relay adds in pieces.
 
 use bytes::Bytes;
 

@@ -49,7 +49,7 @@ impl Http1Body {
         self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 
-    /// Ready with the next frame: all data that was read at once, or the trailers.
+    /// Ready with the next frame: all data of one read, or the trailers.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
