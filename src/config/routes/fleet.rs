@@ -42,7 +42,7 @@ impl FleetKey {
         Ok(Self(key))
     }
 
-    /// The key itself.
+    /// Returns the bytes of the key.
     pub fn reveal(&self) -> &[u8; 32] {
         &self.0
     }

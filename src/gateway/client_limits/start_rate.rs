@@ -25,7 +25,7 @@ pub(super) struct StartRate {
 }
 
 impl StartRate {
-    /// Whether the recent starts or pauses still affect a new start.
+    /// Whether recent starts or pauses still affect the next start.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         let is_recent = |at| now.saturating_duration_since(at) < WINDOW;
         self.counted.is_some_and(is_recent) || self.paused_until.is_some_and(|until| now < until)

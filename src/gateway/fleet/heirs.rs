@@ -114,7 +114,7 @@ impl Heirs {
     /// Returns heirs that a store decides about, and starts a task that renews the sessions that this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
-        // `Weak`, so that the task ends when the replica leaves the fleet.
+        // `Weak`, so that the task ends when this replica leaves the fleet.
         tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }

@@ -99,7 +99,7 @@ pub async fn serve(
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
         local.abort();
-        // Awaited, because the socket file is removed when it ends.
+        // Awaited, because the socket's file is removed when this task ends.
         let _ = local.await;
     }
     let code = code?;

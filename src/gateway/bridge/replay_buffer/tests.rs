@@ -197,8 +197,7 @@ fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {
     buffer.put(&TransmitKind::Request, &text.into());
 }
 
-/// The test is quick only if a request does not look at all earlier requests: 120,000 requests took half a minute when
-/// each did.
+/// Fast only if a request need not search all earlier ones: 120,000 requests took half a minute when each did.
 #[test]
 fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
