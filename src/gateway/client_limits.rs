@@ -282,8 +282,7 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
-        // The lock is held for both the check and the count, so that two concurrent requests cannot both take the last
-        // place.
+        // One lock for both the check and the count, so that two concurrent requests cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])

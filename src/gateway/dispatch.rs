@@ -164,11 +164,9 @@ impl Proxy {
             && live.state.endpoint.is_some()
             && !(*removed || live.state.route.opaque || live.state.may_bridge())
             && live.previous.is_empty()
-            // Only without a session of Milepost's own: such sessions may continue after a reload, although no new ones
-            // begin.
+            // Only without a session of Milepost's own: such sessions may continue after a reload.
             && live.bridge.sessions.is_empty();
-        // Nearly all requests take this path. Rare cases are handled elsewhere, because they would make its future
-        // larger.
+        // Nearly all requests take this path. Rare cases are handled elsewhere, to keep its future small.
         if is_call {
             let direct = Arc::clone(&live.direct);
             return Either::Left(direct.post(parts, body, proxy_auth, write_state));

@@ -72,8 +72,7 @@ impl Launch<'_> {
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
         let span = tracing::info_span!("session", route = &*state.route.path);
-        // Only a shared server offers 2026-07-28 to its clients: a client that begins a session speaks an older
-        // revision.
+        // Only a shared server offers 2026-07-28: a client that begins a session speaks an older revision.
         let mut face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
         if let Some(face) = &mut face {
             face.set_kept(kept.room());

@@ -324,8 +324,7 @@ impl Proxy {
     fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
         let observes =
             |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
-        // Sessions are only shared if both policies observe or both repair, because a session does either for all its
-        // requests.
+        // Shared only if both policies observe or both repair: a session does either for all its requests.
         let sessions = match same.filter(observes) {
             Some(old) => Arc::clone(&old.direct.sessions),
             None => {

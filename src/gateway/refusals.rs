@@ -74,8 +74,8 @@ fn error_or_text(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<B
     response
 }
 
-/// Returns the response to the first request of a session at a replica that will end: another replica will answer the
-/// repeated request.
+/// Returns the response to the first request of a session at a replica that will end: another replica answers the
+/// repeated one.
 pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
     let why = "this replica is stopping; send the request again, and another replica will take it";
     retry_later(error_or_text(StatusCode::SERVICE_UNAVAILABLE, why, id))
@@ -100,8 +100,7 @@ pub(crate) fn refuse(
     parts: &Parts,
 ) -> Response<Body> {
     let mut response = not_taken(state, unread, parts.extensions.get(), None);
-    // With HTTP/1.1 a body can only be refused by closing the connection: the rest of the body would be read as the
-    // next request.
+    // With HTTP/1.1 a refusal must close the connection: the rest of the body would be read as the next request.
     if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -33,8 +33,7 @@ pub(crate) struct RouteState {
     pub(crate) bridge_policy: Arc<Policy>,
     /// The policy for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
-    /// The policy of sessions of which another replica may serve a part, once it is needed: see
-    /// [`RouteState::quiet_policy`].
+    /// The policy of sessions that other replicas serve too: see [`RouteState::quiet_policy`].
     pub(crate) quiet: OnceLock<Arc<Policy>>,
     /// The server's Streamable HTTP endpoint.
     pub(crate) endpoint: Option<Target>,
@@ -216,8 +215,7 @@ impl RouteState {
     pub(crate) fn publish(self: &Arc<Self>) {
         let shared = &self.shared;
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
-        // Written after the state (release order), because a reader that sees the new generation must find the new
-        // state.
+        // Written after the state (release order): a reader that sees the new generation must find it.
         shared.generation.store(self.generation, Ordering::Release);
     }
 

@@ -37,8 +37,7 @@ pub struct ConfigFault {
 }
 
 impl ConfigFault {
-    /// Returns the fault for an error in the text of a file. `key`: the key at the location of the error, if it is
-    /// known.
+    /// Returns the fault for an error in the text of a file. `key`: the key at its location, if it is known.
     pub(super) fn of(path: &Path, text: &str, error: ConfigError, key: Option<String>) -> Self {
         let what = schema::reword(key.as_deref(), error.what);
         let PolicyFault { line, column, key, message, excerpt } =

@@ -89,8 +89,7 @@ fn servers(file: &Value) -> Option<&Map<String, Value>> {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
     });
-    // Last, the whole file may be the list. At least one object must look like a server, so that no other file is
-    // misread.
+    // Last, the whole file may be the list. At least one object must look like a server, so that no other file matches.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 

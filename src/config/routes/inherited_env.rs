@@ -26,8 +26,7 @@ const SAFE_BEGINNINGS: [&str; 3] = ["LC_", "SSL_CERT_", "XDG_"];
 /// Suffixes of further variables that a server may need.
 const SAFE_ENDINGS: [&str; 2] = ["_PROXY", "_proxy"];
 
-/// Variables that servers must not inherit. A process with this one can send notifications to the service manager in
-/// Milepost's name.
+/// Variables that servers must not inherit. A process with this one can notify the service manager as Milepost.
 const OURS: [&str; 1] = ["NOTIFY_SOCKET"];
 
 fn is_safe(name: &str) -> bool {

@@ -1,5 +1,4 @@
-//! Reads PEM files while the route file is checked, so that a bad file is an error of the route file and not of a later
-//! connection.
+//! Reads PEM files while the route file is checked, so that a bad file is an error of the route file.
 
 use std::path::Path;
 

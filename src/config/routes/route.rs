@@ -76,8 +76,7 @@ pub struct Server {
     pub public_url: Option<Url>,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
-    /// PEM file with the authorities that must have signed the client's certificate; `None`: clients present no
-    /// certificate.
+    /// PEM file with the authorities that must have signed the client's certificate; `None`: no certificate is needed.
     pub client_ca_file: Option<PathBuf>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,

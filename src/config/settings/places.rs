@@ -76,8 +76,8 @@ impl Format for StateFolder {
         match nearest(&written, [OFF]) {
             _ if written == OFF => Ok(StateDir::Off),
             _ if written.is_empty() => Err("a folder is expected, or \"off\"".to_owned()),
-            // A misspelt `of` or `Off` would create a directory of that name, and data would be kept although the user
-            // wants none.
+            // A misspelt `of` or `Off` would create a directory of that name and keep data although the user wants
+            // none.
             Some(off) => {
                 Err(format!("did you mean {off:?}? A folder of this name is \"./{written}\""))
             }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address, or all addresses that begin with the same bits. An IPv4 address in IPv6 form (`::ffff:10.0.0.7`) is
-/// stored as IPv4.
+/// An address, or all addresses that begin with the same bits. IPv4 in IPv6 form (`::ffff:10.0.0.7`) is stored as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpNet {
     first: IpAddr,
@@ -48,8 +47,7 @@ impl IpNet {
             }
             Some(_) => return Err(unclear()),
         };
-        // `10.0.0.7/8` may mean one address or the whole network. Refused instead of guessed, because trust depends on
-        // the answer.
+        // `10.0.0.7/8` may mean one address or the whole network. Not guessed, because trust depends on the answer.
         let first = masked(written, prefix);
         if first != written {
             return Err(format!(

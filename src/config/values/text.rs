@@ -85,8 +85,7 @@ spellings! { #[cfg(test)]
         schema: { "type": "string", "pattern": r"^(\*|[A-Za-z0-9+.-]+://[^/?#]+)$" }
     }
 
-    /// The URL of an HTTP endpoint, with its text in the file. Errors do not show the URL, because it may contain a
-    /// key.
+    /// The URL of an HTTP endpoint, with its text in the file. Errors do not show it, because it may contain a key.
     pub(crate) Endpoint: (Url, String), "a URL such as \"https://example.com/mcp\"" {
         read: endpoint,
         spell: |(_, text): &(Url, String)| text.clone(),

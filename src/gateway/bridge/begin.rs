@@ -43,8 +43,7 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) owner: Option<u64>,
     /// The name in the client's certificate.
     pub(crate) certificate: Option<ClientName>,
-    /// The name of the principal, from a certificate or a trusted front, that all clients of the session have in
-    /// common.
+    /// The name of the principal of all these clients, from a certificate or a trusted front.
     pub(crate) named: Option<&'a ClientName>,
     /// The client whose limits apply.
     pub(crate) client: Option<&'a LimitedClient>,

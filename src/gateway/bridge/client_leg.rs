@@ -139,8 +139,7 @@ impl SessionLeg {
             SessionCommand::Piece(piece) => return Some(FromClient::Piece(piece)),
             SessionCommand::End(buffer, scan) => {
                 let request = scan.id().filter(|_| scan.kind() == Kind::Request);
-                // Both key and text are needed: answers are compared by the key, and are written with the client's
-                // text.
+                // Key and text: answers are compared by the key, and are written with the client's text.
                 let request: Vec<_> =
                     request.map(|key| (key.clone(), key.to_json())).into_iter().collect();
                 if self.session.kind == SessionKind::HttpSse {
@@ -388,8 +387,7 @@ impl ClientLeg for SessionLeg {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
         while let Some(stream) = self.session.signals.next_drained() {
-            // If more messages have come in the meantime, the client must take those first; the buffer will signal
-            // again.
+            // If more messages have come in the meantime, the client must take them first; the buffer signals again.
             let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));

@@ -52,8 +52,7 @@ impl Bridge {
 
 impl SessionHeir for Bridge {
     fn adopts(&self, session: &BridgeSession) -> bool {
-        // Only servers that are commands: a server over HTTP may check credentials, and a session without a request has
-        // none.
+        // Only for commands: a server over HTTP may check credentials, and a session without a request has none.
         session.kind == SessionKind::HttpSse
             && matches!(self.state.route.upstream, Upstream::Command(_))
             && !self.state.shared.is_retired()

@@ -133,8 +133,7 @@ impl Bridge {
                 || session.belongs_to(self.state.credentials(headers)))
     }
 
-    /// Returns the session that a request names. The error is the refusal, if there is no such session or it belongs to
-    /// another caller.
+    /// Returns the session that a request names. The error is the refusal if there is none, or it is another caller's.
     pub(crate) fn session_named(
         &self,
         parts: &Parts,

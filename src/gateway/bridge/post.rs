@@ -122,8 +122,7 @@ impl Bridge {
         };
         let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
         let posted = match posted {
-            // An id that was used before is replaced by one of Milepost, which is only possible in a message that is in
-            // memory as a whole.
+            // An id that was used before is replaced by one of Milepost, for which the whole message must be in memory.
             PostedMessage::Large(body) if repeats_ids => {
                 match posted_message::hold(&self.state, parts, body).await {
                     Ok(message) => PostedMessage::Whole(message),
@@ -262,8 +261,7 @@ impl PendingPost {
         if !complete {
             return Err(Box::new(self.gone()));
         }
-        // Counted only after the message has reached the relay: otherwise nothing would end the stream and return its
-        // permit.
+        // Counted only after the message has reached the relay: otherwise nothing would return the permit.
         buffer.count(&self.permit);
         Ok(subscription)
     }

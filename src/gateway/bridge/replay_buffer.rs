@@ -54,8 +54,7 @@ pub(crate) struct BufferedMessage {
     pub(crate) broken_off: bool,
 }
 
-/// The position of a client: the number of its last complete message, and the number of pieces that it has of the next
-/// one.
+/// The position of a client: the number of its last complete message, and its number of pieces of the next one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadPosition {
     pub(crate) number: u64,
@@ -362,8 +361,7 @@ impl ReplayBuffer {
 
     // ---- the session's side ----
 
-    /// Gives the stream a permit until it is over, even if its client disconnects. Called when the relay knows the
-    /// stream.
+    /// Gives the stream a permit until it is over, even without its client. Called when the relay knows the stream.
     pub(crate) fn count(&self, permit: &Arc<StreamPermit>) {
         let mut state = self.lock();
         if !state.over {

@@ -302,8 +302,7 @@ impl StreamTable {
 pub(crate) trait SessionHeir: Send + Sync {
     /// Whether a session of the previous server can continue here, if its client has sent nothing.
     fn adopts(&self, session: &BridgeSession) -> bool;
-    /// Continues a session of the previous server; returns false if the limit on servers is reached, or the server does
-    /// not start.
+    /// Continues a session of the previous server; false if the limit on servers is reached, or it does not start.
     fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
     -> bool;
     /// Answers a POST for a stream that was handed over while the request was on its way.

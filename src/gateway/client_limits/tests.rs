@@ -126,8 +126,7 @@ fn a_front_names_the_client_and_nobody_else_does() {
     assert_eq!(client("127.0.0.1", None, &told), "none");
     let newer = [("forwarded", "for=6.6.6.6, for=\"[2001:db8::1]:80\";proto=http")];
     assert_eq!(client("10.0.0.1", None, &newer), "2001:db8::/64");
-    // A client may have sent the header that the front does not write, which is nearly always `Forwarded`, the newer
-    // one.
+    // A client may have sent the header that the front does not write, which is nearly always the newer `Forwarded`.
     let both = [("forwarded", "for=6.6.6.6"), ("x-forwarded-for", "203.0.113.7:5060")];
     assert_eq!(client("10.0.0.1", None, &both), "203.0.113.7");
     for hidden in ["unknown", "10.0.0.9", "127.0.0.1", ""] {

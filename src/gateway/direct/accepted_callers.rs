@@ -1,6 +1,5 @@
 //! Remembers the callers that a server without sessions has accepted. Only their calls may get an early stream, because
-//! the status of a refusal such as 401 can no longer be sent on one. The table has no lock, because every call reads
-//! it.
+//! a refusal such as 401 needs its own status. The table has no lock, because every call reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

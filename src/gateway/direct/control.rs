@@ -38,8 +38,7 @@ struct ControlHead {
 pub(crate) type ControlledServer = fn(&RouteState) -> Option<&Target>;
 
 impl ControlSender {
-    /// Whether messages of Milepost itself can occur. `is_seen`: operators see the calls of the request, and may cancel
-    /// them.
+    /// Whether messages of Milepost itself can occur. `is_seen`: operators may see and cancel the calls of the request.
     pub(crate) fn is_needed(policy: &Policy, is_seen: bool) -> bool {
         policy.has_timeout() || policy.log_level.is_some() || is_seen
     }

@@ -156,8 +156,7 @@ impl Exchange {
         }
     }
 
-    /// Counts the verdicts that are the next events, all of one kind together, because a read brings many of a few
-    /// kinds.
+    /// Counts the verdicts that are the next events, kind by kind, because a read brings many of a few kinds.
     fn note_verdicts(&mut self) {
         let mut kinds: SmallVec<[VerdictRun; 4]> = SmallVec::new();
         while let Some(run) = self.filter.poll_verdicts() {
@@ -400,8 +399,7 @@ impl EventHandler for Exchange {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         self.end_response();
         self.collect(out);
-        // Nothing is cancelled if the client can resume with its last event id. In 2026-07-28 a closed stream always
-        // cancels its requests.
+        // Nothing is cancelled if the client can resume. In 2026-07-28 a closed stream always cancels its requests.
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
             return;

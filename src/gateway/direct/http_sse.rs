@@ -329,8 +329,7 @@ impl Direct {
         self.state.forwarder.response(head, true, body)
     }
 
-    /// Forwards a POST of a client whose answers go to its HTTP+SSE stream. The stream is told of the message before
-    /// the server can answer it.
+    /// Forwards a POST of a client whose answers go to its HTTP+SSE stream, which is told of the message first.
     pub(crate) async fn post_to_stream(
         self: &Arc<Self>,
         target: &Target,

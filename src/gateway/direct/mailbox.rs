@@ -187,8 +187,7 @@ impl Mailbox {
         self.cancels.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that the server has asked the client something, so that the response gets the client's answers from now
-    /// on.
+    /// Notes that the server has asked the client something, so that the response gets the client's answers.
     pub(crate) fn mark_asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }

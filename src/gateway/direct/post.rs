@@ -230,8 +230,7 @@ impl Post {
                         continue;
                     }
                 }
-                // A block, because `select!` would otherwise make the timer for each request, even if nothing waits for
-                // it.
+                // A block, because `select!` would otherwise make the timer for each request, even without a waiter.
                 () = async { sleep_until(patience.unwrap_or_else(Instant::now)).await },
                     if patience.is_some() => {
                     exchange.write_elsewhere();
@@ -381,8 +380,7 @@ impl Post {
         let sessions = &self.direct.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
         match &self.session {
-            // Some servers send a new `Mcp-Session-Id` with every response, which is then another name of the client's
-            // session.
+            // Some servers send a new `Mcp-Session-Id` with every response: another name of the client's session.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
                 let policy = &self.policy;

@@ -85,7 +85,7 @@ impl PostUpstream {
     }
 }
 
-/// Whether a successful response contains no answer: it has no body, or its status announces none and its body is not a
+/// Whether a successful response contains no answer: it has no body, or its status announces none and its body is no
 /// message.
 pub(crate) fn says_nothing(parts: &http::response::Parts, body: &UpstreamBody) -> bool {
     let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);

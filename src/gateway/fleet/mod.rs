@@ -124,8 +124,7 @@ impl FleetMember {
         }))
     }
 
-    /// Returns the settings as text. Keys are shown by their numbers, which are no secret: every sealed id contains
-    /// one.
+    /// Returns the settings as text. Keys are shown by their numbers, which every sealed id contains.
     pub(crate) fn words(settings: &routes::Fleet) -> String {
         let routes::Fleet { keys, listen, advertise, seal, .. } = settings;
         let numbers = Seal::new(keys.iter().map(FleetKey::reveal));
@@ -173,8 +172,8 @@ impl FleetMember {
                 session.note_name(kind, &parts, &id);
                 let request = Request::from_parts(parts, body);
                 let heritage = self.heritage(route, part, &id);
-                // Whether any replica can serve the session. A replica that shuts down keeps the sessions that no other
-                // can serve.
+                // Whether any replica can serve the session. A replica that shuts down keeps the sessions that others
+                // cannot.
                 let moves = has_address(route, part);
                 let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
                 let (request, place) = found.await?;

@@ -145,8 +145,7 @@ impl PassportOffice {
         if !self.keys.iter().any(|key| hmac::verify(key, &signed, &mac).is_ok()) {
             return Err(PassportError::Forged);
         }
-        // The facts are read after the MAC is checked, because another version of Milepost may write them in another
-        // form.
+        // Read after the MAC is checked, because another version of Milepost may write the facts in another form.
         let Passport { time, nonce, to, client } = read(facts).ok_or(PassportError::None)?;
         if to != me {
             return Err(PassportError::Astray);
@@ -229,8 +228,7 @@ fn read(facts: &str) -> Option<Passport> {
     parts.next().is_none().then_some(Passport { time, nonce, to, client })
 }
 
-/// Returns the bytes that are signed. Each part is preceded by its length, so that no byte can move from one part to
-/// the next.
+/// Returns the bytes that are signed. Each part is preceded by its length, so that no byte can change its part.
 fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
     let mut bytes = Vec::with_capacity(SIGNED_LENGTH);
@@ -242,8 +240,7 @@ fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     for name in [&SESSION_ID, &AUTHORIZATION, &LAST_EVENT_ID] {
         let mut values = parts.headers.get_all(name).iter();
         add(values.next().map_or(b"", HeaderValue::as_bytes));
-        // Whether a header occurs twice is signed too, because a reader of the last value would read another value than
-        // was signed.
+        // Whether a header occurs twice is signed too: a reader of the last value would read an unsigned one.
         add(&[u8::from(values.next().is_some())]);
     }
     bytes

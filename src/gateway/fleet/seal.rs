@@ -162,8 +162,7 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
-        // The id was sealed by another fleet or with an old key. It is forwarded unchanged, and the server decides
-        // about it.
+        // Sealed by another fleet or with an old key: the id is forwarded unchanged, and the server decides about it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;

@@ -99,8 +99,7 @@ impl FleetSession {
         self.is_taken_over
     }
 
-    /// Seals the session id that a response names. If the client already has an id for the session, the response keeps
-    /// that id.
+    /// Seals the session id that a response names. If the client already has an id for the session, it keeps that id.
     pub(crate) fn seal_response(&self, response: &mut Response<Body>) {
         let Some(id) = response.headers().get(SESSION_ID) else { return };
         let known = self.named.as_ref().filter(|(_, known)| known == id);

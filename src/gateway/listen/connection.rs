@@ -144,8 +144,7 @@ impl Http {
             .http1()
             // Without a timer hyper silently applies no time limit.
             .timer(TokioTimer::new())
-            // [`Impatient`] has the deadline for a head. hyper's deadline would begin at the end of the previous
-            // answer.
+            // [`Impatient`] has the deadline for a head. hyper's would begin at the end of the previous answer.
             .header_read_timeout(None)
             .max_buf_size(head_bytes_max.max(BUFFER));
         builder
@@ -183,8 +182,7 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            // Even without its client the request is completed, unless the message of a POST changes the rule
-            // (`set_outlives`).
+            // Completed even without its client, unless the message of a POST changes the rule (`set_outlives`).
             let rule = match *request.method() {
                 Method::POST | Method::DELETE => Outlives::ToTheEnd,
                 _ => Outlives::Nothing,
@@ -201,8 +199,7 @@ impl Http {
         let idle = pin!(answers.idle_by(&self.idle));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            // Polled lazily: neither of these two futures depends on requests, and both would otherwise be polled
-            // several times for each.
+            // Polled lazily: neither future depends on requests, and both would be polled several times for each.
             () = LazyPoll::new(idle) => {
                 self.idle.ended.inc();
                 // A client of HTTP/2 gets a GOAWAY (RFC 9113, 6.8), and sends no further request here.

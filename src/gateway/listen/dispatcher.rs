@@ -67,8 +67,7 @@ pub(super) struct StopTimes {
     pub(super) drain: Duration,
 }
 
-/// The settings for new requests. They are replaced as a whole, so that no request sees a mixture of old and new
-/// settings.
+/// The settings for new requests. They are replaced as a whole, so that no request sees some old and some new ones.
 pub(super) struct ServingConfig {
     server: Server,
     trusted_proxies: Arc<[IpNet]>,
@@ -298,8 +297,7 @@ fn handled<H: Handler>(
     })
 }
 
-/// Writes one log line about a refused request, unless too many were written. Paths and queries may be private and are
-/// not logged.
+/// Writes one log line about a refused request, unless too many were written. Paths and queries may be private.
 fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     if refusal == Refusal::Host {
         tell_of_loopback_name(parts);

@@ -65,8 +65,7 @@ impl FileWatch {
     pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
-            // The same file, but shorter: it was truncated and is being written again. A replaced file has another
-            // inode.
+            // The same file, but shorter: truncated, and being written again. A replaced file has another inode.
             (Some(now), Some(seen)) => now.0 == seen.0 && now.1 == seen.1 && now.4 < seen.4,
             _ => false,
         });

@@ -96,8 +96,7 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// Serves a request on this replica: counts it for its client, and changes headers about clients as the route
-    /// requires.
+    /// Serves a request on this replica: counts it for its client, and applies the route's rule for headers of fronts.
     fn serve_here(
         &self,
         served: ServedRoute,

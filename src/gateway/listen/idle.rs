@@ -131,8 +131,7 @@ impl Drop for OpenAnswer {
         let since = self.answers.begun.elapsed().as_millis();
         // Rounded up, so that the connection is not closed too early.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
-        // Stored before the count goes down, so that a reader that sees no open request also sees when the last one
-        // ended.
+        // Stored before the count goes down: a reader that sees no open request sees when the last one ended.
         self.answers.last_end.fetch_max(since, Ordering::Relaxed);
         self.answers.open.fetch_sub(1, Ordering::Release);
     }

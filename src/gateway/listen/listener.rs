@@ -50,8 +50,7 @@ const TURNED_AWAY_MAX: usize = 64;
 /// takes more then, so that the reserve suffices for operators.
 const TURNED_AWAY_WITHOUT_DESCRIPTOR: u32 = 16;
 
-/// Limit of the connections that are accepted from the system's queue after a listener has lingered, before its socket
-/// is closed.
+/// Limit of the connections that are accepted from the queue after a listener has lingered, before its socket closes.
 const LAST_ACCEPTED_MAX: usize = 1024;
 
 /// The time that a refused client has to read the refusal.
@@ -234,8 +233,7 @@ impl HttpListener {
             }
         };
         if lingered {
-            // When a socket is closed, the system resets connections that still wait in its queue. So those are
-            // accepted first.
+            // When a socket is closed, the system resets the connections in its queue, so those are accepted first.
             for _ in 0..LAST_ACCEPTED_MAX {
                 let Ok((stream, remote)) = socket2::SockRef::from(&self.socket).accept() else {
                     break;
@@ -471,8 +469,7 @@ async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePe
     let tell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // If a connection is closed while received bytes are unread, the system resets it, and the client may lose the
-        // answer.
+        // If a connection is closed with unread bytes, the system resets it, and the client may lose the answer.
         let mut unread = [0; 1024];
         while stream.read(&mut unread).await? > 0 {}
         io::Result::Ok(())

@@ -132,8 +132,7 @@ impl Reloading {
             if asked && hangups.was_end_of_terminal() {
                 return;
             }
-            // A blocking task, because reading files and parsing certificates may take a while, and on a network file
-            // system long.
+            // A blocking task, because reading files and parsing certificates may take long on a network file system.
             let done = spawn_blocking(move || {
                 if asked {
                     service::notify_reloading();

@@ -11,8 +11,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
 
-/// The time after which the next address is tried while an attempt still runs ("Connection Attempt Delay", RFC 8305,
-/// 5).
+/// The time after which the next address is tried beside a running attempt ("Connection Attempt Delay", RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Limit of the addresses of a name that are tried for one connection. Further addresses are not used.

@@ -103,8 +103,8 @@ fn element<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     // X.690, 8.1.3.5: in a long form, the first byte tells how many bytes of length follow.
     if short >= 0x80 {
         let (bytes, after) = rest.split_at_checked(usize::from(short & 0x7f))?;
-        // Three bytes are 16 MiB, more than any certificate. Zero bytes would be the indefinite form, which DER does
-        // not allow.
+        // Three bytes are 16 MiB, more than any certificate. Zero bytes would be the indefinite form, not allowed in
+        // DER.
         if bytes.is_empty() || bytes.len() > 3 {
             return None;
         }

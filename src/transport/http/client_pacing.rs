@@ -102,8 +102,7 @@ impl ClientPacing {
         // The head of the response is sent with these bytes, so no early comment is needed.
         self.is_new_listener = false;
         self.written = now;
-        // The time of the oldest bytes is kept, because a client that takes each piece late must not look fast with
-        // every piece.
+        // The time of the oldest bytes: a client that takes each piece late must not look fast with every piece.
         self.waiting_since.get_or_insert(now);
         self.asked = false;
     }

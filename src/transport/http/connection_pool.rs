@@ -313,8 +313,7 @@ impl ConnectionPool {
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
-            // A request whose own attempt is running waits for it, because the attempt may return an HTTP/1.1
-            // connection.
+            // A request whose own attempt is running waits for it, because it may bring an HTTP/1.1 connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -352,8 +351,7 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // There are other connections, and the server may limit their number, so wait for a stream on one of
-                // them.
+                // There are other connections, and the server may limit their number, so wait for a stream.
                 Err(error) => failed = Some(error),
             }
         }

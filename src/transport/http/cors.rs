@@ -138,8 +138,7 @@ impl CorsOrigins {
             bytes += name.as_str().len() + value.len();
             kept.append(name, value.clone());
         }
-        // Headers that are too long are not remembered. Responses to this origin then wait for the server's own
-        // headers.
+        // Headers that are too long are not remembered: responses wait for the server's own headers.
         if !kept.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) || bytes > KNOWN_BYTES_MAX {
             return;
         }

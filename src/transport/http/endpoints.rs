@@ -91,8 +91,7 @@ impl RouteTable {
     }
 
     fn messages(&self, path: &str) -> Option<(usize, EndpointKind)> {
-        // Every `/messages` in the path is tried, because the path of a route or of its server may contain the word
-        // too.
+        // Every `/messages` is tried, because the path of a route or of its server may contain the word too.
         path.match_indices("/messages").find_map(|(at, word)| {
             let rest = &path[at + word.len()..];
             let whole = rest.is_empty() || rest.starts_with('/');

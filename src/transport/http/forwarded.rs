@@ -89,8 +89,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     let has = |headers: &HeaderMap, names: &[HeaderName]| {
         names.iter().any(|name| headers.contains_key(name))
     };
-    // Only the form that the front uses is continued: with a new header in the other form, the front would appear as
-    // the client.
+    // Only the form that the front uses is continued: in the other form the front would appear as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
     // A request without such headers gets both forms, because a server may read only one of them.
     if has_new || !has_old {
@@ -106,8 +105,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         let told = |address: &String| is_trusted_node(address, is_trusted);
         let mut kept = believed(&addresses, told);
         left_out |= kept.len() < addresses.len();
-        // Each hop adds one address, one host and one scheme, so the same number of hosts and schemes is trusted as of
-        // addresses.
+        // Each hop adds one address, one host and one scheme, so as many hosts and schemes are trusted as addresses.
         let hops = kept.len().max(1);
         kept.push(by.client.to_canonical().to_string());
         set(headers, FOR, &kept);
@@ -115,8 +113,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
             let mut told = values(headers, &name);
             left_out |= told.len() > hops;
-            // The last values are kept, because each hop appends its own, and the first values may come from the
-            // client.
+            // The last values are kept: each hop appends its own, and the first values may come from the client.
             told.drain(..told.len().saturating_sub(hops));
             if told.is_empty() {
                 told.extend(own);

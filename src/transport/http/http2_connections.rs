@@ -159,8 +159,7 @@ impl Http2Connections {
     {
         let limit = Arc::new(StreamLimit::default());
         let handshake = http2::Builder::new(LimitWatch(Arc::clone(&limit)))
-            // No stream is begun before the server's SETTINGS, because a server that allows few would refuse the first
-            // requests.
+            // No stream before the server's SETTINGS: a server that allows few would refuse the first requests.
             .initial_max_send_streams(0)
             .initial_stream_window_size(u32::try_from(STREAM_BUFFER_MAX).ok())
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -169,12 +168,10 @@ impl Http2Connections {
             .keep_alive_interval(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(OpenError::Http)?;
-        // The connection owns its executor, and the executor owns the limit, so a strong reference to the connection
-        // would be a cycle.
+        // The connection owns its executor, which owns the limit, so a strong reference would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
-        // Set only now, because the function needs the connection, and the connection needs its executor from the
-        // beginning.
+        // Set only now: the function needs the connection, which needs its executor from the beginning.
         let _ = limit.read.set(Box::new(move || {
             let connection = known.upgrade()?;
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,8 +257,8 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
-                // `take_message` returns the request only if it was never written; a server's refusal comes later, and
-                // then the copy is needed.
+                // `take_message` returns the request only if it was never written; after a server's refusal the copy is
+                // needed.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));

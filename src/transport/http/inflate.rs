@@ -85,8 +85,8 @@ impl PlainBody {
                 }
                 Some(Ok(mut chunk)) => {
                     while !chunk.is_empty() {
-                        // In small steps, because DEFLATE expands up to 1,032-fold and a piece is decompressed in one
-                        // step.
+                        // In small steps, because DEFLATE expands up to 1,032-fold and a step is decompressed as a
+                        // whole.
                         let step = chunk.split_to(chunk.len().min(STEP));
                         self.waiting.push_back(step);
                     }

@@ -27,8 +27,7 @@ impl IoStream for DuplexStream {}
 
 impl IoStream for LocalConnection {}
 
-// The client's side, in two halves, because the two sides of a local socket have one type on Unix and two types on
-// Windows.
+// The client's side, in halves: the two sides of a local socket have one type on Unix and two on Windows.
 impl IoStream for Join<ReadHalf<LocalClient>, WriteHalf<LocalClient>> {}
 
 impl IoStream for TcpStream {

@@ -12,8 +12,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 pub(crate) struct KeepAlive {
     /// The promised time for which the connection may be idle.
     timeout: Option<Duration>,
-    /// The number of requests that the connection may serve. Some servers count all requests, others only those to
-    /// come.
+    /// The number of requests that the connection may serve. Some servers count only those to come.
     max: Option<u32>,
     /// The number of requests that the connection has served.
     served: u32,

@@ -30,8 +30,7 @@ const SENDING_TIME: Duration = Duration::from_millis(500);
 pub(crate) enum Outlives {
     /// To its end: for a notification, a cancellation, an answer to the server, or the end of a session.
     ToTheEnd,
-    /// Until the server has received the request: for requests before 2026-07-28, when a disconnect is not a
-    /// cancellation.
+    /// Until the server has received the request: before 2026-07-28 a disconnect is not a cancellation.
     UntilSent,
     /// Not at all: for a stream, and for requests from 2026-07-28 on, which a disconnect cancels.
     Nothing,
@@ -110,8 +109,7 @@ impl<R> Future for Remainder<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let outer = POLLED.replace(self.rule);
         let polled = self.answer.as_mut().poll(context).map(drop);
-        // The message may have been read only in this poll, after the disconnect, so its rule may have become known
-        // only now.
+        // The message may have been read only in this poll, after the disconnect, so its rule is known only now.
         self.rule = POLLED.replace(outer);
         match self.rule {
             Outlives::ToTheEnd => polled,

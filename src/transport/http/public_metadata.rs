@@ -132,8 +132,7 @@ pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
     timeout(METADATA_TIME, read).await.ok().flatten()
 }
 
-/// Returns the document about a protected resource with the public URL as its `resource`; `None` if it has no such
-/// member.
+/// Returns the document with the public URL as its `resource`; `None` if it has no such member.
 pub(crate) fn with_public_resource(document: &Bytes, public: &Url) -> Option<Bytes> {
     let is_resource =
         |member: &json::Member| json::key_is(&document[member.key.clone()], "resource");

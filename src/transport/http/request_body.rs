@@ -92,8 +92,7 @@ impl RequestBodyError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            // RFC 9110, 15.5.9: the status 408 means that a request did not arrive completely in time. A client may
-            // send it again.
+            // RFC 9110, 15.5.9: 408 means that a request did not arrive completely in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             // All clients together have used up the budget, so this client is not at fault and may retry.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,

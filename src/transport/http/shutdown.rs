@@ -36,8 +36,7 @@ pub(crate) struct Shutdown {
 
 impl Shutdown {
     pub(crate) fn end(&self) {
-        // The flag is set before the wake-up, and waiters register before they read it, so that no waiter misses the
-        // end.
+        // The flag is set before the wake-up, and waiters register before they read it, so that none misses the end.
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }

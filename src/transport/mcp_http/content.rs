@@ -99,8 +99,7 @@ pub(crate) fn is_whole(text: &[u8]) -> bool {
     is_closed && json::skip_value(text, 0) == Some(text.len())
 }
 
-/// Returns a complete message without line ends, even in its strings, because servers that write JSON by hand forget to
-/// escape them.
+/// Returns a complete message without line ends, even in strings, in which hand-written JSON may have them.
 pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
     // A fast path for nearly all messages, which are not copied.
     if memchr::memchr2(b'\n', b'\r', &text).is_none() {

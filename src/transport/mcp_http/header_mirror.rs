@@ -138,8 +138,7 @@ fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
 
-/// Returns the decoded value of a header. Text that a header cannot contain is sent in base64; `None` if the base64 is
-/// invalid.
+/// Returns the decoded value of a header. Some text is sent in base64; `None` if it is invalid.
 fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
     let value = value.as_bytes().trim_ascii();
     match marked(value) {

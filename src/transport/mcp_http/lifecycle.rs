@@ -238,8 +238,7 @@ impl LifecycleResponder {
         self.read(client, request, id, "the server's answer to a client that comes").await
     }
 
-    /// Returns `serverInfo`: from the route, else from the server's own answer, else with the server's address as its
-    /// name.
+    /// Returns `serverInfo`: from the route, else from the server's own answer, else with its address as the name.
     fn server_info(&self, theirs: &Bytes) -> Bytes {
         let info = |name: &str, version: &str| {
             let (name, version) = (json::quote(name), json::quote(version));

@@ -85,8 +85,8 @@ impl Redirects {
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body has been sent and is not kept, so the request cannot be sent again. The next request goes to the
-            // new path.
+            // The body has been sent and is not kept, so it cannot be sent again. The next request goes to the new
+            // path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
@@ -104,8 +104,7 @@ impl Redirects {
         Ok(response)
     }
 
-    /// Notes a response that is not a redirect. If the path to which the endpoint had moved no longer exists (404), it
-    /// is forgotten.
+    /// Notes a response that is not a redirect. A path that no longer exists (404) is forgotten as the endpoint's.
     fn note(&self, status: StatusCode, was_moved: bool) {
         // The server may have moved back, so the next request goes to the endpoint that the route names.
         if was_moved && status == StatusCode::NOT_FOUND {
@@ -130,8 +129,7 @@ impl Redirects {
     }
 
     /// Returns the target of a response that redirects a request for the path `asked`; `None` if it is not followed.
-    /// 301 and 302 are only followed if the target only adds a final slash, because they may also lead to sign-in
-    /// pages.
+    /// 301 and 302 are only followed if the target only adds a final slash, because they also lead to sign-in pages.
     fn place(&self, response: &Response<UpstreamBody>, asked: &str) -> Option<Url> {
         // RFC 9110, 15.4.8 and 15.4.9: 307 and 308 keep the method. After 301 and 302 clients change POST to GET.
         let is_slash = match response.status() {
@@ -151,8 +149,7 @@ impl Redirects {
     }
 }
 
-/// Returns the error for a redirect. It does not contain the query and the user information before the host, which may
-/// be secret.
+/// Returns the error for a redirect, without the query and the user information, which may be secret.
 fn redirected(why: &'static str, place: &Url) -> UpstreamError {
     // Only the origin and the path are shown.
     let to = format!("{}{}", place.origin().ascii_serialization(), place.path());

@@ -70,8 +70,7 @@ fn limits_events(headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
-/// Whether the client of a GET accepts events. A request for an image in a page does not, so that it cannot start a
-/// server.
+/// Whether the client of a GET accepts events. A request for an image does not, so it cannot start a server.
 pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
     let types: &[&str] = &["text/event-stream", "text/*", "*/*"];
     !headers.contains_key(header::ACCEPT) || accepts(headers, [types]) == [true]

@@ -121,8 +121,7 @@ impl ResponseReader {
             let read = match self.body.poll_data(cx) {
                 Poll::Ready(read) => read,
                 Poll::Pending => {
-                    // Only when no more bytes are available, because the server may still send the end of the event in
-                    // time.
+                    // Only when no more bytes are available: the server may still send the end of the event in time.
                     ready!(self.poll_unended(cx));
                     continue;
                 }
@@ -143,8 +142,7 @@ impl ResponseReader {
         }
     }
 
-    /// Waits for the end of a message that is complete otherwise, and takes the message without it if the wait is too
-    /// long.
+    /// Waits for the end of a message that is otherwise complete, and takes it without an end if the wait is too long.
     fn poll_unended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.unended.is_none() && !self.has_unended() {
             return Poll::Pending;

@@ -81,8 +81,7 @@ impl ServerClient {
             // Boxed: a lifecycle is rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
-        // The route sets this credential and not the client. A 401 would make the client start a sign-in, which could
-        // not help.
+        // The route sets this credential and not the client. A 401 would start a sign-in, which could not help.
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);

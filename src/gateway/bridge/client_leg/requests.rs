@@ -36,8 +36,7 @@ impl SessionLeg {
             let Some(id) = id.and_then(|id| Key::read(&id)) else { continue };
             match self.sole_stream_of(&id) {
                 Some(stream) => self.settle(stream, &id),
-                // Several streams have a request with this id. The filter knows which one is meant, and ends its
-                // stream.
+                // Several streams have a request with this id. The filter knows which one is meant and ends its stream.
                 None => self.open.values().for_each(|buffer| buffer.note_cancellation(&id)),
             }
         }
@@ -83,8 +82,8 @@ impl SessionLeg {
         }
     }
 
-    /// Returns the stream of the request with this id. `None` in a shared session, in which several clients may use the
-    /// same id.
+    /// Returns the stream of the request with this id; `None` in a shared session, where several clients may use one
+    /// id.
     pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
         if self.session.kind == SessionKind::Shared {
             return None;

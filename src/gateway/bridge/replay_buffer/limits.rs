@@ -13,9 +13,8 @@ pub(super) const EVENTS_MAX: usize = 1000;
 /// Limit of the bytes kept for one stream. Beyond it the oldest notifications are dropped.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Limit of the bytes of answers and server requests kept for one stream. It is higher, because someone waits for these
-/// messages. Beyond it a server gets an error for its oldest requests, and then a client gets an error in the place of
-/// an answer.
+/// Limit of the bytes of answers and server requests kept for one stream. It is higher, because someone waits for them.
+/// Beyond it a server gets an error for its oldest requests, and then a client gets an error in the place of an answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
 /// Limit of the bytes that all streams of a session keep together. Beyond it a stream drops the oldest messages that
@@ -157,8 +156,7 @@ impl BufferState {
         if fits(self, usize::MAX) {
             self.counted = all;
         } else {
-            // The bytes are on their way to a connected client. Once the client has taken them, they are counted or
-            // dropped.
+            // On their way to a connected client. Once the client has taken the bytes, they are counted or dropped.
             self.counted = self.counted.min(all);
             room.count(others + self.counted);
         }

@@ -53,8 +53,7 @@ impl Exchange {
         self.member.is_some() && !self.modern && !self.observing && self.elsewhere.is_none()
     }
 
-    /// Whether the server has sent nothing yet in the response to the requests, so that their answers may come on
-    /// another stream.
+    /// Whether the response of the server is empty so far, so that the answers may come on another stream.
     pub(crate) fn is_unheard(&self) -> bool {
         !self.is_heard
             && !self.resumable
@@ -62,8 +61,7 @@ impl Exchange {
             && self.filter.open_calls() > 0
     }
 
-    /// Expects the answers on the GET stream from now on. They belong to this response, which ends with the last of
-    /// them.
+    /// Expects the answers on the GET stream from now on. They belong to this response, which ends with the last one.
     pub(crate) fn wait_elsewhere(&mut self) {
         let Some(member) = &self.member else { return };
         member.mailbox.take_answers();

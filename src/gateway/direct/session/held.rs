@@ -100,8 +100,7 @@ impl Session {
         tell_of_dropped_mail(&self.lock().counts, limit);
     }
 
-    /// Claims the held stream. Only the caller for whom it is held may have it, because a session id is no proof of
-    /// identity.
+    /// Claims the held stream. Only its caller may have it, because a session id is no proof of identity.
     pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
         let mut shared = self.lock();
         let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;

@@ -1,5 +1,4 @@
-//! Requests of the server to its client, and the answers. They pause the calls that wait for them, and these have
-//! filters of their own.
+//! Requests of the server to its client, and the answers, for which calls wait that have filters of their own.
 
 use super::SessionState;
 use crate::gateway::direct::mailbox::Mail;

@@ -31,13 +31,11 @@ impl Session {
             // Another process has written the id, so the session may have requests that are unknown here.
             shared.filter.apply(now(), Input::MarkIncomplete);
         }
-        // Some servers count the events of each stream from the start, so that an id of two open streams identifies
-        // neither.
+        // Some servers count the events of each stream from the start: an id of two open streams identifies neither.
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));
-            // The ids move to the new stream, because the client may resume with the same id again before an event has
-            // arrived.
+            // Moved, because the client may resume with the same id again before an event has arrived.
             ids.move_ids(old, stream);
         }
         member
@@ -45,8 +43,8 @@ impl Session {
 }
 
 impl SessionStream {
-    /// Notes that an event with this id is written on the stream. `before`: the last progress value that its client had
-    /// received before the event.
+    /// Notes that an event with this id is written on the stream. `before`: the last value that its client received
+    /// before.
     pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);

@@ -36,8 +36,7 @@ pub(super) struct IdleLinks<L> {
     links: Vec<KeptLink<L>>,
     /// Whether a connection was still open after [`PROVEN_AFTER`], and none has been closed early since.
     is_proven: bool,
-    /// Set if the server has closed a connection early: how long connections may now be idle, and until when this
-    /// applies.
+    /// Set if the server has closed a connection early: how long connections may be idle, until that moment.
     early: Option<(Duration, Instant)>,
     /// The time of the last warning about early closes.
     told: Option<Instant>,

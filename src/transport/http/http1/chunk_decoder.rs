@@ -124,8 +124,7 @@ impl ChunkDecoder {
             }
             (Size | Space, b';') => Extension,
             (Size | Space | Extension, b'\r') => SizeLf,
-            // Some readers end the line at a lone line feed and others do not, so that two readers would see different
-            // chunks.
+            // Some readers end the line at a lone line feed, others do not: two readers would see different chunks.
             (Extension, b'\n') => return Err(MalformedResponse::Chunk),
             (Extension, _) => {
                 self.count_extension()?;
@@ -143,8 +142,7 @@ impl ChunkDecoder {
                 self.digits = 0;
                 Start
             }
-            // In a head, a line may end without a carriage return. Here another reader could take such a line for the
-            // end of the body.
+            // A head may have lines without a carriage return. Here a reader could take such a line for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
             // Without trailers the body ends with an empty line, so no bytes are collected for the parser of trailers.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,

@@ -94,8 +94,7 @@ impl RequestWriter {
                 self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
             let is_unwritten = self.written == 0 && !self.text.is_empty();
             if waits && is_unwritten && !std::mem::replace(&mut self.has_waited, true) {
-                // hyper returns a piece that has arrived only if its connection is polled after the body, so the task
-                // polls again.
+                // hyper returns a piece only if its connection is polled after the body, so the task polls again.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
