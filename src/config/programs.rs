@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// Whether a command with this name would be found: in a directory of `paths`, which has the form of `PATH`, or at its
-/// own path, which may be relative to one of `folders`.
+/// Whether a command with this name would be found. A bare name is looked for in the directories of `paths` (in the
+/// form of `PATH`); a path may be relative to one of `folders`.
 pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bool {
     let is_in = |folder: &Path| files::program_at(folder.join(program)).is_some();
     // A name with a slash is not searched in PATH, as in `execvp`.
@@ -16,8 +16,8 @@ pub fn is_there(program: &OsStr, paths: Option<&OsStr>, folders: &[&Path]) -> bo
     std::env::split_paths(paths.unwrap_or_default()).any(|folder| is_in(&folder))
 }
 
-/// The program that a bare name leads to in `paths`, which is in the form of `PATH`, for every process with these paths.
-/// Relative folders are not searched, because they are others in another working directory.
+/// Returns the program that a bare name leads to in `paths` (in the form of `PATH`). Relative directories are skipped,
+/// because they differ between processes with different working directories.
 pub fn found_anywhere(name: &OsStr, paths: &OsStr) -> Option<PathBuf> {
     let mut folders = std::env::split_paths(paths).filter(|folder| folder.is_absolute());
     folders.find_map(|folder| files::program_at(folder.join(name)))

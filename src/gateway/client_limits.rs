@@ -1,9 +1,8 @@
-//! Limits for each client, so that one client cannot take what all may use.
+//! Limits for each client, so that one client cannot use up what all clients share.
 //!
 //! A client is the name in a verified certificate, else the name that a trusted front gives, else the address of its
 //! connection, or the address that a trusted front names. A request with an `Authorization` header also counts for the
-//! value of that header, because clients over loopback, and clients behind a front that names none, have no address
-//! here.
+//! value of that header, because Milepost sees no client address over loopback or behind a front that names none.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,23 +30,23 @@ mod start_rate;
 /// The time after which a client may repeat a request that exceeded its limit.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Number of leading bits of an IPv6 address that identify a client: a household or a machine has all addresses that
-/// begin with them.
+/// Number of leading bits of an IPv6 address that identify a client: one household or machine usually has all addresses
+/// with the same prefix.
 const IPV6_PREFIX: u32 = 64;
 
 /// A client whose permits are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum CountedClient {
-    /// The clients of an address, or of 64 bits of an address of IPv6.
+    /// The clients of an address, or of an IPv6 prefix of 64 bits.
     Address(IpAddr),
-    /// The clients of a name in a certificate, or in a header of a trusted front.
+    /// The clients with a name, from a certificate or a header of a trusted front.
     Named(ClientName),
     /// The clients that present the `Authorization` of this number.
     Credentials(u64),
 }
 
 impl CountedClient {
-    /// The client of a request by its name or address, or `None` if it has neither here.
+    /// Returns the client of a request, by its name or address; `None` if neither can be limited.
     fn of_request(
         remote: IpAddr,
         name: Option<&ClientName>,
@@ -57,14 +56,14 @@ impl CountedClient {
         let is_front = is_front(remote, fronts);
         // A name is verified, so it takes precedence over an address.
         match name {
-            // The certificate of a front identifies the front, which is not a client.
+            // The certificate of a front identifies the front, which is not the client.
             Some(name) if !is_front || name.is_of_header() => Some(Self::Named(name.clone())),
             _ if is_front => Self::of_address(forwarded::client_named(headers, fronts)?),
             _ => Self::of_address(remote),
         }
     }
 
-    /// The client of a connection, or `None` if no limit applies to it. The certificate is not known yet.
+    /// Returns the client of a connection; `None` if no limit applies to it. The certificate is not known yet.
     fn of_connection(remote: IpAddr, fronts: &[IpNet]) -> Option<Self> {
         // All clients of a front share its connections.
         if is_front(remote, fronts) { None } else { Self::of_address(remote) }
@@ -81,7 +80,7 @@ impl CountedClient {
             }
             address => address,
         };
-        // All users of a machine have one loopback address, and so has a front that is not configured.
+        // Loopback is not counted: all users of a machine have this address, and so has a front that is not configured.
         (!address.is_loopback()).then_some(Self::Address(address))
     }
 }
@@ -101,7 +100,7 @@ fn is_front(address: IpAddr, fronts: &[IpNet]) -> bool {
     fronts.iter().any(|net| net.contains(address))
 }
 
-/// A limit for each client.
+/// The limits that apply to each client. Each variant is what is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientLimit {
     /// Open connections.
@@ -128,7 +127,7 @@ impl ClientLimit {
         Self::SharedCalls,
     ];
 
-    /// The name of the counter.
+    /// Returns the name of the counter.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -140,7 +139,7 @@ impl ClientLimit {
         }
     }
 
-    /// Returns the name of the limited thing as text, and the key of the limit.
+    /// Returns what is limited as text, and the key of the limit.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Connections => ("connections", "max_client_connections of [server]"),
@@ -159,26 +158,26 @@ impl ClientLimit {
             Self::Sessions => maxima.sessions,
             Self::Children => maxima.children,
             Self::ChildStarts => maxima.child_starts,
-            // The limit is a key of the route, and is not counted here.
+            // The route's key sets this limit, and [`fair_share`] counts it.
             Self::SharedCalls => 0,
         }
     }
 }
 
-/// The refusal of a client that has as much as it may.
+/// The error for a client that has reached a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("this client has as many {} as it may: see {}", limit.texts().0, limit.texts().1)]
 pub(crate) struct OverLimit {
-    /// The client, for the log.
+    /// The client that has reached the limit, for the log.
     pub(crate) client: CountedClient,
-    /// The limit.
+    /// The limit that was reached.
     pub(crate) limit: ClientLimit,
     /// The time after which the client may try again.
     pub(crate) retry_after: Duration,
 }
 
 impl OverLimit {
-    /// Says in the log which client has reached which limit.
+    /// Logs which client has reached which limit.
     pub(crate) fn tell(&self) {
         static TOLD: [LogBudget; ClientLimit::ALL.len()] =
             [const { LogBudget::one_a_minute() }; ClientLimit::ALL.len()];
@@ -195,7 +194,7 @@ impl OverLimit {
     }
 }
 
-/// The permits of one client.
+/// What is counted for one client.
 #[derive(Default)]
 struct ClientEntry {
     counts: [usize; ClientLimit::ALL.len()],
@@ -208,8 +207,8 @@ impl ClientEntry {
     }
 }
 
-/// The permits of each client. An entry leaves with its last permit, or a minute after the last start of a child, so
-/// that there are never more entries than permits and recent starts.
+/// The permits of each client. An entry is removed with its last permit, or a minute after the last start of a child,
+/// so that there are never more entries than permits and recent starts.
 pub struct ClientLimits {
     maxima: ArcSwap<ClientMaxima>,
     hasher: RandomState,
@@ -218,7 +217,7 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// No client has anything. Refusals are counted in the metrics.
+    /// Returns limits without any permits. Refusals are counted in `metrics`.
     pub(crate) fn new(metrics: &Metrics) -> Arc<Self> {
         Arc::new(Self {
             maxima: ArcSwap::default(),
@@ -228,16 +227,16 @@ impl ClientLimits {
         })
     }
 
-    /// Sets the limits. Open requests, streams and connections stay.
+    /// Sets new limits. Open requests, streams and connections continue.
     pub(crate) fn set_maxima(&self, maxima: &ClientMaxima) {
         self.maxima.store(Arc::new(maxima.clone()));
     }
 
-    /// The client of a request, or `None` if no limit applies to it. `proxy_auth`: the `Authorization` was for the
+    /// Returns the client of a request; `None` if no limit applies to it. `proxy_auth`: the `Authorization` was for the
     /// listener, and is the same for every client.
     ///
-    /// Milepost does not check the values of `Authorization` that it forwards. A client that invents one for each
-    /// request still counts as its address.
+    /// Milepost does not check the values of `Authorization` that it forwards. A client that invents a new value for
+    /// each request is still counted by its address.
     pub(crate) fn client_of(
         self: &Arc<Self>,
         remote: IpAddr,
@@ -271,7 +270,7 @@ impl ClientLimits {
         client.map_or(Ok(None), take)
     }
 
-    /// Counts one use more for each of these clients; `spare` uses more than the limit are allowed.
+    /// Counts one more use for each of these clients; `spare` uses beyond the limit are allowed.
     fn take(
         self: &Arc<Self>,
         clients: Counted,
@@ -283,7 +282,7 @@ impl ClientLimits {
             return Ok(None);
         }
         let max = max.saturating_add(spare);
-        // One lock for the check and the count, so that two concurrent requests cannot both take the last place.
+        // One lock for both the check and the count, so that two concurrent requests cannot both take the last place.
         let mut known = self.lock();
         let count = |client| {
             known.get(client).map_or(0, |entry: &ClientEntry| entry.counts[limit as usize])
@@ -299,7 +298,7 @@ impl ClientLimits {
         Ok(Some(ClientPermit { limits: Arc::clone(self), clients, limit }))
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal, and returns its error.
     fn refuse(&self, client: CountedClient, limit: ClientLimit) -> OverLimit {
         self.refused[limit as usize].inc();
         OverLimit { client, limit, retry_after: RETRY_AFTER }
@@ -327,7 +326,7 @@ impl ClientLimits {
     }
 }
 
-/// The clients for whom a request or stream counts: the client itself, and the credentials that it presents.
+/// The clients for which a request or stream is counted: the client itself, and the credentials that it presents.
 type Counted = [Option<CountedClient>; 2];
 
 /// A permit for one use of a client's limit, until it is dropped.
@@ -351,23 +350,23 @@ impl Drop for ClientPermit {
     }
 }
 
-/// The client of a request, to which limits apply. It is an extension of the request.
+/// The client of a request, in whose limits the request is counted. Stored in the extensions of the request.
 #[derive(Clone)]
 pub(crate) struct LimitedClient {
     pub(crate) client: CountedClient,
-    /// The credentials that the client presents, where the client is an address.
+    /// The credentials that the client presents, if `client` is an address.
     besides: Option<CountedClient>,
     pub(crate) limits: Arc<ClientLimits>,
 }
 
 impl LimitedClient {
-    /// Returns a number of the client. Two clients have the same number only by chance, and no client can cause that:
-    /// the hash is keyed.
+    /// Returns a number for the client. Two clients have the same number only by chance, and no client can cause that,
+    /// because the hash is keyed.
     pub(crate) fn number(&self) -> u64 {
         self.limits.hasher.hash_one(&self.client)
     }
 
-    /// Counts one more use of this limit; `spare` uses more than the limit are allowed.
+    /// Counts one more use of this limit; `spare` uses beyond the limit are allowed.
     fn take(&self, limit: ClientLimit, spare: usize) -> Result<Option<ClientPermit>, OverLimit> {
         self.limits.take([Some(self.client.clone()), self.besides.clone()], limit, spare)
     }
@@ -380,7 +379,7 @@ impl LimitedClient {
         self.take(ClientLimit::Streams, 0)
     }
 
-    /// Counts a request whose body is being read as a stream; `spare` more than streams are allowed.
+    /// Counts a request whose body is being read as a stream; `spare` of them are allowed beyond the limit.
     ///
     /// # Errors
     /// If the client has reached its limit.

@@ -44,35 +44,35 @@ use crate::transport::mcp_http::request_body::PostedBody;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::target::TargetError;
 
-/// Every route while it is served.
+/// All routes that are served, and what they share.
 pub struct Proxy {
     pub(crate) routes: Mutex<LiveRoutes>,
-    /// The in-process connection to servers, in place of the network.
+    /// Connects to servers inside the process, in place of the network.
     pub(crate) connect: Option<InProcess>,
-    /// The observers.
+    /// Makes the observers of each route's messages.
     pub(crate) observers: Vec<Arc<dyn ObserverFactory>>,
     pub(crate) metrics: Metrics,
     pub(crate) via: Via,
     pub(crate) shutdown: Arc<Shutdown>,
     pub(crate) calls: Arc<InFlight>,
-    /// Servers that run for sessions of the bridge.
+    /// The number of servers that run for sessions of the bridge.
     pub(crate) servers: Arc<InFlight>,
-    /// Bodies of requests that are not whole.
+    /// The budget for incomplete request bodies.
     pub(crate) bodies: Arc<ByteBudget>,
-    /// Large answers in files.
+    /// The budget for large answers in files.
     pub(crate) spilled: Arc<ByteBudget>,
-    /// Messages that wait in memory.
+    /// The budget for messages that wait in memory.
     pub(crate) kept: Arc<ByteBudget>,
-    /// The connections, streams and sessions of each client.
+    /// What is counted for each client: connections, streams, sessions and so on.
     pub(crate) clients: Arc<ClientLimits>,
 }
 
 impl Proxy {
-    /// No server is connected before the first request. `memory` holds the learned durations of the
-    /// routes; `observers` see all messages. If there is a `connect`, it replaces the network and
-    /// child processes.
+    /// Returns a proxy for the routes. Servers are connected at the first request. `memory` holds the learned durations
+    /// of the routes; `observers` see all messages. `connect`, if given, replaces the network and child processes.
     ///
     /// # Errors
+    ///
     /// If a route's certificates cannot be used or its address is not valid.
     pub fn new(
         routes: &Routes,
@@ -110,47 +110,44 @@ impl Proxy {
         self.clients.set_maxima(&server.clients);
     }
 
-    /// The metrics.
+    /// Sets the limits of resources that all routes share.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The metrics as text, with the present sizes of tables.
+    /// Returns the metrics.
     pub fn metrics_text(&self) -> String {
         self.metrics.text(log::lines_dropped(), || self.measure())
     }
 
-    /// Waits until no call is open. The connections that are then left only listen.
+    /// Waits until no call is open. The remaining streams are then only those on which clients listen.
     pub async fn calls_done(&self) {
         self.calls.done().await;
     }
 
-    /// Waits until every server started by Milepost has ended; after [`Proxy::end_streams`] each
-    /// ends soon.
+    /// Waits until every server started by Milepost has ended; after [`Proxy::end_streams`] they end soon.
     pub async fn servers_done(&self) {
         self.servers.done().await;
     }
 
-    /// From now on new sessions should begin at other replicas: a client that begins a session here gets 503, and sends
-    /// its request again.
+    /// Sends new sessions to other replicas from now on: a client that begins a session here gets 503, and tries again.
     pub fn turn_newcomers_away(&self) {
         self.shutdown.turn_newcomers_away();
     }
 
-    /// From now on sessions that end with this process accept no new calls: a client that makes a call gets 404, and
-    /// begins a new session at another replica. Open calls continue.
+    /// Refuses new calls, from now on, in sessions that end with this process: the client gets 404, and begins a new
+    /// session at another replica. Open calls continue.
     pub fn turn_calls_away(&self) {
         self.shutdown.turn_calls_away();
     }
 
-    /// Ends every stream as its protocol ends it: open requests are answered with an error. Streams
-    /// that begin later end at once.
+    /// Ends every stream in the way of its protocol: open requests are answered with an error. Streams that begin later
+    /// end immediately.
     pub fn end_streams(&self) {
         self.shutdown.end();
     }
 
-    /// Answers an admitted request to an endpoint of a route. `proxy_auth`: its `Authorization` was for
-    /// Milepost.
+    /// Answers an admitted request to an endpoint of a route. `proxy_auth`: `Authorization` was meant for Milepost.
     pub fn handle(
         self: Arc<Self>,
         served: ServedRoute,
@@ -167,9 +164,9 @@ impl Proxy {
             && live.state.endpoint.is_some()
             && !(*removed || live.state.route.opaque || live.state.may_bridge())
             && live.previous.is_empty()
-            // Sessions that Milepost manages outlive a reload, but no new sessions begin after it.
+            // Only without a session of Milepost's own: such sessions may continue after a reload.
             && live.bridge.sessions.is_empty();
-        // Nearly all requests take this path, so that rare cases must not make its future larger.
+        // Nearly all requests take this path. Rare cases are handled elsewhere, to keep its future small.
         if is_call {
             let direct = Arc::clone(&live.direct);
             return Either::Left(direct.post(parts, body, proxy_auth, write_state));
@@ -180,7 +177,7 @@ impl Proxy {
         Either::Right(Box::pin(rare))
     }
 
-    /// Answers a request of any kind, on a route with any history.
+    /// Answers a request that is not an ordinary call on an unchanged route.
     async fn handle_rare(
         &self,
         ServedRoute { mut live, removed }: ServedRoute,
@@ -198,7 +195,7 @@ impl Proxy {
             };
         }
         match part {
-            // Boxed: a rare case must not make the future of a call larger.
+            // Boxed: the case is rare, and would make the future of a call larger.
             EndpointKind::WellKnown(path) => {
                 Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
             }
@@ -223,7 +220,7 @@ impl Proxy {
         let (state, direct) = (&live.state, &live.direct);
         let target = state.endpoint.as_ref().filter(|_| !is_for_bridge(&live, &parts));
         let Some(target) = target else {
-            // A client of HTTP+SSE may look for its stream here.
+            // A client of HTTP+SSE may look for its stream at this path.
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
             let looks = looks && state.endpoint.is_none();
             return if looks && state.sse.is_some() {
@@ -260,7 +257,7 @@ impl Proxy {
         }
     }
 
-    /// Answers a request of a client of Streamable HTTP before a server of another transport.
+    /// Answers a request of a Streamable HTTP client on a route whose server has another transport.
     async fn bridge(
         &self,
         mut live: Arc<LiveRoute>,
@@ -285,7 +282,7 @@ impl Proxy {
                 }
                 live.bridge.post(parts, posted, proxy_auth, write_state).await
             }
-            // From 2026-07-28 on, MCP has no GET stream to listen to and no session to end.
+            // From 2026-07-28 on, MCP has neither a GET stream nor sessions to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
             Method::GET => live.bridge.get(&parts, write_state),
             Method::DELETE => live.bridge.delete(&parts),
@@ -294,8 +291,8 @@ impl Proxy {
     }
 }
 
-/// Whether a request to a server of the same transport belongs to a session of Milepost's own. Sessions live across a
-/// reload that changes this, and from 2026-07-28 on there are none.
+/// Whether a request to a server of the same transport belongs to a session of Milepost itself. Such sessions continue
+/// even if a reload changes whether new ones begin. From 2026-07-28 on there are none.
 fn is_for_bridge(live: &LiveRoute, parts: &Parts) -> bool {
     match parts.headers.get(SESSION_ID) {
         Some(id) => live.bridge.sessions.knows(id.as_bytes()),
@@ -304,7 +301,7 @@ fn is_for_bridge(live: &LiveRoute, parts: &Parts) -> bool {
     }
 }
 
-/// A client of HTTP+SSE opens its stream.
+/// Opens the stream of an HTTP+SSE client.
 async fn open_sse(
     live: &LiveRoute,
     parts: Parts,
@@ -321,7 +318,7 @@ async fn open_sse(
     }
 }
 
-/// A client of HTTP+SSE posts for its stream.
+/// Answers a POST of an HTTP+SSE client.
 async fn post_sse(
     live: &LiveRoute,
     parts: Parts,

@@ -1,4 +1,4 @@
-//! Hashes of the contents of files, which a reload compares to find out whether a certificate has changed.
+//! Hashes the contents of files, so that a reload can find out whether a certificate has changed.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use crate::config::routes::Upstream;
 
-/// Bytes of a watched file that are compared to find out whether the file has changed.
+/// Limit of the bytes of a watched file that are compared.
 const COMPARED_MAX: u64 = 16 << 20;
 
-/// A number for the contents of the files that an upstream names.
+/// Returns a number for the contents of the files that an upstream names.
 pub(crate) fn files_of(upstream: &Upstream) -> u64 {
     let Upstream::Http(http) = upstream else { return 0 };
     let own = http.client_certificate.iter().flat_map(|own| [&own.certificate, &own.key]);
@@ -19,8 +19,7 @@ pub(crate) fn files_of(upstream: &Upstream) -> u64 {
     contents(authorities.chain(own).map(AsRef::as_ref))
 }
 
-/// A number for the contents of files. Equal contents have equal numbers for the life of the
-/// process.
+/// Returns a number for the contents of files. Within one process, equal contents have equal numbers.
 pub(crate) fn contents<'a>(files: impl IntoIterator<Item = &'a Path>) -> u64 {
     static HASHER: OnceLock<RandomState> = OnceLock::new();
     let read = |file: &Path| {

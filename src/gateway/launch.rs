@@ -1,4 +1,4 @@
-//! The launch of a route's server for clients of any transport, and of the task that relays their messages.
+//! Launches a route's server for clients of any transport, and the task that relays their messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,26 +24,26 @@ use crate::transport::byte_budget::ByteShare;
 use crate::transport::child::{KeptStarts, Program, start_folder};
 use crate::transport::http::client_name::ClientName;
 
-/// The longest message of an HTTP+SSE server, in bytes, that goes to a file; for a longer message its caller
-/// gets an error.
+/// Limit of the bytes of an HTTP+SSE server's message that goes to a file. For a longer message its caller gets an
+/// error.
 const SPILL_MAX: u64 = 1 << 30;
 
-/// The launch of one server.
+/// What the launch of one server needs.
 pub(crate) struct Launch<'a> {
     /// The route of the server.
     pub(crate) state: &'a Arc<RouteState>,
-    /// The revisions that the server, a child, has turned out to speak.
+    /// What is known about the revisions that the server, a child, speaks.
     pub(crate) era: &'a Arc<Era>,
-    /// The settings of the conversation.
+    /// The settings that apply to the messages.
     pub(crate) policy: &'a Arc<Policy>,
-    /// The tokens of the session among those of the route's other sessions; `None` if the server sees no client's
-    /// token.
+    /// The tokens of the session, which are registered together with those of the route's other sessions; `None` if the
+    /// server sees no tokens of clients.
     pub(crate) tokens: Option<SessionTokens>,
-    /// Whether the client's `Authorization` was for Milepost.
+    /// Whether the client's `Authorization` was meant for Milepost.
     pub(crate) proxy_auth: bool,
-    /// The only principal whose clients use the server; `None` if it is not known.
+    /// The principal that all clients of the server have in common; `None` if it is not known.
     pub(crate) principal: Option<ClientName>,
-    /// The part of the clients in the bytes that wait in memory.
+    /// The clients' share of the budget for messages in memory.
     pub(crate) kept: ByteShare,
     /// Receives the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
@@ -57,11 +57,11 @@ pub(crate) struct FailedLaunch {
 }
 
 impl Launch<'_> {
-    /// Starts the server for `clients`, and the task that relays their messages. The task makes the value of `held` at
-    /// its begin and drops it at its end.
+    /// Starts the server for `clients`, and the task that relays their messages. The task creates the value of `held`
+    /// when it begins and drops the value when it ends.
     ///
     /// # Errors
-    /// The reason why the server does not start.
+    /// If the server does not start: the reason.
     pub(crate) fn start<C: ClientLeg + 'static, H: Send>(
         self,
         clients: C,
@@ -72,7 +72,7 @@ impl Launch<'_> {
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
         let span = tracing::info_span!("session", route = &*state.route.path);
-        // Only a shared server gets a modern face: a client that begins a session is older than 2026-07-28.
+        // Only a shared server offers 2026-07-28: a client that begins a session speaks an older revision.
         let mut face = if clients.are_strangers() { ModernFace::of(&policy) } else { None };
         if let Some(face) = &mut face {
             face.set_kept(kept.room());
@@ -103,7 +103,7 @@ impl Launch<'_> {
                 let (from, to) = tokio::io::split(io);
                 let server = child_session::stand_in(Box::new(from), Box::new(to), limits, era);
                 let server = ServerSide::new(server, face);
-                // No process is started: there is neither a pid nor a standard error.
+                // No child is started, so there is neither a pid nor a standard error.
                 let mut relay = relay_of(clients, server, policy, emitter, no_noise());
                 relay.set_tokens(tokens);
                 relay.set_kept(&kept);
@@ -143,7 +143,7 @@ impl Launch<'_> {
     }
 }
 
-/// The place of the answers of a route's server at its last start, if the route keeps them.
+/// Returns where a route keeps the answers of its server's last start, if it keeps them.
 fn starts_of(state: &RouteState, principal: Option<ClientName>) -> Option<KeptStarts> {
     let route = &state.route;
     let preset = route.preset.map_or("", |preset| preset.name);
@@ -177,7 +177,7 @@ async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) 
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 
-/// The server of a route, for a session.
+/// Returns the server of a route, for one session.
 fn target_of(state: &Arc<RouteState>, proxy_auth: bool) -> UpstreamTarget {
     let endpoints = (state.endpoint.clone(), state.sse.clone());
     let newest = Arc::clone(state);

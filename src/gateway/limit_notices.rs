@@ -1,5 +1,5 @@
-//! Log lines about limits that are reached: which limit, whose limit, and what to change. At most one line a minute for
-//! each limit; the metrics count each case.
+//! Log lines about limits that are reached: which limit, for whom, and what to change. At most one line a minute for
+//! each limit; the metrics count every case.
 
 use std::time::Instant;
 

@@ -1,5 +1,4 @@
-//! The served routes of a route file, and their replacement by the routes of the next file. No call
-//! is lost.
+//! The routes that are served, and their replacement by those of a new route file. No call is lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,19 +31,19 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
 
-/// Maximum number of previous servers of a route that are kept while they have open calls. Clients can no longer answer
-/// the questions of older servers.
+/// Limit of the previous servers of a route that are kept while they have open calls. Clients can no longer answer
+/// requests of even older servers.
 const PREVIOUS_MAX: usize = 8;
 
-/// Time between two looks at whether a retired route is still held.
+/// The interval of checks whether a retired route is still used.
 const HELD_LOOK: Duration = Duration::from_secs(1);
 
-/// A route with all that serves it: its state, and the two ways of a request through it.
+/// A route with everything that serves it: its state, and the two paths of a request through it.
 pub(crate) struct LiveRoute {
     pub(crate) state: Arc<RouteState>,
     pub(crate) direct: Arc<Direct>,
     pub(crate) bridge: Arc<Bridge>,
-    /// The earlier values of this route, with other servers, as long as calls to these servers are open.
+    /// The earlier values of this route, with other servers, as long as calls to those servers are open.
     pub(crate) previous: Vec<Weak<Self>>,
 }
 
@@ -52,17 +51,17 @@ pub(crate) struct LiveRoute {
 #[derive(Clone)]
 pub struct ServedRoute {
     pub(crate) live: Arc<LiveRoute>,
-    /// Whether the file no longer has the route: only its open calls continue.
+    /// Whether the file no longer has the route, so that only its open calls continue.
     pub(crate) removed: bool,
 }
 
 impl ServedRoute {
-    /// The route.
+    /// Returns the route.
     pub fn route(&self) -> &Route {
         &self.live.state.route
     }
 
-    /// Whether the file no longer has the route, and only its open calls continue.
+    /// Whether the file no longer has the route, so that only its open calls continue.
     pub fn is_removed(&self) -> bool {
         self.removed
     }
@@ -83,22 +82,22 @@ pub struct Changes {
     pub removed: usize,
     /// The number of routes with other settings or another server.
     pub changed: usize,
-    /// The number of these routes that have another server.
+    /// The number of changed routes that have another server.
     pub moved: usize,
     /// The number of unchanged routes.
     pub unchanged: usize,
 }
 
-/// Routes that can be served as soon as they apply ([`Proxy::apply`]).
+/// Routes that are ready to be served, once they are applied ([`Proxy::apply`]).
 pub struct Prepared {
     routes: Vec<Arc<LiveRoute>>,
-    /// Routes with another server, and removed routes.
+    /// Old values of routes that have another server now or were removed.
     retired: Vec<Arc<LiveRoute>>,
     removed: Vec<Arc<LiveRoute>>,
     changes: Changes,
 }
 
-/// Routes with another server, and removed routes.
+/// The old values of routes that have another server or were removed, to be retired.
 #[must_use]
 pub struct Retired(Vec<Arc<LiveRoute>>);
 
@@ -115,9 +114,9 @@ impl Retired {
                 shared.over.end();
                 let route = &live.state.route.path;
                 tracing::debug!(route, "the last call to the previous server has ended");
-                // The new value of the route must find this old value for the answers and cancellations of open calls.
-                // A request whose body is still being read is counted late, so the task holds the route as long as a
-                // request, a response or a session does.
+                // The new value of the route must find the old one for the answers and cancellations of open calls. A
+                // request whose body is still being read is not counted yet, so this task keeps the route alive while a
+                // request, a response or a session uses it.
                 while live.is_held() {
                     sleep(HELD_LOOK).await;
                 }
@@ -126,7 +125,7 @@ impl Retired {
     }
 }
 
-/// A retired route, until its last part is dropped.
+/// A retired route, until nothing uses it any more.
 pub(crate) struct Retiring {
     live: Weak<LiveRoute>,
     path: String,
@@ -140,7 +139,7 @@ pub(crate) struct LiveRoutes {
     /// Routes that the file no longer has, as long as calls to them are open.
     removed: Vec<Weak<LiveRoute>>,
     retiring: Vec<Retiring>,
-    /// The file that is served.
+    /// The route file that is served.
     file: Option<Routes>,
 }
 
@@ -149,7 +148,7 @@ impl Proxy {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The served routes, in the order of their file, followed by removed routes with open calls.
+    /// Returns the served routes, in the order of their file, followed by removed routes with open calls.
     pub fn served(&self) -> Vec<ServedRoute> {
         let routes = self.routes();
         let now = routes.now.iter();
@@ -158,16 +157,17 @@ impl Proxy {
         now.chain(removed.map(|live| ServedRoute { live, removed: true })).collect()
     }
 
-    /// Prepares these routes, without any effect yet and without connections. `memory` holds their learned durations.
+    /// Prepares these routes without any effect and without connections. `memory` holds their learned durations.
     ///
     /// # Errors
+    ///
     /// If a route's certificates cannot be used or its address is not valid.
     pub fn prepare(
         &self,
         routes: &Routes,
         memory: &DurationStore,
     ) -> Result<Prepared, TargetError> {
-        // The lock is released before certificates are read: requests do not wait for files.
+        // The lock is released before certificates are read, so that requests do not wait for files.
         let (now, removed, same_defaults) = {
             let live = self.routes();
             let removed: Vec<Arc<LiveRoute>> =
@@ -218,8 +218,8 @@ impl Proxy {
         Ok(prepared)
     }
 
-    /// Serves these routes from now on, and returns the changes. Open calls keep their settings. Previous servers are
-    /// retired when they get no more requests: [`Retired::retire`].
+    /// Serves these routes from now on, and returns the changes. Open calls keep their settings. The caller retires the
+    /// previous servers when they get no more requests: [`Retired::retire`].
     pub fn apply(&self, routes: &Routes, prepared: Prepared) -> (Changes, Retired) {
         let Prepared { routes: now, retired, removed, changes } = prepared;
         now.iter().for_each(|live| live.publish());
@@ -254,7 +254,7 @@ impl Proxy {
         old: Option<&Arc<LiveRoute>>,
         memory: &DurationStore,
     ) -> Result<Arc<LiveRoute>, TargetError> {
-        // Before the files are used: a change in the meantime is seen at the next reload.
+        // Hashed before the files are used, so that the next reload sees a change that happens in between.
         let files = files_of(&route.upstream);
         let policy = policy_of(routes, route, old.map(|old| &*old.state), memory);
         let same = old.filter(|old| {
@@ -324,7 +324,7 @@ impl Proxy {
     fn direct(&self, state: &Arc<RouteState>, same: Option<&Arc<LiveRoute>>) -> Arc<Direct> {
         let observes =
             |old: &&Arc<LiveRoute>| old.state.policy.observes() == state.policy.observes();
-        // A session either observes all its requests or repairs them all.
+        // Shared only if both policies observe or both repair: a session does either for all its requests.
         let sessions = match same.filter(observes) {
             Some(old) => Arc::clone(&old.direct.sessions),
             None => {
@@ -372,7 +372,7 @@ impl Proxy {
         })
     }
 
-    /// Measures the tables of every route for operators, with the rest of servers before.
+    /// Measures the tables of every route for operators, together with those of its earlier servers.
     pub(crate) fn measure(&self) {
         let mut routes = self.routes();
         let LiveRoutes { now, retiring, .. } = &mut *routes;
@@ -393,22 +393,22 @@ impl Proxy {
 }
 
 impl RouteState {
-    /// Whether `route` equals this route, and the contents of its files are unchanged.
+    /// Whether the settings are the same as those of `route`, and the files that it names are unchanged.
     fn is_just(&self, route: &Route) -> bool {
         *self.route == *route && self.files == files_of(&route.upstream)
     }
 }
 
 impl LiveRoute {
-    /// Makes these the settings for calls that begin now.
+    /// Makes these settings apply to calls that begin from now on.
     fn publish(&self) {
         self.direct.sessions.keep(self.state.route.max_sessions);
         self.state.publish();
         self.bridge.sessions.wake_all();
     }
 
-    /// Whether a request, a response or a session holds the route or a part of it. The state itself has
-    /// three holders: this value, `direct` and `bridge`.
+    /// Whether a request, a response or a session still refers to the route or a part of it. Three references to the
+    /// state are normal: those of this value, of `direct` and of `bridge`.
     fn is_held(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
             || Arc::strong_count(&self.direct) > 1
@@ -416,7 +416,7 @@ impl LiveRoute {
             || Arc::strong_count(&self.state) > 3
     }
 
-    /// The load of its tables.
+    /// Returns the load of the route's tables.
     fn tables(&self) -> Tables {
         let (own, kept_messages, kept_bytes) = self.bridge.sessions.load();
         Tables {
@@ -427,9 +427,9 @@ impl LiveRoute {
         }
     }
 
-    /// Finds the value of a route for a request whose session may belong to a previous server of the route, and returns
-    /// it with the request's body. Open calls of a previous server may need the request: an answer of the client, or a
-    /// stream that is resumed. No new call begins on a previous server.
+    /// Finds the value of a route whose server has the session of a request, and returns it with the request's body. It
+    /// may be a previous server, whose open calls may need the request: an answer of the client, or a resumed stream.
+    /// No new call begins on a previous server.
     pub(crate) async fn find_session(
         self: &Arc<Self>,
         removed: bool,
@@ -461,7 +461,7 @@ impl LiveRoute {
         }
     }
 
-    /// The value with an earlier server, or of a removed route, that has the session of a request.
+    /// Returns the earlier or removed value of a route that has the session of a request.
     fn find_previous(
         self: &Arc<Self>,
         parts: &Parts,

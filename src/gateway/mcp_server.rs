@@ -1,4 +1,4 @@
-//! The parts of an MCP server that Milepost plays itself: the demo server, and the servers of the lab.
+//! The parts of an MCP server that Milepost itself implements: the demo server, and the servers of the lab.
 //!
 //! ```text
 //! lines, bodies of POST ──> one future for each request ──> ReplyStream ──> lines, events
@@ -21,19 +21,19 @@ use tokio::task::JoinSet;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::protocol::sse;
 
-/// Maximum number of pieces that wait to be written on one stream of a server inside Milepost. Beyond it the server
+/// Limit of the pieces that wait to be written on one stream of a server inside Milepost. At the limit the server
 /// waits.
 const PIECES_MAX: usize = 64;
 
 /// The body of a response.
 pub(crate) type ServedBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// One write.
+/// A unit that is written to a stream: messages, or the end of the response.
 #[derive(Debug)]
 pub(crate) enum ReplyPiece {
     /// Messages without line ends.
     Messages(Vec<Bytes>),
-    /// The response ends here for its present reader.
+    /// The response ends here for the client that reads it now.
     HangUp,
 }
 
@@ -56,7 +56,7 @@ impl ReplyStream {
         let _ = self.to.send(ReplyPiece::Messages(messages)).await;
     }
 
-    /// Ends the response for its present reader.
+    /// Ends the response for the client that reads it now.
     pub(crate) async fn hang_up(&self) {
         let _ = self.to.send(ReplyPiece::HangUp).await;
     }
@@ -72,8 +72,8 @@ impl ReplyStream {
     }
 }
 
-/// Serves one client over a pair of byte streams until the input ends. `receive` gets each line with the stream for
-/// its answer, and returns the future that answers, if the line is a request.
+/// Serves one client over a pair of byte streams until the input ends. `receive` gets each line, with the stream for
+/// its answer. If the line is a request, it returns the future that answers.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -125,7 +125,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { from, buffer: BytesMut::new(), lines: Lines::new(INSPECT_MAX) }
     }
 
-    /// Returns the next line with its ending, or `None` at the end. A line that is too long to keep in memory is
+    /// Returns the next line with its ending; `None` at the end of the input. A line that is too long for memory is
     /// skipped. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -141,7 +141,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// The pieces of a stream as events, each piece at once.
+/// Returns the pieces of a stream as events, each as soon as it is there.
 pub(crate) fn events(pieces: mpsc::Receiver<ReplyPiece>) -> impl Stream<Item = Bytes> + Send {
     stream::unfold(pieces, |mut pieces| async {
         loop {
@@ -153,12 +153,12 @@ pub(crate) fn events(pieces: mpsc::Receiver<ReplyPiece>) -> impl Stream<Item = B
     })
 }
 
-/// The first event of HTTP+SSE, which names the address for messages.
+/// Returns the first event of HTTP+SSE, which names the address for messages.
 pub(crate) fn endpoint_event(address: &str) -> Bytes {
     format!("event: endpoint\ndata: {address}\n\n").into()
 }
 
-/// A response of events.
+/// Returns a response of events.
 pub(crate) fn event_stream(
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Response<ServedBody> {
@@ -169,7 +169,7 @@ pub(crate) fn event_stream(
     response
 }
 
-/// A response without messages.
+/// Returns a text response without messages.
 pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<ServedBody> {
     let mut response = Response::new(Full::from(text).boxed_unsync());
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! The observers of a route: each filter gets the observers that need its events.
+//! The observers of a route. Each filter gets those that need its events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
 use crate::transport::clock::now;
 
-/// The number of the next filter that is observed.
+/// The number for the next filter that is observed.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The observers of a route, and its counters.
+/// The observers of a route, and the counters of the route.
 pub(crate) struct Observers {
     route: String,
     pub(crate) counts: Arc<RouteCounts>,
@@ -20,7 +20,7 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// The observers of this route.
+    /// Returns the observers of this route.
     pub(crate) fn new(
         route: &str,
         counts: Arc<RouteCounts>,
@@ -29,7 +29,7 @@ impl Observers {
         Arc::new(Self { route: route.to_owned(), counts, observers: observers.to_vec() })
     }
 
-    /// Counts for the route.
+    /// Returns a log that counts for the route.
     pub(crate) fn log(&self) -> Connection {
         Connection::of(&self.counts)
     }
@@ -39,8 +39,8 @@ impl Observers {
         !self.observers.is_empty()
     }
 
-    /// The emitter for the observers of a filter, if there are any, in the same conversation as
-    /// `beside`.
+    /// Returns the emitter for the observers of a filter, if there are any. The filter belongs to the same conversation
+    /// as the filter `beside`.
     pub(crate) fn emitter(
         &self,
         beside: Option<FilterId>,

@@ -1,4 +1,4 @@
-//! Responses of the gateway itself on a route: no such route, limit reached, server unreachable.
+//! Responses that the gateway itself gives on a route: no such route, limit reached, server unreachable.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -25,17 +25,17 @@ pub(crate) fn no_route() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "there is no such route")
 }
 
-/// Headers of a stream of events.
+/// Returns the headers of an event stream.
 pub(crate) fn events_head() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // A stream must reach its client without delay, and never from a cache.
+    // A stream must reach its client without delay, and never come from a cache.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     headers
 }
 
-/// A text response of Milepost's own.
+/// Returns a text response made by Milepost.
 pub(crate) fn text(status: StatusCode, why: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(format!("{why}\n"))));
     *response.status_mut() = status;
@@ -58,13 +58,13 @@ pub(crate) fn no_room(state: &RouteState, no_room: &NoRoom, id: Option<&[u8]>) -
     }
 }
 
-/// A response to a request that may be sent again soon.
+/// Adds to a response that the request may be sent again soon.
 pub(crate) fn retry_later(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
     response
 }
 
-/// A response of Milepost's own: an error for the request `id`, or text if there is none.
+/// Returns a response made by Milepost: an error for the request `id`, or text if there is none.
 fn error_or_text(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
     let Some(id) = id else { return text(status, why) };
     let mut response = Response::new(Body::from(own_error(id, why, None)));
@@ -74,13 +74,14 @@ fn error_or_text(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<B
     response
 }
 
-/// The response to the first request of a session at a replica that ends: another replica will take it.
+/// Returns the response to the first request of a session at a replica that will end: another replica answers the
+/// repeated one.
 pub(crate) fn leaving(id: Option<&[u8]>) -> Response<Body> {
     let why = "this replica is stopping; send the request again, and another replica will take it";
     retry_later(error_or_text(StatusCode::SERVICE_UNAVAILABLE, why, id))
 }
 
-/// Returns the response to a client that has reached a limit: `answer` makes it from the status.
+/// Returns the response to a client that has reached a limit: `answer` makes the response from the status.
 pub(crate) fn over_limit(
     over: &OverLimit,
     answer: impl FnOnce(StatusCode) -> Response<Body>,
@@ -99,7 +100,7 @@ pub(crate) fn refuse(
     parts: &Parts,
 ) -> Response<Body> {
     let mut response = not_taken(state, unread, parts.extensions.get(), None);
-    // HTTP/1.1 cannot refuse a body without closing the connection: its rest would be read as the next request.
+    // With HTTP/1.1 a refusal must close the connection: the rest of the body would be read as the next request.
     if parts.version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -114,7 +115,7 @@ fn not_taken(
 ) -> Response<Body> {
     tell_of_body(state, unread, client);
     let response = error_or_text(unread.status(), &unread.to_string(), id);
-    // Only these two statuses are temporary: they end when other requests end.
+    // Only these two refusals are temporary: they end when other requests end.
     match unread.status() {
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => retry_later(response),
         _ => response,
@@ -136,7 +137,7 @@ pub(crate) fn refuse_unread(
     response
 }
 
-/// Reads the body of a request, up to the route's limit; the error is the response.
+/// Reads the body of a request, up to the route's limit. The error is the response.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` has room for its arguments twice"
@@ -163,17 +164,18 @@ pub(crate) fn read_or_refuse(
     }
 }
 
-/// Counts a body that may wait in memory for its server, until it is dropped.
+/// Counts a body that waits in memory for its server, until the body is dropped.
 ///
 /// # Errors
-/// The refusal, if the body would exceed the limit. The whole body has arrived, so that the error can name the id of
-/// the request.
+///
+/// The refusal, if the body would exceed the limit. Because the whole body has arrived, the refusal can contain the id
+/// of the request.
 pub(crate) fn keep_or_refuse(
     state: &RouteState,
     parts: &Parts,
     bytes: Bytes,
 ) -> Result<Bytes, Box<Response<Body>>> {
-    // Short bodies wait in the buffer of their connection anyway (`KEPT_MIN`).
+    // Short bodies fit in the buffer of their connection and are not counted (`KEPT_MIN`).
     if bytes.len() < KEPT_MIN {
         return Ok(bytes);
     }
@@ -189,8 +191,7 @@ pub(crate) fn keep_or_refuse(
     Err(Box::new(not_taken(state, &unread, client, id.as_deref())))
 }
 
-/// Returns the response when the server cannot be reached: an error for the id of the request, if the request has an
-/// id.
+/// Returns the response if the server cannot be reached: an error for the id of the request, if the request has an id.
 pub(crate) fn unreachable(
     state: &RouteState,
     error: &UpstreamError,
@@ -199,7 +200,7 @@ pub(crate) fn unreachable(
     if let UpstreamError::RequestBody(unread) = error {
         return not_taken(state, unread, None, id.as_deref());
     }
-    // Logged here, where the route is known.
+    // Logged here, because the route is known here.
     error.log(Some(&state.route.path));
     if let Some(kind) = error.kind() {
         state.shared.counts.upstream_error(kind);
@@ -217,7 +218,7 @@ pub(crate) fn unreachable(
     if may_try_again(error) { retry_later(response) } else { response }
 }
 
-/// Whether the same request may succeed soon: the server has not received the request, and has not failed.
+/// Whether the same request may succeed soon, because the server has neither received it nor failed.
 fn may_try_again(error: &UpstreamError) -> bool {
     matches!(error, UpstreamError::StreamsFull(_) | UpstreamError::Moved) || error.is_local()
 }

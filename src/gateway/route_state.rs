@@ -23,64 +23,64 @@ use crate::transport::http::in_flight::InFlight;
 use crate::transport::http::shutdown::Shutdown;
 use crate::transport::mcp_http::target::Target;
 
-/// The settings and the server of a route, for calls that begin now. A call keeps the state with which it began; after
+/// The settings and the server of a route, for calls that begin now. A call keeps the state with which it began. After
 /// a reload, later calls get a new state.
 pub(crate) struct RouteState {
     pub(crate) route: Arc<Route>,
-    /// The policy of the route where clients and server speak the same transport.
+    /// The policy for clients with the same transport as the server.
     pub(crate) policy: Arc<Policy>,
-    /// The policy of the route where Milepost translates between the transports.
+    /// The policy for clients with another transport than the server.
     pub(crate) bridge_policy: Arc<Policy>,
-    /// The same for a server that clients share.
+    /// The policy for a server that clients share.
     pub(crate) shared_policy: Arc<Policy>,
-    /// The policy of sessions of which another replica may serve a part: see [`RouteState::quiet_policy`].
+    /// The policy of sessions that other replicas serve too: see [`RouteState::quiet_policy`].
     pub(crate) quiet: OnceLock<Arc<Policy>>,
     /// The server's Streamable HTTP endpoint.
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
-    /// Whether clients of the server's own transport get sessions of Milepost, because their work may continue without
-    /// them.
+    /// Whether even clients with the server's own transport get sessions of Milepost, because their calls may continue
+    /// while they are away.
     pub(crate) bridges: bool,
-    /// Whether clients of 2026-07-28 reach an older server.
+    /// Whether clients of 2026-07-28 can use an older server.
     pub(crate) translates_eras: bool,
     pub(crate) forwarder: Forwarder,
-    /// Stands for the contents of the files that the upstream names: see [`Target`].
+    /// A number for the contents of the files that the upstream names: see [`Target`].
     pub(crate) files: u64,
     pub(crate) generation: u64,
     pub(crate) shared: Arc<RouteShared>,
 }
 
-/// The part of a route's state that survives a reload, as long as the server stays the same.
+/// The part of a route's state that survives a reload if the server stays the same.
 pub(crate) struct RouteShared {
     pub(crate) counts: Arc<RouteCounts>,
     pub(crate) observers: Arc<Observers>,
-    /// The folder of data that outlives the process.
+    /// The directory of data that outlives the process.
     pub(crate) folder: Option<PathBuf>,
-    /// Takes the place of a child process.
+    /// Connects to a server inside the process, in place of a child.
     pub(crate) in_process: Option<InProcess>,
-    /// Calls that are open.
+    /// The number of open calls.
     pub(crate) calls: Arc<InFlight>,
-    /// The end of the whole proxy.
+    /// Signals the shutdown of Milepost.
     pub(crate) shutdown: Arc<Shutdown>,
     /// Signals the end of the last call to a server that the route no longer has. Streams on which clients only listen
-    /// end then.
+    /// then end too.
     pub(crate) over: Shutdown,
     hasher: RandomState,
     streams: AtomicUsize,
-    /// Requests whose bodies are being read.
+    /// Number of requests whose bodies are being read.
     reading: AtomicUsize,
-    /// The bytes of bodies that are not whole, of all routes.
+    /// The budget for incomplete request bodies, of all routes.
     pub(crate) bodies: Arc<ByteBudget>,
-    /// The bytes of large answers in files, of all routes.
+    /// The budget for large answers in files, of all routes.
     pub(crate) spilled: Arc<ByteBudget>,
-    /// The bytes of messages that wait in memory, of all routes.
+    /// The budget for messages that wait in memory, of all routes.
     pub(crate) kept: Arc<ByteBudget>,
     /// Counts the reloads of the settings.
     generation: AtomicU64,
-    /// The state for calls that begin now.
+    /// The state for calls that begin from now on.
     latest: Mutex<Weak<RouteState>>,
-    /// The route has another server now.
+    /// Whether the route has another server now.
     retired: AtomicBool,
 }
 
@@ -118,7 +118,7 @@ impl RouteShared {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// The part of a client in the bytes of messages that wait in memory.
+    /// Returns the share of a client in the budget for messages that wait in memory.
     pub(crate) fn kept_share(&self, client: Option<&LimitedClient>) -> ByteShare {
         self.kept.share(client.map(LimitedClient::number))
     }
@@ -128,16 +128,16 @@ impl RouteShared {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Open streams of clients.
+    /// Returns the number of open streams of clients.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
 }
 
-/// The refusal of a stream.
+/// Why a stream was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
-    /// The route has `max_streams`.
+    /// The route has reached `max_streams`.
     #[error("too many streams are open on this route")]
     Route,
     /// The client has reached its limit.
@@ -149,17 +149,17 @@ pub(crate) enum NoRoom {
 pub(crate) struct StreamPermit {
     state: Arc<RouteState>,
     _client: Option<ClientPermit>,
-    /// The call of a client on a shared child.
+    /// The permit of the call, if the stream is a call on a shared child.
     share: Option<SharePermit>,
 }
 
 impl StreamPermit {
-    /// The route that the stream belongs to.
+    /// Returns the state of the route that the stream belongs to.
     pub(crate) fn state(&self) -> &RouteState {
         &self.state
     }
 
-    /// The stream is a call on a shared child.
+    /// Adds the permit of a call on a shared child to the stream.
     pub(crate) fn count_share(&mut self, share: Option<SharePermit>) {
         self.share = share;
     }
@@ -171,8 +171,7 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Number of requests whose bodies may be read at a time, in addition to the number of further streams that may be
-/// opened.
+/// Limit of the requests whose bodies may be read at the same time, beyond the places that are free for streams.
 pub(crate) const READING_SPARE: usize = 64;
 
 /// Counts a request until its body has been read.
@@ -187,7 +186,7 @@ impl Drop for ReadingPermit<'_> {
     }
 }
 
-/// The newest state of a route, for sessions and streams that outlive a reload.
+/// Follows the newest state of a route, for sessions and streams that outlive a reload.
 pub(crate) struct RouteWatch {
     state: Arc<RouteState>,
 }
@@ -197,12 +196,12 @@ impl RouteWatch {
         Self { state: Arc::clone(state) }
     }
 
-    /// The state that was the newest at the last look.
+    /// Returns the state that was the newest at the last check.
     pub(crate) fn state(&self) -> &Arc<RouteState> {
         &self.state
     }
 
-    /// Looks again; true if there is a newer state.
+    /// Checks for a newer state, and returns true if there is one.
     pub(crate) fn has_changed(&mut self) -> bool {
         let latest = self.state.latest();
         let changed = latest.is_some();
@@ -212,15 +211,15 @@ impl RouteWatch {
 }
 
 impl RouteState {
-    /// Makes this the state for calls that begin now.
+    /// Makes this the state for calls that begin from now on.
     pub(crate) fn publish(self: &Arc<Self>) {
         let shared = &self.shared;
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
-        // Written after the state (release order): a reader of the new generation must find the new state.
+        // Written after the state (release order): a reader that sees the new generation must find it.
         shared.generation.store(self.generation, Ordering::Release);
     }
 
-    /// The state for new calls, if there is a newer state than this.
+    /// Returns the state for new calls, if there is a newer state than this.
     pub(crate) fn latest(&self) -> Option<Arc<Self>> {
         if self.shared.generation.load(Ordering::Acquire) <= self.generation {
             return None;
@@ -229,7 +228,7 @@ impl RouteState {
     }
 
     /// Returns the policy of the route without heartbeats: if two replicas serve a session, neither knows the
-    /// heartbeats of the other, and their values would conflict.
+    /// heartbeats of the other, so that their values would conflict.
     pub(crate) fn quiet_policy(&self) -> &Arc<Policy> {
         self.quiet.get_or_init(|| Arc::new(self.policy.without_heartbeats()))
     }
@@ -249,11 +248,12 @@ impl RouteState {
         if open < self.route.max_streams { Ok(permit) } else { Err(NoRoom::Route) }
     }
 
-    /// Counts a request of a client whose body is read. More of these than streams are allowed, because most end at
-    /// once: a cancellation, for example, is a request of its own.
+    /// Counts a request of a client while its body is read. More such requests than streams are allowed, because most
+    /// of them end quickly: a cancellation, for example, is a request of its own.
     ///
     /// # Errors
-    /// If streams and such requests of the route or of the client are too many.
+    ///
+    /// If the route or the client has too many streams and such requests.
     pub(crate) fn reading(
         &self,
         client: Option<&LimitedClient>,
@@ -265,28 +265,28 @@ impl RouteState {
         if reading + self.shared.streams() < max { Ok(permit) } else { Err(NoRoom::Route) }
     }
 
-    /// A number for the caller with this certificate and `Authorization`.
+    /// Returns a number for the caller with this certificate and `Authorization`.
     pub(crate) fn caller(&self, parts: &Parts) -> u64 {
         let certificate = parts.extensions.get::<ClientName>();
         self.shared.hasher.hash_one((certificate, self.credentials(&parts.headers)))
     }
 
-    /// Whether some clients of the server's own transport get a relay of Milepost's own.
+    /// Whether some clients with the server's own transport are served through a relay of Milepost.
     pub(crate) fn may_bridge(&self) -> bool {
         self.bridges || self.translates_eras
     }
 
-    /// A number for this `Authorization`.
+    /// Returns a number for this `Authorization`.
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
         let values: Vec<&[u8]> =
             headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
-        // Hashed with a random key: the number reveals nothing about the credentials, and is valid as long as the
-        // process runs.
+        // Hashed with a random key, so that the number reveals nothing about the credentials. It is valid as long as
+        // the process runs.
         self.shared.hasher.hash_one(values)
     }
 }
 
-/// The policy of a route, with the durations that were learned of its calls.
+/// Returns the policy of a route, with the learned durations of its calls.
 pub(crate) fn policy_of(
     routes: &Routes,
     route: &Route,

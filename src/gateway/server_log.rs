@@ -1,4 +1,4 @@
-//! The standard error of a server, line by line in the log, without its secrets.
+//! Writes the standard error of a server to the log, line by line and without its secrets.
 
 use std::io;
 use std::pin::Pin;
@@ -8,20 +8,20 @@ use tokio::io::AsyncWrite;
 
 use crate::progress::policy::masks::Masks;
 
-/// Bytes of one log line from a server's standard error. A longer line is cut.
+/// Limit of a log line from a server's standard error, in bytes. A longer line is cut.
 const LINE_MAX: usize = 4 << 10;
 
-/// A writer that logs each line.
+/// A writer that logs each line that is written to it.
 #[derive(Default)]
 pub(crate) struct ServerLog {
     masks: Masks,
     line: Vec<u8>,
-    /// Whether the line is longer than its kept part.
+    /// Whether the line is longer than the part that is kept of it.
     cut: bool,
 }
 
 impl ServerLog {
-    /// A writer that masks the secrets of a route's server.
+    /// Returns a writer that masks the secrets of a route's server.
     pub(crate) fn masking(masks: Masks) -> Self {
         Self { masks, line: Vec::new(), cut: false }
     }
@@ -53,7 +53,7 @@ impl ServerLog {
     }
 }
 
-/// A line as text. Control characters for terminals are removed by the log.
+/// Returns a line as text. The log itself removes control characters.
 fn readable(line: &[u8], cut: bool) -> String {
     let mut shown = String::from_utf8_lossy(line.trim_ascii_end()).replace('\t', " ");
     if cut {

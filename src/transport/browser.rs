@@ -1,4 +1,4 @@
-//! A link in the browser of the user's desktop.
+//! Opens a link in the browser of the user's desktop.
 
 use std::io::{self, Write};
 
@@ -6,15 +6,15 @@ use tempfile::NamedTempFile;
 
 use crate::platform::desktop;
 
-/// A link that was opened. Its file is removed when this is dropped.
+/// A link that was opened through a file. The file is removed on drop.
 #[derive(Debug)]
 pub struct OpenedLink(#[expect(dead_code, reason = "it is there to be removed")] NamedTempFile);
 
-/// Opens a link in the browser; `None` where there is no desktop. The link may hold a secret: the browser reads the
-/// link from a file that only this user can read, and not from its arguments, which every user can read.
+/// Opens a link in the browser; `None` if there is no desktop. The link may contain a secret, so the browser reads it
+/// from a file that only this user can read, and not from its arguments, which every user can read.
 ///
-/// Not to be called after [`adopt_orphans`](crate::transport::child::adopt_orphans): the browser would end with
-/// this process.
+/// Must not be called after [`adopt_orphans`](crate::transport::child::adopt_orphans), because the browser would then
+/// end with this process.
 ///
 /// # Errors
 /// If the file cannot be written, or no shell starts.

@@ -1,4 +1,4 @@
-//! Bytes that several owners hold together, and their limit.
+//! A limit for the bytes that several owners hold together.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,21 +7,21 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
 
-/// The number of equal shares of a budget. One client may hold one share, a quarter, so that it cannot use up the
-/// memory of all clients.
+/// The number of equal shares of a budget. One client may use one share, a quarter, so that it cannot use up the memory
+/// of all clients.
 const SHARES: u64 = 4;
 
-/// Minimum length of a request body, in bytes, that counts while it waits. Shorter bodies fit into the read buffer of
-/// their connection, and the limits on streams apply to them.
+/// Minimum length in bytes of a request body that is counted while it waits. Shorter bodies fit into the read buffer of
+/// their connection, and the limits of streams apply to them.
 pub(crate) const KEPT_MIN: usize = 16 << 10;
 
-/// Bytes that all owners of room in it hold together: bodies of requests that are not whole, large answers in
+/// A limit for bytes of one kind, and the bytes that all owners hold now: incomplete request bodies, large answers in
 /// files, or messages that wait in memory.
 #[derive(Debug, Default)]
 pub struct ByteBudget {
     held: AtomicU64,
     max: AtomicU64,
-    /// The bytes of each client that has a share. An entry goes with its last share.
+    /// The bytes of each client that has a share. An entry is removed after its last share.
     clients: Mutex<HashMap<u64, Weak<AtomicU64>>>,
 }
 
@@ -31,26 +31,26 @@ impl ByteBudget {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Bytes that are held.
+    /// Returns the bytes that all owners hold.
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Returns an empty account for one owner whose client does not matter.
+    /// Returns an empty account for an owner that belongs to no client.
     pub(crate) fn room(self: &Arc<Self>) -> ByteRoom {
         self.share(None).room()
     }
 
-    /// Returns the share of the client with this number; without a number only the limit of all clients applies.
+    /// Returns the share of the client with this number. Without a number only the limit of the whole budget applies.
     pub(crate) fn share(self: &Arc<Self>, client: Option<u64>) -> ByteShare {
         let own = client.map(|client| {
-            // The lock is taken once for each share, and not for its bytes, which have an atomic counter.
+            // The lock is taken once for each share, not for each change: the bytes are an atomic counter.
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = clients.get(&client).and_then(Weak::upgrade) {
                 return known;
             }
-            // Entries of clients that have disconnected are removed when a new client comes, so no list of departures
-            // is needed.
+            // Entries of clients that have disconnected are removed when a new client comes, so that nothing has to
+            // report a disconnect.
             clients.retain(|_, known| known.strong_count() > 0);
             let own = Arc::<AtomicU64>::default();
             clients.insert(client, Arc::downgrade(&own));
@@ -82,12 +82,12 @@ pub struct ByteRoom {
     bytes: u64,
 }
 
-/// The limit that would be exceeded.
+/// Which limit would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetExceeded {
-    /// All owners together would have more bytes than they may.
+    /// The limit of the whole budget.
     All,
-    /// The client would exceed its share.
+    /// The share of the client.
     Client,
 }
 
@@ -95,7 +95,7 @@ impl ByteRoom {
     /// Counts `bytes` more.
     ///
     /// # Errors
-    /// If all owners, or those of the client, would exceed their limit. The bytes count nevertheless, until the value
+    /// If the whole budget or the client's share would be exceeded. The bytes are counted nevertheless, until the value
     /// is dropped.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let bytes = bytes as u64;
@@ -110,7 +110,7 @@ impl ByteRoom {
             .map_or(0, |own| own.fetch_add(bytes, Ordering::Relaxed) + bytes);
         self.bytes += bytes;
         match () {
-            // The share of the client is checked first, so that a client that exceeds its own share is told so.
+            // The share of the client is checked first, so that a client that exceeds it gets that error.
             () if own > max / SHARES => Err(BudgetExceeded::Client),
             () if all > max => Err(BudgetExceeded::All),
             () => Ok(()),
@@ -120,7 +120,8 @@ impl ByteRoom {
     /// Counts `bytes` from now on, instead of the earlier number.
     ///
     /// # Errors
-    /// As for [`ByteRoom::hold`]; then the count does not change.
+    ///
+    /// As for [`ByteRoom::hold`], but the count then does not change.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let before = self.bytes;
         match (bytes as u64).checked_sub(before) {
@@ -143,7 +144,7 @@ impl ByteRoom {
         if let Some(less) = before.checked_sub(bytes) {
             return self.give_back(less);
         }
-        // Ignore the error: bytes that are in memory already count even beyond the limit.
+        // Ignore the error: these bytes are already in memory and are counted even beyond the limit.
         let _ = self.hold(usize::try_from(bytes - before).unwrap_or(usize::MAX));
     }
 
@@ -157,7 +158,7 @@ impl ByteRoom {
         usize::try_from(all.min(own)).unwrap_or(usize::MAX)
     }
 
-    /// Bytes that are held.
+    /// Returns the bytes that this owner holds.
     pub(crate) fn held(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
@@ -170,7 +171,7 @@ impl ByteRoom {
         }
     }
 
-    /// Returns the bytes. They count until their last copy is dropped.
+    /// Returns `bytes`, which are counted until their last copy is dropped.
     pub(crate) fn keep_for(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Kept { bytes, _room: self })
     }
@@ -182,7 +183,7 @@ impl Drop for ByteRoom {
     }
 }
 
-/// Bytes and their room.
+/// Bytes, with the account in which they are counted.
 struct Kept<R> {
     bytes: Bytes,
     _room: R,
@@ -194,9 +195,9 @@ impl<R> AsRef<[u8]> for Kept<R> {
     }
 }
 
-/// The bytes of `new`, which keep the room of `old` as `old` does.
+/// Returns `new`, counted in the account of `old` as long as `new` exists.
 pub(crate) fn in_room_of(old: Bytes, new: Bytes) -> Bytes {
-    // Short bodies are not counted in the budget (`KEPT_MIN`), so there is no account to keep.
+    // Short bodies are not counted (`KEPT_MIN`), so they have no account.
     if old.len() < KEPT_MIN {
         return new;
     }

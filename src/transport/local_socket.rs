@@ -1,4 +1,4 @@
-//! Local sockets, by which the processes of one user find each other: a directory with one socket for each process.
+//! Local sockets through which the processes of one user find each other: a directory with one socket for each process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,34 +12,34 @@ use tokio::time::{sleep, timeout};
 use crate::platform::sockets::{self, LocalClient, LocalConnection, SocketListener};
 use crate::transport::random::random_id;
 
-/// The folder of the sockets below that of the user's running programs.
+/// The directory of the sockets below the user's runtime directory.
 const BELOW_RUNTIME: &str = "milepost";
 
-/// The folder of the sockets below the state folder.
+/// The directory of the sockets below the state directory.
 const BELOW_STATE: &str = "run";
 
-/// The end of the name of a socket.
+/// The extension of a socket's file name.
 const ENDING: &str = "sock";
 
-/// Sockets of a folder that are looked at. Further sockets are left alone.
+/// Limit of the sockets in a directory that are examined. Further sockets are left alone.
 pub const SOCKETS_MAX: usize = 256;
 
-/// The time that a process has to accept a connection before it counts as busy.
+/// Deadline for a process to accept a connection; after it the process counts as busy.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// The pause after an accept that failed, because the condition may last.
+/// The pause after a failed accept, because the cause may last.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The folder of the sockets: below `runtime`, the value of `XDG_RUNTIME_DIR`, else below the folder for
-/// state. `None` if there is neither.
+/// Returns the directory of the sockets: below `runtime` (the value of `XDG_RUNTIME_DIR`), else below the state
+/// directory. `None` if there is neither.
 pub fn folder(runtime: Option<OsString>, state: Option<&Path>) -> Option<PathBuf> {
-    // The XDG specification says that a relative path is to be ignored.
+    // The XDG specification requires that a relative path is ignored.
     let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     let below = |path: PathBuf| path.join(BELOW_RUNTIME);
     runtime.map(below).or_else(|| Some(state?.join(BELOW_STATE)))
 }
 
-/// A socket of this process. Its file is removed when this is dropped.
+/// A socket of this process. Its file is removed on drop.
 #[derive(Debug)]
 pub struct LocalSocket {
     listener: SocketListener,
@@ -47,16 +47,16 @@ pub struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Makes the folder where it is missing, and a socket of this process in it that only this user can
-    /// use. Sockets of processes that have ended are removed.
+    /// Creates the directory if it is missing, and in it a socket of this process that only this user can use. Sockets
+    /// of processes that have ended are removed.
     ///
     /// # Errors
-    /// If the folder belongs to another user, or the socket cannot be made.
+    /// If the directory belongs to another user, or the socket cannot be made.
     pub fn bind(folder: &Path, kind: &str) -> io::Result<Self> {
-        // The directory comes first: in a directory of another user, that user could replace this socket.
+        // The directory is made first: if it belonged to another user, that user could replace this socket.
         sockets::make_folder(folder)?;
         sweep(folder);
-        // The random part keeps two sockets of one process apart.
+        // The random part distinguishes several sockets of one process.
         let random = random_id().ok_or(io::ErrorKind::Unsupported)?;
         let id = random.get(..8).unwrap_or_default();
         let path = folder.join(format!("{kind}-{}-{id}.{ENDING}", process::id()));
@@ -64,7 +64,7 @@ impl LocalSocket {
         Ok(Self { listener, path })
     }
 
-    /// The next connection of a process of this user. Connections of other users are closed. Cancel-safe.
+    /// Returns the next connection from a process of this user. Connections of other users are closed. Cancel-safe.
     pub async fn accept(&self) -> LocalConnection {
         let mut is_told = false;
         loop {
@@ -100,14 +100,14 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
         entry.path().extension().is_some_and(|ending| ending == ENDING) && sockets::is_socket(entry)
     };
     let found = entries.filter_map(Result::ok).filter(is_socket);
-    // Sorted by name, so that every call lists them in one order.
+    // Sorted, so that every call lists them in the same order.
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
     paths.sort();
     paths
 }
 
-/// Connects to the process of a socket, which must belong to this user. The file of a socket without a process is
-/// removed.
+/// Connects to the process of a socket, which must belong to this user. If the process has ended, the file of the
+/// socket is removed.
 ///
 /// # Errors
 ///
@@ -116,8 +116,8 @@ pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     match timeout(BUSY, sockets::connect(path)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => {
-            // Only a refused connection proves that no process listens. After a timeout the process may be busy, so the
-            // socket stays.
+            // Only a refused connection proves that no process listens. After a timeout the process may be busy, so its
+            // socket is kept.
             if sockets::is_refusal(&error) {
                 let _ = fs::remove_file(path);
             }
@@ -131,7 +131,7 @@ pub async fn connect(path: &Path) -> io::Result<LocalClient> {
 fn sweep(folder: &Path) {
     for path in list(folder) {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        // The name contains the pid, so that a socket whose process has ended is recognised without a connection.
+        // The name contains the pid, so that the socket of an ended process is recognised without connecting.
         let pid = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
         if sockets::is_stale(&path, pid) {
             let _ = fs::remove_file(&path);

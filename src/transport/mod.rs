@@ -1,4 +1,4 @@
-//! Bytes in and out: our standard streams, child processes, HTTP.
+//! Reads and writes bytes: Milepost's standard streams, child processes, HTTP.
 pub mod browser;
 pub mod byte_budget;
 pub(crate) mod clock;

@@ -7,7 +7,7 @@ pub(crate) fn random_id() -> Option<String> {
     random_bytes::<16>().map(|bytes| to_hex(&bytes))
 }
 
-/// Random bytes that cannot be guessed. `None` if the system has none.
+/// Returns random bytes that cannot be guessed; `None` if the system has none.
 pub(crate) fn random_bytes<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).ok()?;

@@ -2,26 +2,26 @@
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// Random bytes, new for each text that a key seals.
+/// Random bytes, which must be new for each text that is sealed with the same key.
 pub(crate) type SealNonce = [u8; NONCE_LEN];
 
-/// Bytes that a seal adds to its text.
+/// Number of bytes that a sealed text is longer than its plain text.
 pub(crate) const SEAL_TAG: usize = 16;
 
-/// A key that seals texts.
+/// A key that seals texts and opens them.
 pub(crate) struct SealKey {
     key: LessSafeKey,
 }
 
 impl SealKey {
-    /// The seal with these bytes as its key. `None` if the cipher does not take them.
+    /// Returns a key made of these bytes; `None` if the cipher does not accept them.
     pub(crate) fn new(bytes: &[u8; 32]) -> Option<Self> {
         Some(Self { key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).ok()?) })
     }
 
-    /// Seals `text` in its place. Only who knows `bound_to` opens it again. `None` if the text is too long.
+    /// Seals `text` in place. It can only be opened with the same `bound_to`. `None` if the text is too long.
     pub(crate) fn seal(&self, nonce: SealNonce, bound_to: &[u8], text: &mut Vec<u8>) -> Option<()> {
-        // The caller supplies a random nonce for each text: with AES-GCM a repeated nonce would break the key.
+        // The caller must supply a new random nonce for each text, because a repeated nonce would break AES-GCM.
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.key.seal_in_place_append_tag(nonce, Aad::from(bound_to), text).ok()
     }

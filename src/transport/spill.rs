@@ -1,5 +1,5 @@
-//! A message that is too long for memory, in a file without a name: after the end of the message or
-//! of this process, however it ends, nothing is left on the disk.
+//! A message that is too long for memory, in a file without a name, so that nothing is left on the disk after the
+//! message is dropped or this process ends in any way.
 
 use std::{env, fs::File, io, path::PathBuf, sync::Arc};
 
@@ -9,21 +9,21 @@ use tokio::task;
 
 use crate::platform::files;
 
-/// Bytes that are written or read at a time. The size makes the way to another thread cheap, and a
-/// slow reader holds this much in memory.
+/// Limit of the bytes that are written or read at a time. The size makes the step to another thread worth its cost, and
+/// is the memory that a slow reader needs.
 const CHUNK: usize = 128 << 10;
 
-/// Maximum number of pieces of a spilled message that wait to be written, whatever their size: each piece may keep its
-/// whole read buffer in memory.
+/// Limit of the pieces of a message that wait to be written, whatever their size, because each piece may keep its whole
+/// read buffer in memory.
 const PIECES_MAX: usize = 64;
 
-/// The reason why bytes could not be kept.
+/// Why bytes could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
-    /// The message would be longer than it may be.
+    /// The message would be longer than its limit.
     #[error("the message has more than {max} bytes")]
     Full {
-        /// Bytes that it may have.
+        /// The limit in bytes.
         max: u64,
     },
     /// The disk is full, or the temporary directory does not exist.
@@ -31,24 +31,24 @@ pub enum SpillError {
     Io(#[from] io::Error),
 }
 
-/// Bytes in a temporary file, of the folder that `TMPDIR` names.
+/// Bytes in a temporary file in the directory that `TMPDIR` names.
 ///
-/// Nothing is written before 128 KiB have come together.
+/// The first 128 KiB are collected in memory before anything is written.
 #[derive(Debug)]
 pub struct Spill {
     folder: PathBuf,
     max: u64,
-    /// `None` until the first bytes are written.
+    /// The file; `None` until the first bytes are written.
     file: Option<Arc<File>>,
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     written: u64,
-    /// The pieces after those in the file.
+    /// The pieces after the bytes in the file, still in memory.
     held: Vec<Bytes>,
     held_bytes: usize,
 }
 
 impl Spill {
-    /// Room for `max` bytes.
+    /// Returns an empty spill with a limit of `max` bytes.
     pub fn new(max: u64) -> Self {
         Self::within(env::temp_dir(), max)
     }
@@ -57,18 +57,18 @@ impl Spill {
         Self { folder, max, file: None, written: 0, held: Vec::new(), held_bytes: 0 }
     }
 
-    /// Bytes that were pushed.
+    /// Returns the number of bytes that were pushed.
     pub fn size(&self) -> u64 {
         self.written + self.held_bytes as u64
     }
 
-    /// Appends `bytes`, which belong to the spill from the first poll on. Dropping the future only
-    /// postpones the write.
+    /// Appends `bytes`. They belong to the spill from the first poll on, so dropping the future only postpones the
+    /// write.
     ///
     /// # Errors
     ///
-    /// If the spill would exceed its limit, nothing is appended. If the system refuses, the spill
-    /// can only be dropped.
+    /// If the spill would exceed its limit (then nothing is appended), or the system cannot write (then the spill can
+    /// only be dropped).
     pub async fn push(&mut self, bytes: Bytes) -> Result<(), SpillError> {
         if bytes.len() as u64 > self.max.saturating_sub(self.size()) {
             return Err(SpillError::Full { max: self.max });
@@ -81,7 +81,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Writes the held bytes. If the future is dropped, the next write writes the same bytes at the
+    /// Writes the pieces in memory to the file. If the future is dropped, the next write writes the same bytes at the
     /// same place.
     async fn write(&mut self) -> io::Result<()> {
         let (folder, file, mut at) = (self.folder.clone(), self.file.clone(), self.written);
@@ -91,7 +91,7 @@ impl Spill {
         let file = on_blocking_thread(move || {
             let file = match file {
                 Some(file) => file,
-                // The file never has a name, so the system frees it however the process ends.
+                // The file never has a name, so that the system frees it in whatever way the process ends.
                 None => Arc::new(tempfile::tempfile_in(folder)?),
             };
             for piece in pieces {
@@ -107,7 +107,7 @@ impl Spill {
         Ok(())
     }
 
-    /// The bytes in pieces of at most 128 KiB, each read on demand.
+    /// Returns the bytes in pieces of at most 128 KiB, each read when it is needed.
     pub fn into_reader(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         stream::try_unfold((self, 0), |(mut spill, at)| async move {
             let piece = spill.read(at).await?;
@@ -118,10 +118,10 @@ impl Spill {
         })
     }
 
-    /// The bytes from a position on, at most a chunk; `None` at the end.
+    /// Returns the bytes from a position on, at most one chunk; `None` at the end.
     async fn read(&mut self, at: u64) -> io::Result<Option<Bytes>> {
         // The last pieces are written too, so that a slow reader keeps none of their read buffers in memory. If the
-        // disk is full now, a complete message must not be lost: then the pieces stay in memory.
+        // disk is full, the pieces stay in memory, because a complete message must not be lost.
         if at == 0 && !self.held.is_empty() && self.write().await.is_err() {
             self.held = vec![self.held.concat().into()];
         }
@@ -143,7 +143,7 @@ impl Spill {
     }
 }
 
-/// Runs work that may wait for a disk on a thread where nothing else waits.
+/// Runs work that may wait for a disk, on a thread on which nothing else waits.
 async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -220,7 +220,7 @@ mod tests {
         assert!(read(spill).await == content);
     }
 
-    // Windows shows the name of a file that goes when it is closed.
+    // Unix only, because Windows shows the name of the file until it is closed.
     #[cfg(unix)]
     #[tokio::test]
     async fn nobody_finds_it_in_its_folder() {
@@ -244,7 +244,7 @@ mod tests {
         assert!(read(spill).await == content);
     }
 
-    // A file that is open for reading refuses writes, as one on a full disk does.
+    // A file that is open only for reading refuses writes, as a file on a full disk does.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_disk_that_becomes_full_behind_the_last_bytes_cuts_nothing_off() {

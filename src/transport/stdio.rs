@@ -1,7 +1,6 @@
 //! Milepost's standard input and output as the leg towards the client.
 //!
-//! Pipes and sockets are driven by the event loop. Terminals and files cannot be, so threads read
-//! and write them.
+//! The event loop drives pipes and sockets. It cannot drive terminals and files, so threads read and write those.
 
 use std::io;
 use std::pin::Pin;
@@ -13,27 +12,27 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::observe::log::shared_stderr;
 use crate::platform::streams;
 
-/// Bytes that come in.
+/// A stream of bytes to read.
 pub type ByteReader = Box<dyn AsyncRead + Send + Unpin>;
-/// Bytes that go out.
+/// A stream of bytes to write.
 pub type ByteWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Our standard input.
+/// Returns Milepost's standard input.
 pub fn input() -> ByteReader {
     streams::input().unwrap_or_else(|| Box::new(tokio::io::stdin()))
 }
 
-/// Our standard output.
+/// Returns Milepost's standard output.
 pub fn output() -> ByteWriter {
     streams::output().unwrap_or_else(|| Box::new(tokio::io::stdout()))
 }
 
-/// Returns Milepost's standard error, for the text of a child: log lines are written between its lines.
+/// Returns Milepost's standard error, for the text of a child. Log lines are written between the lines of the text.
 pub fn error() -> ByteWriter {
     Box::new(ChildTextWriter { writing: None })
 }
 
-/// Bytes of the child's text that are handed to a thread at once.
+/// Limit of the bytes of a child's text that are handed to a thread together.
 const ERROR_PIECE: usize = 64 << 10;
 
 /// Writes the text of a child in a thread, piece by piece, because standard error may block.

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::pem::certificates;
 
-/// The word for the authorities of the system.
+/// The word in a list that stands for the system's certificate authorities.
 const SYSTEM: &str = "system";
 
 /// Certificate authorities: from files, from the system, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
-    /// The authorities of the system are trusted too.
+    /// Whether the system's authorities are trusted too.
     pub system: bool,
     /// PEM files with authorities.
     pub files: Vec<PathBuf>,
@@ -52,7 +52,7 @@ impl Authorities {
         name == SYSTEM
     }
 
-    /// The elements of the list: the word of the system first.
+    /// Returns the elements of the list, with the word for the system first.
     pub(crate) fn elements<T>(
         &self,
         word: impl Fn(&str) -> T,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderValue;
 
-/// Bytes of a file with a bearer token. A longer file is not a token and is refused.
+/// Limit of the bytes of a file with a bearer token. A longer file is not a token and is refused.
 const TOKEN_MAX: u64 = 64 << 10;
 
-/// The time between two reports about a file that cannot be used any more.
+/// Minimum time between two reports that a token file can no longer be used.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
 /// A token that is presented as `Authorization: Bearer`.
@@ -23,21 +23,21 @@ pub struct BearerFile {
 /// The reason why the file of a token cannot be used now.
 #[derive(Debug)]
 pub struct TokenFileFault {
-    /// The reason, which names the file and shows nothing of it.
+    /// The reason, which names the file but shows nothing of its content.
     pub why: String,
-    /// Whether a minute has passed since the fault was due before.
+    /// Whether the fault must be reported, because none was reported in the last minute.
     pub is_due: bool,
 }
 
 #[derive(Default)]
 struct LastRead {
-    /// The last token read, with the file's modification time and length then.
+    /// The last valid token, with the file's modification time and length when it was read.
     token: Option<((SystemTime, u64), HeaderValue)>,
     reported: Option<Instant>,
 }
 
 impl BearerFile {
-    /// The token in a file. The file is read when a token is needed, and again after each change.
+    /// Returns the token in a file. The file is read when a token is needed, and again after each change.
     pub fn in_file(file: PathBuf) -> Self {
         Self { file, last: Mutex::default() }
     }
@@ -94,7 +94,7 @@ impl BearerFile {
         Ok(header)
     }
 
-    /// The file.
+    /// Returns the path of the token file.
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -1,17 +1,17 @@
 //! The limits of one client for resources that all clients share.
 
-/// The limits of each client; 0 is any number.
+/// The limits of each client. 0 means no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientMaxima {
-    /// Open connections.
+    /// Limit of open connections.
     pub connections: usize,
-    /// Open streams.
+    /// Limit of open streams.
     pub streams: usize,
-    /// Sessions that Milepost keeps.
+    /// Limit of the sessions that Milepost keeps.
     pub sessions: usize,
-    /// Running children.
+    /// Limit of running children.
     pub children: usize,
-    /// Starts of children in a minute.
+    /// Limit of child starts per minute.
     pub child_starts: usize,
 }
 

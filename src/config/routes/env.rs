@@ -1,4 +1,4 @@
-//! `${NAME}` in the strings of a route file: variables of the environment.
+//! `${NAME}` in the strings of a route file: references to environment variables.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,8 @@ use crate::policy_file::variables::fill;
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. A variable that is not Unicode cannot be used: the file is Unicode.
+    /// Returns the variables of this process. Variables that are not valid Unicode are left out, because the file is
+    /// Unicode and cannot contain their values.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -54,16 +55,16 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
 #[derive(Clone, Default)]
 pub(super) struct EnvValues {
     written: BTreeMap<String, String>,
-    /// The place in the file where each of them begins.
+    /// The text in the file of each such string, by the offset where the string begins.
     by_offset: BTreeMap<usize, String>,
-    /// The variables of secrets.
+    /// The variables that the file uses for secrets.
     secrets: BTreeSet<String>,
-    /// The variables in `upstream.env` of each route, by the number of the route.
+    /// The variables in `upstream.env` of each route, by the index of the route.
     servers: BTreeMap<usize, BTreeSet<String>>,
 }
 
 impl EnvValues {
-    /// The text as the file has it, if `text` holds a value of the environment.
+    /// Returns `text` as the file has it (`${NAME}`), if it contains a value of the environment.
     pub(super) fn written(&self, text: &str) -> Option<&str> {
         self.written.get(text).map(String::as_str)
     }
@@ -78,7 +79,7 @@ impl EnvValues {
         all.filter(|name| !is_own(name)).cloned().collect()
     }
 
-    /// Notes for whom the variables of a string are.
+    /// Notes whether the variables of a string are secrets of Milepost or for a server.
     fn note(&mut self, place: &VariableLocation, names: Vec<String>) {
         match place.kind {
             VariableUse::Server => {
@@ -90,14 +91,14 @@ impl EnvValues {
         }
     }
 
-    /// `other` is another spelling of `text`.
+    /// Notes that `other` is another spelling of `text`, so that its variables are shown in its place too.
     pub(super) fn respelled(&mut self, text: &str, other: &str) {
         if let Some(written) = self.written.get(text).cloned() {
             self.written.insert(other.to_owned(), written);
         }
     }
 
-    /// Removes the values of the environment from an error.
+    /// Replaces values of the environment in an error by their text in the file.
     pub(super) fn hide(&self, wrong: ConfigError) -> ConfigError {
         let Some(text) = self.by_offset.get(&wrong.at) else { return wrong };
         let written = self.written.get(text).map_or("", String::as_str);
@@ -113,23 +114,23 @@ impl std::fmt::Debug for EnvValues {
     }
 }
 
-/// The location of a value.
+/// The location of a value in the file.
 #[derive(Debug, Clone, Default)]
 struct VariableLocation {
-    /// The keys above, joined by points.
+    /// The keys that lead to the value, joined by dots.
     path: String,
-    /// The number of the route, from 0.
+    /// The index of the route, from 0.
     route: Option<usize>,
     kind: VariableUse,
 }
 
-/// For whom the variables of a value are.
+/// Who uses the variables of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum VariableUse {
-    /// For Milepost, and no secret.
+    /// For Milepost, and not a secret.
     #[default]
     Other,
-    /// For Milepost alone.
+    /// For Milepost only, because the value is a secret.
     Secret,
     /// For the server of a route.
     Server,

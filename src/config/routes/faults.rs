@@ -1,5 +1,5 @@
-//! The faults of a route file for people and scripts: each with its location, its key, the line with marks below, and a
-//! text that would be right.
+//! The faults of a route file, for people and scripts: each with its location, its key, the line with marks below it,
+//! and the expected text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::policy_file::fault::PolicyFault;
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used, and its author may not mean it so.
+    /// The file can be used, but probably does not do what its author intends.
     Warning,
 }
 
@@ -28,16 +28,16 @@ pub struct ConfigFault {
     pub column: Option<usize>,
     /// The key, such as `route.upstream.command`, if the text is TOML.
     pub key: Option<String>,
-    /// The fault, and a text that would be right.
+    /// What is wrong, and what is expected instead.
     pub message: String,
-    /// How bad it is.
+    /// How bad the fault is.
     pub severity: Severity,
     /// The line of the file, and the line with marks below it.
     excerpt: Option<String>,
 }
 
 impl ConfigFault {
-    /// The fault for an error in the text of a file. `key`: the key at its place, if it is known.
+    /// Returns the fault for an error in the text of a file. `key`: the key at its location, if it is known.
     pub(super) fn of(path: &Path, text: &str, error: ConfigError, key: Option<String>) -> Self {
         let what = schema::reword(key.as_deref(), error.what);
         let PolicyFault { line, column, key, message, excerpt } =
@@ -66,12 +66,12 @@ impl ConfigFault {
         }
     }
 
-    /// The same fault as a warning.
+    /// Returns the same fault as a warning.
     pub(super) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
-    /// The fault with the line of the file, for a terminal.
+    /// Returns the fault with its line of the file, for a terminal.
     pub fn report(&self) -> String {
         let word = if self.severity == Severity::Warning { "warning: " } else { "" };
         let excerpt = self.excerpt.as_deref().unwrap_or_default();

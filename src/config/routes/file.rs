@@ -40,7 +40,7 @@ pub(super) struct File {
     /// The folder for data that outlives the process.
     #[cfg_attr(test, schemars(with = "StateSchema"))]
     pub(super) state: ScopeTable<StateSettings>,
-    /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
+    /// Settings for all routes. Each key may also be set in a route, which takes precedence over this table.
     #[cfg_attr(test, schemars(with = "DefaultsSchema"))]
     pub(super) defaults: RouteSettings,
     /// The routes, each with a path and an upstream.
@@ -150,15 +150,16 @@ pub(super) struct HeadersSection {
 )]
 #[cfg_attr(test, schemars(rename = "HeaderRules"))]
 pub(super) struct HeaderRulesSection {
-    /// Headers that are set, whatever their value was: a text, or { bearer_file = "/run/secrets/token" } of
-    /// `headers.request`, which is `Bearer ` and the content of the file, read again when the file changes.
+    /// Headers that are set, replacing any earlier value: a text, or, only in `headers.request`,
+    /// { bearer_file = "/run/secrets/token" }, which is `Bearer ` and the content of the file, read again when the
+    /// file changes.
     #[cfg_attr(test, schemars(with = "BTreeMap<String, HeaderText>"))]
     pub(super) set: BTreeMap<Spanned<String>, Spanned<HeaderText>>,
     /// Headers that are removed.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub(super) remove: Vec<Spanned<String>>,
-    /// Of `headers.response` only: whether the paths of cookies that the upstream sets are the route's, as
-    /// clients know the route. Default: false.
+    /// Only in `headers.response`: whether the paths of the upstream's cookies are changed to the route's path.
+    /// Default: false.
     #[cfg_attr(test, schemars(with = "bool"))]
     pub(super) cookie_path: Option<Spanned<bool>>,
 }

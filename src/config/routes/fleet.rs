@@ -7,7 +7,7 @@ use url::Url;
 
 use super::route::Secret;
 
-/// Keys of a fleet that are kept. A rotation needs two.
+/// Limit of the keys of a fleet. A rotation needs two.
 pub(crate) const KEYS_MAX: usize = 8;
 
 /// A key that all replicas share: 32 bytes, which are never shown.
@@ -18,13 +18,13 @@ impl FleetKey {
     /// Reads 64 hexadecimal digits.
     ///
     /// # Errors
-    /// What is expected instead. The text itself is not in the error.
+    /// If the text is something else. The error says what is expected, and does not contain the text.
     pub fn read(text: &str) -> Result<Self, String> {
         let digits = text.as_bytes();
         let digit =
             |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let mut key = [0; 32];
-        // The length is checked first: `zip` and `chunks` below would otherwise fill a part of the key with zeros.
+        // The length is checked first: `zip` and `chunks` below would otherwise leave zeros in a part of the key.
         if digits.len() != 2 * key.len() {
             return Err(format!(
                 "a key has {} characters here; 64 hexadecimal digits are expected, as from `openssl rand -hex 32`",
@@ -42,7 +42,7 @@ impl FleetKey {
         Ok(Self(key))
     }
 
-    /// The key itself.
+    /// Returns the bytes of the key.
     pub fn reveal(&self) -> &[u8; 32] {
         &self.0
     }
@@ -54,16 +54,16 @@ impl fmt::Debug for FleetKey {
     }
 }
 
-/// `[fleet]` as a file may have it.
+/// `[fleet]` as a file may have it, with keys missing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FleetSettings {
-    /// The keys; the first seals.
+    /// The keys that all replicas share. The first one seals.
     pub key: Vec<FleetKey>,
-    /// The address where other replicas pass requests on.
+    /// The address on which this replica accepts requests that other replicas pass on.
     pub listen: SocketAddr,
-    /// The address under which others reach `listen`.
+    /// The address at which other replicas reach `listen`.
     pub advertise: Option<SocketAddr>,
-    /// The address of the store.
+    /// The address of the Valkey or Redis that the replicas share.
     pub valkey: Option<Secret>,
     /// Whether ids of new sessions are sealed.
     pub seal: bool,
@@ -76,17 +76,17 @@ impl Default for FleetSettings {
     }
 }
 
-/// `[fleet]`: the part of this replica, complete.
+/// `[fleet]` of this replica, checked and complete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
-    /// The keys that all replicas share, at least one: new ids are sealed with the first key, and each key can open
-    /// ids.
+    /// The keys that all replicas share, at least one. New ids are sealed with the first key; ids sealed with any of
+    /// them can be opened.
     pub keys: Vec<FleetKey>,
-    /// The address where other replicas pass requests on.
+    /// The address on which this replica accepts requests that other replicas pass on.
     pub listen: SocketAddr,
-    /// The address at which other replicas reach `listen`. It identifies this replica in sealed ids.
+    /// The address at which other replicas reach `listen`. Sealed ids contain it, so that other replicas find this one.
     pub advertise: SocketAddr,
-    /// The address of a Valkey or Redis, in which replicas settle who inherits sessions.
+    /// The address of a Valkey or Redis, through which the replicas agree who takes over sessions of a stopped replica.
     pub valkey: Option<Secret>,
     /// Whether ids of new sessions are sealed.
     pub seal: bool,
@@ -121,15 +121,15 @@ impl Fleet {
         Ok(Self { keys, listen, advertise, valkey, seal })
     }
 
-    /// The settings as a file has them.
+    /// Returns these settings in the form of a file.
     pub(super) fn settings(&self) -> FleetSettings {
         let Self { keys, listen, advertise, valkey, seal } = self.clone();
         FleetSettings { key: keys, listen, advertise: Some(advertise), valkey, seal }
     }
 }
 
-/// Checks the address of the store; the error is the expected form. The error does not contain the address, which may
-/// contain a password.
+/// Checks the address of the Valkey or Redis. The error names the expected form but not the address, which may contain
+/// a password.
 fn store(address: &str) -> Result<(), String> {
     let is_good = Url::parse(address)
         .is_ok_and(|url| ["redis", "rediss"].contains(&url.scheme()) && url.has_host());

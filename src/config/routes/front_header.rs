@@ -1,12 +1,12 @@
-//! The header in which trusted fronts name their clients.
+//! The header in which trusted front proxies name their clients.
 
 use crate::config::values::Word;
 
-/// The header in which trusted fronts name their clients, if they write only one of the two. The other header then
-/// comes from the client, and is removed.
+/// The header in which trusted fronts name their clients, if they write only one of the two. The other header is then
+/// removed, because only the client can have written it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FrontHeader {
-    /// Fronts may write either, and replace or remove what their clients send.
+    /// Fronts may write either header, and replace or remove what their clients send in both.
     #[default]
     Either,
     /// `X-Forwarded-*`.

@@ -1,4 +1,4 @@
-//! `headers` of a route, as read.
+//! The changes of a route's headers (`headers` in the file), as read.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A client's file of servers (`mcpServers`, or `servers` in VS Code), as routes.
+//! Converts a client's file of servers (`mcpServers`, or `servers` in VS Code) to routes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::policy_file::diagnostics::ConfigError;
 use crate::policy_file::text::Spelling;
 use crate::protocol::secret::{is_secret, is_secret_value};
 
-/// The places where clients keep their servers, by the keys that lead there.
+/// The keys under which clients keep their servers.
 const PLACES: [&[&str]; 6] = [
     &["mcpServers"],
     &["servers"],
@@ -27,11 +27,11 @@ const PLACES: [&[&str]; 6] = [
 /// Variables that are always set, so that the user need not be asked to set them.
 const ALWAYS_SET: [&str; 3] = ["HOME", "PATH", "USER"];
 
-/// Keys that have become part of a route, and keys that do not describe the server.
+/// Keys whose content is in the route, and keys that do not describe the server. No note is printed about them.
 const READ: [&str; 9] =
     ["command", "args", "env", "type", "url", "serverUrl", "httpUrl", "headers", "disabled"];
 
-/// The key of the folder that a command runs in.
+/// The key of the directory that a command runs in.
 const FOLDER: &str = "upstream.cwd = ";
 
 /// Converts a client's file of servers to a route file.
@@ -57,8 +57,8 @@ fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String
     for (name, server) in servers.into_iter().flatten() {
         let server = import_forms::plain_form(server);
         page.server(name, &server).map_err(|what| {
-            // The parser keeps no positions: the first occurrence of the quoted name is nearly always where the server
-            // begins.
+            // The parser keeps no positions, but the first occurrence of the quoted name is nearly always where the
+            // server begins.
             let at = text.find(&Value::from(name.as_str()).to_string()).unwrap_or(0);
             (ConfigError { at, what }, Some(name.clone()))
         })?;
@@ -89,7 +89,7 @@ fn servers(file: &Value) -> Option<&Map<String, Value>> {
         let servers = place.iter().try_fold(file, |value, key| value.get(key))?.as_object()?;
         servers.values().all(Value::is_object).then_some(servers)
     });
-    // Last, a file that is itself the list: one object must look like a server, so that no other file is misread.
+    // Last, the whole file may be the list. At least one object must look like a server, so that no other file matches.
     found.or_else(|| file.as_object().filter(|file| file.values().any(is_server)))
 }
 
@@ -137,7 +137,7 @@ fn without_comments(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The printed text.
+/// The route file that is being written.
 #[derive(Default)]
 struct ImportDraft {
     out: String,
@@ -202,7 +202,7 @@ impl ImportDraft {
         format!("{head}\n{}", self.out)
     }
 
-    /// The path of a server, made of its name.
+    /// Returns a route path made of a server's name.
     fn path(&mut self, name: &str) -> String {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._~-".contains(c);
         let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
@@ -274,7 +274,7 @@ impl ImportDraft {
         server: &Value,
     ) -> Result<Vec<String>, String> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
-        // If the client names no transport it tries both; the usual path shows which one it is.
+        // A client whose file names no transport tries both. The usual path `/sse` shows which one the server has.
         let is_sse = kind == "sse" || (kind.is_empty() && path.ends_with("/sse"));
         let (before, query) = url.split_once('?').unwrap_or((url, ""));
         let mut shown = self.references(before);
@@ -322,7 +322,7 @@ impl ImportDraft {
         reference
     }
 
-    /// Rewrites the references of clients to variables as a route file has them.
+    /// Rewrites a client's references to variables to those of a route file.
     fn references(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -356,12 +356,12 @@ impl ImportDraft {
     }
 }
 
-/// The name of a variable, made of several.
+/// Returns the name of a variable, made of several parts.
 fn upper(parts: &[&str]) -> String {
     parts.join("_").to_ascii_uppercase()
 }
 
-/// Returns a member that is a string, if it exists.
+/// Returns the member `key` if it is a string; an error if it is something else.
 fn text<'a>(server: &'a Value, key: &str) -> Result<Option<&'a str>, String> {
     match server.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -370,7 +370,7 @@ fn text<'a>(server: &'a Value, key: &str) -> Result<Option<&'a str>, String> {
     }
 }
 
-/// The members of an object of strings.
+/// Returns the members of an object of strings.
 fn pairs(server: &Value, key: &str) -> Result<Vec<(String, String)>, String> {
     let expected = || format!("an object of strings is expected as {key:?}");
     match server.get(key) {
@@ -383,7 +383,7 @@ fn pairs(server: &Value, key: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// Returns a string, or an unquoted value where a string is expected.
+/// Returns a string, or the text of another scalar that stands where a string is expected.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::policy_file::diagnostics::ConfigError;
 
-/// The content of a file of Codex.
+/// Reads a configuration file of Codex.
 pub(super) fn toml_file(text: &str) -> Result<Value, ConfigError> {
     let parsed: Result<toml::Value, _> = toml::from_str(text);
     let wrong = |at: usize, what: String| ConfigError { at, what };
@@ -64,7 +64,7 @@ pub(super) fn plain_form(server: &Value) -> Value {
         _ => Map::new(),
     };
     if let Some(Value::Object(variables)) = members.remove("env_http_headers") {
-        // Codex names variables; a route file has a reference to the variable in the place of the value.
+        // Codex names a variable for each header. A route file refers to the variable in the header's value.
         let filled = variables.into_iter().filter_map(|(header, variable)| {
             Some((header, format!("${{{}}}", variable.as_str()?).into()))
         });

@@ -10,23 +10,23 @@ use crate::platform::child::is_needed_variable;
 pub enum InheritedEnv {
     /// All, except for those that are meant for Milepost only.
     All,
-    /// The variables that describe the user, the place and the network.
+    /// The variables that describe the user, the machine and the network.
     Safe,
     /// The variables with these names.
     Names(Vec<String>),
 }
 
-/// Variables of which a server needs each, and none is a secret of Milepost's.
+/// Variables that a server may need and that never hold a secret of Milepost.
 const SAFE: [&str; 9] =
     ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
 
-/// Prefixes of further such variables.
+/// Prefixes of further variables that a server may need.
 const SAFE_BEGINNINGS: [&str; 3] = ["LC_", "SSL_CERT_", "XDG_"];
 
-/// Suffixes of further such variables.
+/// Suffixes of further variables that a server may need.
 const SAFE_ENDINGS: [&str; 2] = ["_PROXY", "_proxy"];
 
-/// Variables that only Milepost may have: a process with this one can speak to the service manager in Milepost's name.
+/// Variables that servers must not inherit. A process with this one can notify the service manager as Milepost.
 const OURS: [&str; 1] = ["NOTIFY_SOCKET"];
 
 fn is_safe(name: &str) -> bool {
@@ -37,8 +37,8 @@ fn is_safe(name: &str) -> bool {
 }
 
 impl InheritedEnv {
-    /// Returns, among these variables, those that a server does not inherit, in order. `private`: the names that the
-    /// route file uses for secrets and for other servers.
+    /// Returns those of the variables `names` that a server does not inherit, in order. `private`: the variables that
+    /// the route file uses for secrets and for other servers.
     pub fn left_out(
         &self,
         names: impl IntoIterator<Item = OsString>,

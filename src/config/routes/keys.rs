@@ -1,7 +1,7 @@
 //! Tables of settings as a file has them: a route, the defaults of a route file, a listener, a server.
 //!
 //! The keys of settings come from their declarations. serde cannot flatten one table into another that refuses unknown
-//! keys, so these tables are read by hand.
+//! keys, so the code here reads these tables key by key.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,9 +24,9 @@ use crate::policy_file::text::{OneOf, TextValue};
 /// A table of the settings of one scope.
 pub(super) struct ScopeTable<S> {
     changes: Vec<SettingChange<S>>,
-    /// The places of each key and of its value, also within inner tables.
+    /// The places in the file of each key and of its value, also within inner tables.
     spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
-    /// The place of the table, where it was read as a whole.
+    /// The place in the file of the table, if it was read as a whole.
     whole: Range<usize>,
 }
 
@@ -42,7 +42,7 @@ impl<S: SettingScope> ScopeTable<S> {
         S::SETTINGS.iter().map(|setting| setting.key).collect()
     }
 
-    /// Reads a table that holds nothing else.
+    /// Reads a table that has only settings of this scope.
     pub(super) fn read(table: FileValue<'_>, expected: &str) -> Result<Self, ConfigError> {
         let mut scope = Self { whole: table.span(), ..Self::default() };
         read_table(table, expected, Some(&Self::keys()), &mut |key, value| {
@@ -65,7 +65,8 @@ impl<S: SettingScope> ScopeTable<S> {
 
     fn keep_span(&mut self, path: &str, key: Range<usize>, value: &FileValue<'_>) {
         self.spans.insert(path.to_owned(), (key, value.span()));
-        // Errors of inner keys (`tls.key`) are found after the table has been read, when only their path is known.
+        // Errors of inner keys (`tls.key`) are found after the table has been read, when only the key's path is known,
+        // so the places are kept now.
         if let DeValue::Table(table) = value.get_ref() {
             for (key, value) in table {
                 self.keep_span(&format!("{path}.{}", key.get_ref()), key.span(), value);
@@ -73,17 +74,17 @@ impl<S: SettingScope> ScopeTable<S> {
         }
     }
 
-    /// The place of the value of a key, if the table has the key: `tls`, `tls.key`.
+    /// Returns the place of a key's value (`tls`, `tls.key`), if the table has the key.
     pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
         self.spans.get(key).map(|(_, value)| value.clone())
     }
 
-    /// The place of the table.
+    /// Returns the place of the table.
     pub(super) fn whole(&self) -> Range<usize> {
         self.whole.clone()
     }
 
-    /// The place of a key.
+    /// Returns the place of a key.
     pub(super) fn key_span(&self, key: &str) -> Range<usize> {
         self.spans.get(key).map(|(key, _)| key.clone()).unwrap_or_default()
     }
@@ -95,8 +96,8 @@ impl<S: SettingScope> ScopeTable<S> {
     }
 }
 
-/// A key of `upstream` that has no effect. Files of earlier versions may have the key, so it is accepted with the values
-/// that it had, and `check` and `serve` warn of it.
+/// A key of `upstream` that has no effect. Files of earlier versions may have the key, so it is accepted with its
+/// former values, and `check` and `serve` warn of it.
 pub(super) const RETIRED: &str = "engine";
 
 /// A value of the retired key: the part that spoke HTTP/1.1 to the server in earlier versions.
@@ -149,7 +150,7 @@ impl UpstreamSection {
     }
 }
 
-/// The settings of a route, or those of all routes: of the progress, and of connections.
+/// The settings of one route or of all routes: those of progress, and those of connections.
 #[derive(Default)]
 pub(super) struct RouteSettings {
     pub(super) progress: SettingsTable,
@@ -162,7 +163,7 @@ impl RouteSettings {
         Self::read(table, &[], &mut |_, _| Ok(()))
     }
 
-    /// Reads a table. `read_other` reads the keys that are not settings, which are `others`.
+    /// Reads a table. `others` are the keys that are not settings; `read_other` reads them.
     fn read<'a>(
         table: FileValue<'a>,
         others: &[&str],
@@ -182,7 +183,7 @@ impl RouteSettings {
         Ok(Self { progress, connection })
     }
 
-    /// Lays the settings of connections and limits over `route`.
+    /// Changes `route` by the settings of connections and limits.
     pub(super) fn merge_into(&self, route: &mut Route) {
         self.connection.iter().for_each(|change| change.apply(route));
     }

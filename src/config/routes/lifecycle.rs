@@ -1,24 +1,24 @@
-//! The answers of the proxy in the place of a server.
+//! The answers that Milepost gives in the place of a server.
 
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-/// The answers of the proxy in the place of a server that knows `tools/call` only.
+/// The answers that Milepost gives in the place of a server that knows `tools/call` only.
 #[derive(Clone, PartialEq)]
 pub struct Lifecycle {
-    /// The URL of its list of tools, read with a GET; `None`: the list is asked for as usual. Of the same
-    /// origin as the endpoint.
+    /// The URL of the server's list of tools, read with a GET. `None`: the list is requested with `tools/list`. It has
+    /// the same origin as the endpoint.
     pub tools: Option<Url>,
-    /// The URL where the server is told of a client, with a POST, and answers with its name and version;
-    /// `None`: it is not told. Of the same origin.
+    /// The URL that Milepost POSTs each new client to; the response has the server's name and version. `None`: clients
+    /// are not reported. It has the same origin as the endpoint.
     pub initialize: Option<Url>,
-    /// The name and version of the server; `None`: as the server says itself, or its address.
+    /// The name and version that clients get. `None`: those of the server's response to `initialize`, or its address.
     pub server: Option<ServerInfo>,
-    /// Bare results of tools are wrapped.
+    /// Whether bare results of tools are wrapped as MCP requires.
     pub wrap_results: bool,
-    /// A stream is over with the last answer.
+    /// Whether a stream ends with the last answer, even if the server leaves it open.
     pub end_with_answer: bool,
 }
 

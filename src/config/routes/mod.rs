@@ -1,7 +1,7 @@
-//! Route files (`proxy.toml`): as written, then resolved.
+//! Route files (`proxy.toml`): read as written, then resolved.
 //!
-//! Nothing after loading can fail on configuration; an error names the file, the line, the key and
-//! what would be right.
+//! Configuration errors are found while a file is loaded and never later. An error names the file, the line, the key
+//! and what is expected.
 
 mod authorities;
 mod bearer_file;

@@ -16,10 +16,10 @@ use super::route_file::Routes;
 use crate::config::programs;
 use crate::policy_file::diagnostics::{self, ConfigError};
 
-/// The keys of a dialect that hold pointers.
+/// The keys of a dialect that hold JSON pointers.
 const POINTERS: [&str; 6] = ["request_id", "token", "progress", "total", "message", "final"];
 
-/// The oversights of a file, in its order.
+/// Returns the oversights of a file, in the order of the file.
 pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
     let Ok(table) = DeTable::parse(routes.text()) else { return Vec::new() };
     let table = table.get_ref();
@@ -96,7 +96,7 @@ fn member_of<'t, 'a>(
     member(value.get_ref().as_table()?, name)
 }
 
-/// The warning about a program that is not found where commands are looked for.
+/// Returns the warning about a program that does not exist where its command would be looked for.
 fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     let program = stdio.command.first()?;
     // As at the start of the child: the PATH of `upstream.env` takes precedence over the inherited PATH.
@@ -118,8 +118,8 @@ fn missing_program(stdio: &StdioUpstream, place: &Spanned<DeValue<'_>>) -> Optio
     Some(ConfigError::new(span, what))
 }
 
-/// Warns about a server whose sessions exist in one process only, if the file mentions other processes: `linger` is
-/// only useful if a load balancer has another replica.
+/// Warns about a server whose sessions exist in one process only, if `linger` is set: `linger` is only useful if a load
+/// balancer has another replica, which would not know these sessions.
 fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigError> {
     if routes.fleet().is_some() || routes.server().linger.is_zero() {
         return None;
@@ -130,7 +130,7 @@ fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigE
     Some(ConfigError::new(place.span(), what))
 }
 
-/// The warning about a server that is this proxy itself.
+/// Returns the warning about a route whose server is this proxy itself.
 fn own_listener(
     routes: &Routes,
     route: &Route,
@@ -159,7 +159,7 @@ fn own_listener(
     Some(ConfigError::new(place.span(), what))
 }
 
-/// The warning about a header that names users, where no front is trusted to set it.
+/// Returns the warning about a header that names users, if no front is trusted to set it.
 fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError> {
     let place =
         member(server, "principal").filter(|_| routes.server().trusted_proxies.is_empty())?;
@@ -168,13 +168,13 @@ fn silent_principal(routes: &Routes, server: &DeTable<'_>) -> Option<ConfigError
     Some(ConfigError::new(place.span(), what))
 }
 
-/// Whether a URL leads to a listener of this machine.
+/// Whether a URL leads to `listen`, an address of this machine.
 fn is_at(url: &Url, listen: SocketAddr) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => Some(address.to_canonical()),
-        // `localhost` may be either loopback address. Other names are not resolved, because checking a file must not
-        // use the network.
+        // `localhost` may be the IPv4 or the IPv6 loopback address. Other names are not resolved, because checking a
+        // file must not use the network.
         Some(Host::Domain("localhost")) => None,
         Some(Host::Domain(_)) | None => return false,
     };
@@ -223,7 +223,7 @@ fn unused_dialect(section: &DeTable<'_>, named: &BTreeSet<String>) -> Option<Con
     Some(ConfigError::new(name.span(), what))
 }
 
-/// The warnings about pointers that find nothing in a valid notification.
+/// Returns the warnings about pointers that find nothing in a valid notification.
 fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     if member(section, "method").is_none() {
         return Vec::new();
@@ -245,7 +245,7 @@ fn pointers(section: &DeTable<'_>) -> Vec<ConfigError> {
     POINTERS.iter().filter_map(stray).collect()
 }
 
-/// Returns the error for a file in another format than TOML.
+/// Returns the error for a file that is not TOML but a known other format.
 pub(super) fn other_format(path: &Path, text: &str) -> Option<&'static str> {
     let named = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
     // A byte order mark is not part of the text.

@@ -1,4 +1,4 @@
-//! PEM files are read while the route file is checked, so that nothing about them can fail later.
+//! Reads PEM files while the route file is checked, so that a bad file is an error of the route file.
 
 use std::path::Path;
 
@@ -22,11 +22,11 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Checks that a file holds the key of the first of some certificates.
+/// Checks that a file holds the private key of the first certificate of `chain`.
 pub(super) fn key(path: &Path, chain: Vec<CertificateDer<'static>>) -> Result<(), String> {
     let key = PrivateKeyDer::from_pem_slice(&content(path)?)
         .map_err(|_| format!("{} holds no private key in PEM form", path.display()))?;
-    // The library compares the key with the certificate, which a handshake would do only when a client comes.
+    // Compares the key with the certificate now, because a handshake would find a mismatch only when a client connects.
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),
         Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {

@@ -1,8 +1,8 @@
-//! Presets: settings of routes for servers that are known, by name.
+//! Presets: named settings for routes to known servers.
 //!
 //! A preset is written as a route file has it: a `[[route]]` without path and upstream, and the dialects that its
-//! settings name. It is read like a route file. [`super::resolve`] uses it for the keys that the route itself does not
-//! have.
+//! settings name. It is read like a route file. [`super::resolve`] uses its values for keys that the route itself does
+//! not have.
 
 use crate::config::values::Word;
 
@@ -11,7 +11,7 @@ use crate::config::values::Word;
 pub struct Preset {
     /// The name in route files and flags.
     pub name: &'static str,
-    /// The names that these servers give themselves.
+    /// The names with which these servers identify themselves to clients.
     pub names: &'static [&'static str],
     /// The servers that the preset is for, and its effect, in one line.
     pub servers: &'static str,
@@ -19,7 +19,7 @@ pub struct Preset {
     pub lines: &'static str,
 }
 
-/// Every generation has one of these names.
+/// The names of this server in all its versions.
 const KUZUMEM: [&str; 2] = ["memory-bank-mcp", "KuzuMem-MCP"];
 
 macro_rules! presets {

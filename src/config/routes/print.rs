@@ -1,4 +1,4 @@
-//! The settings in effect, printed as a route file without secrets.
+//! Prints the settings in effect as a route file without secrets.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
@@ -24,7 +24,7 @@ use crate::protocol::secret::{is_secret, is_secret_value};
 /// The text that is shown instead of a secret.
 const HIDDEN: &str = "***";
 
-/// Characters of a destination in a list of routes. A longer destination is cut; a command may be a
+/// Limit of a destination in a list of routes, in characters. A longer destination is cut, because a command may be a
 /// whole script.
 const DESTINATION_MAX: usize = 100;
 
@@ -53,7 +53,7 @@ impl Routes {
         page.out
     }
 
-    /// One line for each route: its path, and where it leads.
+    /// Returns one line for each route: its path, and where it leads.
     pub fn list(&self) -> String {
         let page = RoutePrinter { out: String::new(), env_values: &self.env_values };
         let width = self.routes.iter().map(|route| route.path.len()).max().unwrap_or_default();
@@ -101,7 +101,7 @@ impl RoutePrinter<'_> {
         }
     }
 
-    /// A string within the settings of a connection.
+    /// Returns a string of a connection's settings as it is printed.
     fn connection_text(&self, name: Option<&str>, text: &str) -> String {
         match name {
             Some("certificate" | "key") => path(Path::new(text)),
@@ -131,7 +131,7 @@ impl RoutePrinter<'_> {
         }
         if let Some(last) = &dialect.last {
             let pointer = self.text(Pointer::as_str(&last.pointer));
-            // A scalar is written in JSON and in TOML in the same way, except for a string.
+            // JSON and TOML write scalars in the same way, except for strings.
             let equals = String::from_utf8_lossy(&last.equals);
             let equals = match crate::protocol::json::decode_str(&last.equals) {
                 Some(words) => self.text(&words),
@@ -215,7 +215,7 @@ impl RoutePrinter<'_> {
         command: &'a [std::ffi::OsString],
     ) -> impl Iterator<Item = String> + 'a {
         command.iter().enumerate().map(|(at, part)| {
-            // The secret after `--token` is recognised by the flag before it, and not by its own text.
+            // The secret after `--token` is recognised by the flag before it, not by its own text.
             let flag = at.checked_sub(1).and_then(|at| command.get(at));
             let flag = flag.map(|flag| flag.to_string_lossy()).filter(|flag| flag.starts_with('-'));
             self.discreet(&flag.unwrap_or_default(), &part.to_string_lossy())
@@ -236,7 +236,7 @@ impl RoutePrinter<'_> {
         self.written(shown(url).as_str())
     }
 
-    /// Returns a URL relative to that of an endpoint, whose secret parts are not shown.
+    /// Returns `url` relative to that of an endpoint, with secret parts hidden.
     fn url_beside(&self, endpoint: Option<&Url>, url: &Url) -> String {
         if self.env_values.written(url.as_str()).is_some() {
             return self.written(url.as_str());
@@ -244,7 +244,7 @@ impl RoutePrinter<'_> {
         let shown = shown(url);
         let relative = endpoint.and_then(|endpoint| {
             let relative = endpoint.make_relative(&shown)?;
-            // Some URLs cannot be written relative to the endpoint; they are shown completely.
+            // A URL that cannot be written relative to the endpoint is shown completely.
             endpoint.join(&relative).is_ok_and(|joined| joined == shown).then_some(relative)
         });
         self.written(relative.as_deref().unwrap_or(shown.as_str()))
@@ -314,7 +314,7 @@ impl RoutePrinter<'_> {
     }
 }
 
-/// Returns a URL without the parts of its query that look like secrets.
+/// Returns a URL with the secret values of its query hidden.
 fn shown(url: &Url) -> Url {
     let mut shown = url.clone();
     if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
@@ -329,17 +329,17 @@ fn shown(url: &Url) -> Url {
     shown
 }
 
-/// Values in effect, by key.
+/// The settings in effect, each with its key.
 type PrintedSettings = Vec<(&'static str, String)>;
 
-/// The settings in effect, by key.
+/// Returns the settings in effect, each with its key.
 fn settings<S: SettingScope>(scope: &S, show: ShowText<'_>) -> PrintedSettings {
     let print = |setting: &Setting<S>| Some((setting.key, setting.print(scope, show)?));
     S::SETTINGS.iter().filter_map(print).collect()
 }
 
-/// Returns the settings of calls in effect, by key, and separately the pacing times that depend on which client
-/// connects.
+/// Returns the settings of calls in effect, by key, and separately the pacing times, whose values depend on the client
+/// that connects.
 fn of_calls(policy: &CallPolicy, show: ShowText<'_>) -> (PrintedSettings, PrintedSettings) {
     let is_paced = |(key, _): &(&str, String)| {
         policy.spare_known_clients && ["first_after", "hold", "guard"].contains(key)
@@ -348,7 +348,7 @@ fn of_calls(policy: &CallPolicy, show: ShowText<'_>) -> (PrintedSettings, Printe
     (plain, paced)
 }
 
-/// Returns settings by key; those of one table are one value.
+/// Returns settings by key, with those of one table combined to one value.
 fn grouped(settings: impl IntoIterator<Item = (&'static str, String)>) -> PrintedSettings {
     let mut grouped: Vec<(&str, String, Vec<String>)> = Vec::new();
     for (key, value) in settings {

@@ -1,4 +1,4 @@
-//! The files that a route file names, whether all else in it is right or not.
+//! Finds the files that a route file names, even if other parts of it are wrong.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use toml::de::{DeTable, DeValue};
 use super::authorities::Authorities;
 use super::env::Environment;
 
-/// Files that a route file may name and that are watched for changes.
+/// Limit of the files named in a route file that are watched for changes.
 const NAMED_MAX: usize = 4096;
 
-/// The places that name certificates and keys: the table, and its keys.
+/// The places that name certificates and keys: each table, and its keys.
 const CERTIFICATES: [(&str, &[&str]); 4] = [
     ("server", &["client_ca_file"]),
     ("tls", &["certificate", "key"]),
@@ -18,14 +18,14 @@ const CERTIFICATES: [(&str, &[&str]); 4] = [
     ("upstream", &["ca_file"]),
 ];
 
-/// The files that the text of a route file of this name mentions: certificates and keys. The text has to be
-/// TOML; nothing else in it has to be right.
+/// Returns the certificate and key files that the text of the route file at `path` names. The text has to be TOML;
+/// nothing else in it has to be right.
 pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<PathBuf> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut files = Vec::new();
     search(table.get_ref(), "", &mut |file| {
-        // A text with an unknown variable is an error of the route file, which is reported when that is read.
+        // An unknown variable is not reported here: it is an error of the route file, reported when the file is read.
         if let Ok(file) = environment.fill(file)
             && files.len() < NAMED_MAX
         {

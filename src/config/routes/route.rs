@@ -1,4 +1,4 @@
-//! Routes and listeners as meant: everything resolved, nothing optional that has a default.
+//! Routes and listeners with all values resolved: a value that has a default is not optional.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,17 +30,17 @@ use crate::policy_file::text::TextValue;
 use crate::policy_file::text::texts;
 use crate::progress::{Mode, Policy};
 
-/// A secret: it is never shown.
+/// A secret, which is never shown in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being shown.
+    /// Wraps `text`, so that debug output does not show it.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The secret itself.
+    /// Returns the secret itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -57,25 +57,26 @@ impl fmt::Debug for Secret {
 pub struct Server {
     /// The address clients connect to.
     pub listen: SocketAddr,
-    /// Host names that are answered, besides the listener's own and loopback's.
+    /// Host names that are answered, in addition to the listener's own name and loopback names.
     pub allowed_hosts: Vec<String>,
     /// Browser origins whose requests are accepted, in addition to loopback origins.
     pub allowed_origins: Vec<String>,
-    /// Fronts. Their headers about their clients are trusted, and they do not count as clients themselves.
+    /// The addresses of front proxies. Headers in which they name their clients are trusted, and limits for clients do
+    /// not apply to the fronts themselves.
     pub trusted_proxies: Vec<IpNet>,
-    /// The header in which they name their clients.
+    /// The header in which fronts name their clients.
     pub front_header: FrontHeader,
-    /// The header in which they name the user for whom they ask; `None`: in none.
+    /// The header in which fronts name the user of a request; `None`: they name no user.
     pub principal: Option<HeaderName>,
-    /// Requests are refused that a page of another site can send without its origin, or as a form.
+    /// Whether requests are refused that a page of another site can send without its origin, or as a form.
     pub check_pages: bool,
-    /// Every host name is answered: `allowed_hosts` is not asked.
+    /// Whether every host name is answered; `allowed_hosts` is then ignored.
     pub insecure: bool,
-    /// The URL of the listener for clients, where a front rewrites paths.
+    /// The URL of this listener as clients know it, if a front rewrites paths.
     pub public_url: Option<Url>,
     /// The certificate and key of the listener (PEM files); without them it speaks plain HTTP.
     pub tls: Option<ServerTls>,
-    /// PEM file with the authorities of the certificates that clients have to present; `None`: they present none.
+    /// PEM file with the authorities that must have signed the client's certificate; `None`: no certificate is needed.
     pub client_ca_file: Option<PathBuf>,
     /// The token that clients have to present as `Authorization: Bearer`; none by default.
     pub bearer: Option<Secret>,
@@ -83,23 +84,23 @@ pub struct Server {
     pub linger: Duration,
     /// The time that open calls may continue after SIGTERM and `linger`.
     pub drain: Duration,
-    /// Client connections that may be open at once; more are refused with 503.
+    /// Limit of open client connections; more are refused with 503.
     pub max_connections: usize,
-    /// The time without a request after which a connection of HTTP/1.1 is closed; `None`: never.
+    /// Time without a request after which an HTTP/1.1 connection is closed; `None`: never.
     pub http1_idle_timeout: Option<Duration>,
-    /// The time without a request after which a connection of HTTP/2 is closed; `None`: never.
+    /// Time without a request after which an HTTP/2 connection is closed; `None`: never.
     pub http2_idle_timeout: Option<Duration>,
     /// The limits of each client.
     pub clients: ClientMaxima,
     /// Whether `serve` raises its soft limit of descriptors to the hard limit.
     pub raise_descriptors: bool,
-    /// Bytes of a request's head; more is refused with 431.
+    /// Limit of the bytes of a request head; a larger one is refused with 431.
     pub max_header_bytes: usize,
-    /// Bytes that bodies of requests hold together before they are whole; more are refused with 503.
+    /// Limit of the bytes of all incomplete request bodies together; requests above it are refused with 503.
     pub max_unread_bytes: usize,
-    /// Bytes that large answers in files hold together; for more their callers get errors.
+    /// Limit of the bytes of all large answers in files together; calls above it get errors.
     pub max_spilled_bytes: usize,
-    /// Bytes that messages hold together in memory while they wait for clients or servers.
+    /// Limit of the bytes of all messages in memory that wait for clients or servers.
     pub max_kept_bytes: usize,
 }
 
@@ -167,19 +168,19 @@ pub(crate) struct StateSettings {
     pub dir: Option<StateDir>,
 }
 
-/// `[admin]`: where operators look.
+/// `[admin]`: the listener for operators.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admin {
-    /// The address; `None` without an admin listener.
+    /// The address; `None`: there is no admin listener.
     pub listen: Option<SocketAddr>,
     /// The token that operators have to present to see or change anything.
     pub bearer: Option<Secret>,
-    /// Whether a token is created at the start if `bearer` is not set.
+    /// Whether a token is created at startup if `bearer` is not set.
     pub make_token: bool,
 }
 
 impl Admin {
-    /// No admin listener.
+    /// Returns settings without an admin listener.
     pub fn none() -> Self {
         Self { listen: None, ..Self::default() }
     }
@@ -231,30 +232,30 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// A stdio server: how a child is started, and how many there may be for how long.
+/// A stdio server: how its children are started, and the limits of their number and lifetime.
 #[derive(Clone, PartialEq)]
 pub struct StdioUpstream {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Variables that its environment has in addition to those of the proxy.
+    /// Environment variables of the child, in addition to those inherited.
     pub env: Vec<(OsString, OsString)>,
-    /// The variables of the proxy that it inherits under `serve`. Under `wrap` it inherits all.
+    /// The variables of Milepost that the child inherits under `serve`. Under `wrap` it inherits all.
     pub inherit_env: InheritedEnv,
-    /// Variables that the file uses for secrets and for other servers.
+    /// The variables that the route file uses for secrets and for other servers, which the child does not inherit.
     pub(super) private_env: BTreeSet<String>,
-    /// The folder that it runs in; `None`: ours.
+    /// The working directory of the child; `None`: Milepost's own.
     pub cwd: Option<PathBuf>,
     /// Whether clients of 2026-07-28 share one child per `Authorization`; otherwise they are refused.
     pub share: bool,
-    /// Children that may run at once; more sessions are refused with 503.
+    /// Limit of running children; more sessions are refused with 503.
     pub max_children: usize,
-    /// The open calls on a shared child that its clients divide; 0 is any number.
+    /// Limit of open calls on a shared child, divided among its clients; 0: no limit.
     pub max_shared_calls: usize,
     /// The time after its start within which a child must answer its first request.
     pub start_timeout: Duration,
     /// Time without use after which a session or a shared child is ended; `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// The time after which a session ends whose client has closed its GET stream and sends nothing; `None`: only
+    /// Time after which a session is ended if its client has closed the GET stream and sends nothing; `None`: only
     /// [`StdioUpstream::idle_timeout`] ends it.
     pub abandoned_timeout: Option<Duration>,
     /// Whether a shared child that has died is started again; otherwise its clients get errors.
@@ -262,13 +263,13 @@ pub struct StdioUpstream {
     /// Maximum number of bytes of a shared child's message that is kept in memory; a longer message goes to a temporary
     /// file.
     pub max_frame: usize,
-    /// Maximum number of bytes of a shared child's message that goes to such a file; for a longer message its caller
-    /// gets an error.
+    /// Maximum number of bytes of a shared child's message that goes to a temporary file; the caller of a longer
+    /// message gets an error.
     pub max_spill: usize,
 }
 
 impl StdioUpstream {
-    /// A server with nothing but defaults.
+    /// Returns a server with default settings.
     pub fn new(command: Vec<OsString>) -> Self {
         Self {
             command,
@@ -290,7 +291,7 @@ impl StdioUpstream {
 }
 
 impl StdioUpstream {
-    /// Returns, among these variables, those that the server does not inherit under `serve`.
+    /// Returns those of the variables `names` that the server does not inherit under `serve`.
     pub fn left_out(&self, names: impl IntoIterator<Item = OsString>) -> BTreeSet<OsString> {
         self.inherit_env.left_out(names, &self.private_env)
     }
@@ -312,18 +313,18 @@ pub struct HttpUpstream {
     pub sse: Option<Url>,
     /// Whether requests without TLS use HTTP/2. With TLS the version is negotiated.
     pub http2: bool,
-    /// The forward proxy on the way to the server; `None`: that of the environment.
+    /// The forward proxy through which the server is reached; `None`: the one that environment variables name.
     pub proxy: Option<ProxyChoice>,
     /// The certificate authorities that are trusted; `None`: the system's.
     pub ca_file: Option<Authorities>,
-    /// PEM files with the certificate chain and the key that we present.
+    /// PEM files with the certificate chain and the key that Milepost presents to the server.
     pub client_certificate: Option<ServerTls>,
-    /// The answers of the proxy in the place of a server that does not know `initialize`.
+    /// The answers that Milepost gives in the place of a server that does not know `initialize`.
     pub lifecycle: Option<Box<Lifecycle>>,
 }
 
 impl HttpUpstream {
-    /// A Streamable HTTP endpoint, and nothing else about it.
+    /// Returns a server with a Streamable HTTP endpoint and default settings.
     pub fn new(url: Url) -> Self {
         Self { url: Some(url), ..Self::default() }
     }
@@ -365,7 +366,7 @@ impl Word for ForwardedRule {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table such as { origins = [\"*\"] }")]
 pub struct Cors {
-    /// The origins that may read answers; "*" stands for each that is admitted.
+    /// The origins that may read answers; "*" means every admitted origin.
     #[serde(deserialize_with = "texts::<OriginOrAny, _>")]
     #[cfg_attr(test, schemars(with = "Vec<TextValue<OriginOrAny>>"))]
     pub origins: Vec<String>,
@@ -376,25 +377,25 @@ pub struct Cors {
 pub struct Route {
     /// The path where clients find the route; also its name.
     pub path: String,
-    /// The URL of the route for clients, where a front rewrites paths.
+    /// The URL of the route for clients, if a front rewrites paths.
     pub public_url: Option<Url>,
     /// The server behind the route.
     pub upstream: Upstream,
-    /// Whether the route is only piped: none of its messages is read or changed.
+    /// Whether the route is only piped, so that no message is read or changed.
     pub opaque: bool,
     /// Headers of requests.
     pub request_headers: HeaderRules,
     /// Headers of responses.
     pub response_headers: HeaderRules,
-    /// Headers of requests in which a front names its client.
+    /// What happens to request headers in which a front names its client.
     pub forwarded: ForwardedRule,
-    /// The time that connecting to the upstream may take.
+    /// Deadline for connecting to the upstream.
     pub connect_timeout: Duration,
-    /// The time that the upstream may take for a request of Milepost's own.
+    /// Deadline for the upstream's answer to a request of Milepost's own.
     pub own_request_timeout: Duration,
-    /// The time without a byte of the upstream after which its stream is given up; off by default.
+    /// Time without a byte from the upstream after which its stream is given up; off by default.
     pub idle_timeout: Option<Duration>,
-    /// Time without use after which a session of ours before a server over HTTP is ended; `None`: never.
+    /// Time without use after which a session that Milepost serves in front of an HTTP server is ended; `None`: never.
     pub session_idle_timeout: Option<Duration>,
     /// Time without an answer after which a POST is answered with a stream; `None`: never.
     pub upgrade_after: Option<Duration>,
@@ -406,13 +407,13 @@ pub struct Route {
     pub own_get: bool,
     /// Whether the proxy answers for CORS; otherwise the upstream does.
     pub cors: Option<Cors>,
-    /// Bytes of a request's body; more is refused with 413.
+    /// Limit of the bytes of a request body; a larger one is refused with 413.
     pub max_request_bytes: usize,
-    /// The time that a client may take to send the body of a request; `None`: any.
+    /// Deadline for a client to send the body of a request; `None`: no deadline.
     pub body_timeout: Option<Duration>,
     /// Minimum number of bytes per second of a request body after the first ten seconds; 0: no minimum.
     pub body_min_rate: usize,
-    /// Streams that may be open at once; more are refused with 503.
+    /// Limit of open streams; more are refused with 503.
     pub max_streams: usize,
     /// Maximum number of sessions that are remembered; a new session replaces the one unused for longest.
     pub max_sessions: usize,
@@ -423,7 +424,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route with nothing but defaults.
+    /// Returns a route with default settings.
     pub fn new(path: String, upstream: Upstream) -> Self {
         Self {
             path,
@@ -453,7 +454,7 @@ impl Route {
         }
     }
 
-    /// The path of the upstream; empty for a command.
+    /// Returns the path of the upstream; empty for a command.
     pub fn upstream_path(&self) -> &str {
         match &self.upstream {
             Upstream::Http(http) => http.url.as_ref().or(http.sse.as_ref()).map_or("", Url::path),
@@ -461,12 +462,12 @@ impl Route {
         }
     }
 
-    /// The path of the route as clients write it, without a slash at its end.
+    /// Returns the path of the route as clients write it, without a final slash.
     pub fn public_path(&self) -> &str {
         self.public_url.as_ref().map_or(&*self.path, Url::path).trim_end_matches('/')
     }
 
-    /// The answers in the place of its server, if there are any.
+    /// Returns the answers that Milepost gives in the place of the server, if it gives any.
     pub fn lifecycle(&self) -> Option<&Lifecycle> {
         match &self.upstream {
             Upstream::Http(upstream) => upstream.lifecycle.as_deref(),
@@ -479,7 +480,7 @@ impl Route {
         self.lifecycle().is_some_and(|lifecycle| lifecycle.wrap_results)
     }
 
-    /// Changes `policy` by the settings of the route.
+    /// Changes `policy` by the settings of the route and its preset.
     pub fn apply(&self, policy: &mut Policy) {
         self.preset_settings.apply(policy);
         self.settings.apply(policy);

@@ -1,4 +1,4 @@
-//! A route file that has been read: its routes and listeners, and its other faults.
+//! A route file that has been read: its routes and listeners, and its warnings.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,7 +31,7 @@ pub enum RoutesError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the read.
         #[source]
         source: io::Error,
     },
@@ -43,31 +43,31 @@ pub enum RoutesError {
     NoText {
         /// The file.
         path: PathBuf,
-        /// The content of the file, and the expected content.
+        /// What the content is, and what is expected instead.
         what: &'static str,
     },
     /// The file has errors.
     #[error("{0}")]
     Invalid(ConfigFaults),
-    /// The route that was asked for is not there.
+    /// The requested route does not exist.
     #[error("{}: {asked}; {known}", path.display())]
     NoRoute {
         /// The file.
         path: PathBuf,
-        /// The path that was asked for.
+        /// The requested path.
         asked: String,
         /// The existing routes.
         known: String,
     },
-    /// Other users may write a file that names commands, and `--strict-files` refuses such a file.
+    /// Other users may write to a file that names commands, and `--strict-files` refuses such a file.
     #[error("{}: {who}, and the file names commands; {WRITERS_CURE}", path.display())]
     Writable {
         /// The file.
         path: PathBuf,
-        /// The file, and the users who may write it.
+        /// The file, and the users who may write to it.
         who: String,
     },
-    /// A file without any route was to take the place of a file that is served.
+    /// A file without any route was to replace a file that is served.
     #[error("{}: there is no route; write at least one [[route]] with a path and an upstream", path.display())]
     Empty {
         /// The file.
@@ -75,18 +75,18 @@ pub enum RoutesError {
     },
 }
 
-/// The treatment of a file that others may write.
+/// What to do about a file that other users may write to.
 const WRITERS_CURE: &str =
     "let only root and the user who runs milepost own and write the file and its folders";
 
 impl RoutesError {
-    /// The error for a fault in a preset.
+    /// Returns the error for a fault in a preset.
     fn of_preset(preset: Preset, error: ConfigError) -> Self {
         let key = diagnostics::key_at(preset.lines, error.at);
         Self::invalid(Path::new(preset.name), preset.lines, error, key)
     }
 
-    /// The error for a fault in the text of a file.
+    /// Returns the error for a fault in the text of a file.
     pub(super) fn invalid(
         path: &Path,
         text: &str,
@@ -96,7 +96,7 @@ impl RoutesError {
         Self::Invalid(ConfigFaults::one(ConfigFault::of(path, text, error, key)))
     }
 
-    /// The faults in the text of the file, if this is the reason.
+    /// Returns the faults in the text of the file, if the error is [`Self::Invalid`].
     pub fn faults(&self) -> Option<&[ConfigFault]> {
         match self {
             Self::Invalid(faults) => Some(faults.all()),
@@ -137,11 +137,11 @@ pub struct Routes {
     pub(super) routes: Vec<Route>,
     pub(super) env_values: EnvValues,
     pub(super) dialects: Vec<Dialect>,
-    /// Files that others may write are refused.
+    /// Whether files that other users may write to are refused.
     strict_files: bool,
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 ///
 /// # Errors
 /// If the file does not exist, cannot be read, or is not UTF-8 text.
@@ -152,7 +152,7 @@ pub fn read_text(path: &Path) -> Result<String, RoutesError> {
         io::ErrorKind::IsADirectory => no_text("is a folder; a file is expected"),
         _ => RoutesError::Unreadable { path: path.to_owned(), source },
     })?;
-    // Windows editors and shells save in UTF-16: the general error would not say what to do.
+    // Some Windows editors and shells save in UTF-16, for which the general error would not say what to do.
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(no_text("is in UTF-16; save it in UTF-8"));
     }
@@ -169,7 +169,7 @@ impl Routes {
         Self::parse(path, &text, &Environment::of_process())
     }
 
-    /// Reads the text of a file with this path. Files that the text names are read as well.
+    /// Reads the text of the file at `path`, and the files that the text names.
     ///
     /// # Errors
     /// If the text contains an error.
@@ -201,11 +201,12 @@ impl Routes {
         })
     }
 
-    /// Returns the routes, if `strict` is false or no other user may write the file or its directories, and so change
-    /// its commands.
+    /// Returns the routes and, with `strict`, refuses a file that another user may write to, because that user could
+    /// change its commands.
     ///
     /// # Errors
-    /// If another user may write them.
+    ///
+    /// If `strict` is true and another user may write to the file or its directories.
     pub fn with_strict_files(self, strict: bool) -> Result<Self, RoutesError> {
         let unknown = || "this system does not tell who may write the file".to_owned();
         match self
@@ -219,7 +220,7 @@ impl Routes {
         }
     }
 
-    /// Whether files that others may write are refused.
+    /// Whether files that other users may write to are refused.
     pub fn has_strict_files(&self) -> bool {
         self.strict_files
     }
@@ -228,13 +229,13 @@ impl Routes {
         self.routes.iter().any(|route| matches!(route.upstream, Upstream::Command(_)))
     }
 
-    /// The users besides root and this user who may write the file, if it names commands.
+    /// Returns the users besides root and this user who may write to the file, if it names commands.
     fn other_writer(&self) -> Option<String> {
         self.names_commands().then(|| writers::other_writer(&self.path)).flatten()
     }
 
-    /// The warnings about an accepted file: others may write it though it names
-    /// commands, or a key means something else than in earlier versions, or nothing.
+    /// The warnings about an accepted file: other users may write to it although it names commands, or a key has
+    /// another meaning than in earlier versions, or no effect.
     pub fn file_warnings(&self) -> Vec<ConfigFault> {
         let writer = self.other_writer().map(|who| {
             let cure = format!("{WRITERS_CURE}, which --strict-files demands");
@@ -259,15 +260,16 @@ impl Routes {
         self.file_warnings().into_iter().chain(oversights::find(self)).collect()
     }
 
-    /// The routes, if there are any.
+    /// Returns the routes, if there are any.
     ///
     /// # Errors
-    /// If there is none. An empty file is far more often a write that failed than a wish to serve nothing.
+    ///
+    /// If there is no route. An empty file is more likely a failed write than a wish to serve nothing.
     pub fn not_empty(self) -> Result<Self, RoutesError> {
         if self.routes.is_empty() { Err(RoutesError::Empty { path: self.path }) } else { Ok(self) }
     }
 
-    /// Returns the variables of `names` that servers do not inherit, in one line for each route that has some.
+    /// Returns those of the variables `names` that servers do not inherit, in one line for each route that has some.
     pub fn left_out(&self, names: impl Iterator<Item = OsString> + Clone) -> String {
         let mut lines = String::new();
         for route in &self.routes {
@@ -286,7 +288,7 @@ impl Routes {
         &self.path
     }
 
-    /// As it was written.
+    /// Returns the text of the file as it was written.
     pub fn text(&self) -> &str {
         self.text.reveal()
     }
@@ -311,7 +313,7 @@ impl Routes {
         self.state.as_ref()
     }
 
-    /// Whether the same holds for every route here and there.
+    /// Whether the settings for all routes are the same in both files.
     pub fn has_defaults_of(&self, other: &Self) -> bool {
         self.defaults == other.defaults
     }
@@ -334,7 +336,7 @@ impl Routes {
         &self.dialects
     }
 
-    /// Requests of every route have the headers of these rules.
+    /// Gives the requests of every route the headers of `rules`.
     pub fn set_request_headers(&mut self, rules: &HeaderRules) {
         for route in &mut self.routes {
             route.request_headers = rules.clone();

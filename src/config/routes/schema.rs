@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::policy_file::diagnostics::{KNOWN_HERE, NOT_A_TABLE, several_tables};
 
-/// Returns the JSON Schema of route files. A test writes the text from the types that read them, and not the program:
-/// the code that describes types would be a twentieth of all compiled code.
+/// Returns the JSON Schema of route files. A test generates the text from the types that read route files. The program
+/// only includes it, because the code that describes types would be a twentieth of all compiled code.
 pub fn schema() -> &'static str {
     include_str!("../../../proxy.schema.json")
 }
@@ -19,7 +19,7 @@ pub(super) fn reword(key: Option<&str>, what: String) -> String {
     }
 }
 
-/// Rewrites the error for a command in one text: says how its words are written as a list.
+/// Rewrites the error for a command in one text: shows the same words as a list.
 fn as_list(key: Option<&str>, what: String) -> String {
     let is_command = key.is_some_and(|key| key.ends_with(".command"));
     let line = what.strip_prefix("a list is expected, not string \"").filter(|_| is_command);
@@ -32,7 +32,7 @@ fn as_list(key: Option<&str>, what: String) -> String {
     }
 }
 
-/// Says of an unknown key to which tables it belongs, if there are any.
+/// Adds the tables that have an unknown key to its error, if there are any.
 fn name_tables(key: Option<&str>, what: String) -> String {
     let name = key.and_then(|key| key.rsplit('.').next()).filter(|_| what.starts_with(KNOWN_HERE));
     match name.map(tables_with) {
@@ -83,7 +83,7 @@ mod tests {
         assert!(text == super::schema(), "UPDATE_EXPECT=1 writes proxy.schema.json anew");
     }
 
-    /// Removes null, which serde knows and TOML does not, for missing keys.
+    /// Removes null for missing keys from a schema: serde accepts null, but TOML has none.
     fn tidy(schema: &mut Schema) {
         let null = json!({ "type": "null" });
         if schema.get("default").is_some_and(Value::is_null) {

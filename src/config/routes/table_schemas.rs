@@ -33,7 +33,7 @@ fn describe<S: DescribedScope>(
     }
 }
 
-/// The name and the error text of a group of keys. Lists of two are for a route and for a tool.
+/// The name and the error text of a group of keys. Arrays of two have one element for a route and one for a tool.
 struct GroupSchema {
     types: [&'static str; 2],
     key_docs: [&'static str; 2],
@@ -70,7 +70,7 @@ const GROUP_SCHEMAS: [GroupSchema; GROUPS.len()] = [
     },
 ];
 
-/// Adds the settings of all tools or of one tool; those of a group are a table of their own.
+/// Adds the settings of all tools or of one tool; each group is a table of its own.
 fn describe_all_settings(
     keys: &mut Map<String, Value>,
     kind: TableKind,
@@ -199,7 +199,7 @@ schemas! {
     /// Settings of one tool, over those of its route.
     ToolSchema: |keys, generator| describe_all_settings(keys, TableKind::Tool, generator), [], []
 
-    /// Settings for all routes. Each key may also stand in a route, where it goes before this table.
+    /// Settings for all routes. Each key may also be set in a route, which takes precedence over this table.
     DefaultsSchema: |keys, generator| describe_all_settings(keys, TableKind::Route, generator), [], [
         /// Settings of single tools, by name.
         tools: BTreeMap<String, ToolSchema>,
@@ -214,8 +214,8 @@ schemas! {
         public_url: TextValue<PublicUrl>,
         /// The server behind the route: `demo`, `command`, or `url` and `sse`.
         upstream: UpstreamSchema,
-        /// The name of a known server, whose settings hold unless the route has its own: `milepost presets`
-        /// lists the names. With `wrap`: --preset. Default: none.
+        /// The name of a known server, whose settings apply unless the route has its own: `milepost presets` lists the
+        /// names. With `wrap`: --preset. Default: none.
         preset: TextValue<OneOf<Preset>>,
         /// The route is only piped: Milepost neither reads nor changes its messages. Default: false.
         opaque: bool,

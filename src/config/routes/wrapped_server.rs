@@ -11,7 +11,7 @@ pub enum WrappedServer {
     Command(StdioUpstream),
     /// A server that is reached over HTTP.
     Http {
-        /// The URL, and the headers.
+        /// The URL and the headers, in the form of a route.
         route: Box<Route>,
         /// The file that holds the token to present.
         bearer_file: Option<PathBuf>,

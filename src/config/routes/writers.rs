@@ -1,11 +1,12 @@
-//! The other users who may write a route file: a user who writes a file that names commands runs them as this user.
+//! Finds other users who may write to a route file. A user who can change a file that names commands can have them run
+//! as this user.
 
 use std::path::{Path, PathBuf, absolute};
 
 use crate::platform::files;
 
-/// Returns the users besides root and this user who may write a file or replace it, as text; `None` if no other user
-/// may. The user's own group does not count as another user.
+/// Returns as text the users besides root and this user who may write to a file or replace it; `None` if there is none.
+/// The user's own group does not count as another user.
 pub(super) fn other_writer(file: &Path) -> Option<String> {
     let given = absolute(file).ok()?;
     let real = given.canonicalize().ok()?;
@@ -49,7 +50,7 @@ mod tests {
             set(&folder, mode);
             assert_eq!(other_writer(&file).is_some(), is_found, "{mode:o}");
         }
-        // The directory that contains the link counts as well.
+        // The directory that contains the link is checked as well.
         let (open, link) = (dir.path().join("open"), dir.path().join("open/link.toml"));
         fs::create_dir(&open).unwrap();
         symlink(&file, &link).unwrap();

@@ -1,9 +1,9 @@
 //! The declarations of the settings of listeners, servers and connections: the key of each, what it does, the kind of
-//! its values, the field that it sets, and its default where that is no value. Those of the progress are in
+//! its values, the field that it sets, and its default as text if that is no value. The settings of progress are in
 //! `crates/core/src/policy_file`.
 //!
-//! To add a setting, add it to its type with its default, declare it here, and write its row in
-//! `proxy.toml`; all else follows.
+//! To add a setting, add it to its type with its default, declare it here, and write its row in `proxy.toml`;
+//! everything else is generated from the declaration.
 
 use milepost_core::settings;
 
@@ -28,13 +28,14 @@ settings! { #[cfg(test)] Server, Self::default();
     "allowed_hosts" List<HostText> => allowed_hosts {}
     /// Accepted origins of browsers besides those of loopback.
     "allowed_origins" List<OriginText> => allowed_origins {}
-    /// Addresses and nets (CIDR) of fronts, such as "10.0.0.0/8". What they say of their clients is believed
-    /// (forwarded), and they are no clients themselves.
+    /// Addresses and nets (CIDR) of fronts, such as "10.0.0.0/8". Their headers about their clients are trusted
+    /// (forwarded), and they do not count as clients themselves.
     "trusted_proxies" List<NetText> => trusted_proxies {}
-    /// The header in which trusted_proxies name their clients. With x-forwarded-for or forwarded the other is left out.
+    /// The header in which trusted_proxies name their clients. With x-forwarded-for or forwarded, the other header is
+    /// removed.
     "front_header" OneOf<FrontHeader> => front_header {}
-    /// The header in which trusted_proxies name the user for whom they ask, such as "header:x-user". The user is
-    /// then the client of limits, sessions and shared children. From others the header is left out.
+    /// The header in which trusted_proxies name the user of a request, such as "header:x-user". The user is then the
+    /// client of limits, sessions and shared children. From other senders the header is removed.
     "principal" Maybe<PrincipalHeader> => principal { default: "none" }
     /// Refuses requests of pages of other sites that have no accepted origin, and POSTs of pages whose
     /// body has a type that a form can send. Browsers mark such requests with `Sec-Fetch-Site`.
@@ -46,15 +47,15 @@ settings! { #[cfg(test)] Server, Self::default();
     "public_url" Maybe<PublicUrl> => public_url { default: "the address that the client uses" }
     /// The certificate and key of the listener.
     "tls" Maybe<TypedTable<ServerTls>> => tls { default: "none, it speaks plain HTTP" }
-    /// PEM file with certificate authorities: each client must present a certificate of theirs. Needs `tls`.
-    /// The name in the certificate (its first URI, else its first DNS name, else its common name) says who
-    /// the client is: clients of one name share a child, others do not.
+    /// PEM file with certificate authorities: each client must present a certificate that one of them has signed. Needs
+    /// `tls`. The name in the certificate (its first URI, else its first DNS name, else its common name) identifies the
+    /// client: only clients with the same name share a child.
     "client_ca_file" Maybe<FilePath> => client_ca_file { default: "none, clients present no certificate" }
     /// The token that clients present as `Authorization: Bearer`.
     "bearer" Maybe<Hidden> => bearer { default: "nothing" }
-    /// The time after SIGTERM in which readiness says no, and everything is still served, so that load
-    /// balancers send new requests elsewhere before the listener closes. With `[fleet]` a client that begins a
-    /// session then gets 503 with Retry-After. SIGINT or a second signal skips this time.
+    /// The time after SIGTERM in which /readyz reports that the listener is not ready, while everything is still
+    /// served, so that load balancers send new requests elsewhere before the listener closes. With `[fleet]` a client
+    /// that begins a session then gets 503 with Retry-After. SIGINT or a second signal skips this time.
     "linger" AnyTime => linger {}
     /// The time that open calls have to end after SIGTERM and `linger`.
     "drain" AnyTime => drain {}
@@ -65,38 +66,37 @@ settings! { #[cfg(test)] Server, Self::default();
     "http1_idle_timeout" TimeOrOff => http1_idle_timeout {}
     /// The time without an open stream after which an HTTP/2 connection of a client is closed.
     "http2_idle_timeout" TimeOrOff => http2_idle_timeout {}
-    /// The largest number of open connections of one address (of 64 bits of it for IPv6); a further connection
-    /// gets 429. 0 is any number. Loopback and trusted_proxies are not limited.
+    /// The largest number of open connections of one address (for IPv6, of its first 64 bits); a further connection
+    /// gets 429. 0 means no limit. Loopback and trusted_proxies are not limited.
     "max_client_connections" AtLeast<0> => clients.connections {}
     /// The largest number of open streams of one client: the name in its certificate or of `principal`, else its
-    /// address, or the address that one of trusted_proxies names. The streams of one `Authorization` have the
-    /// same limit, also over loopback. A further stream gets 429. 0 is any number.
+    /// address, or the address that one of trusted_proxies names. The streams of one `Authorization` have the same
+    /// limit, also over loopback. A further stream gets 429. 0 means no limit.
     "max_client_streams" AtLeast<0> => clients.streams {}
-    /// The largest number of sessions that Milepost keeps for one client, on routes to servers of another
-    /// transport; a further session gets 429. 0 is any number.
+    /// The largest number of sessions that Milepost keeps for one client, on routes to servers of another transport; a
+    /// further session gets 429. 0 means no limit.
     "max_client_sessions" AtLeast<0> => clients.sessions {}
-    /// The largest number of children that run for one client; a further child gets 429. A shared child counts
-    /// for the client whose request started it. 0 is any number.
+    /// The largest number of children that run for one client; a further child gets 429. A shared child counts for the
+    /// client whose request started it. 0 means no limit.
     "max_client_children" AtLeast<0> => clients.children {}
-    /// The largest number of children that start for one client in a minute. A further start gets 429 for a
-    /// second, then for two, up to a minute where the client goes on. 0 is any number.
+    /// The largest number of children that start for one client in a minute. A further start gets 429 for a second,
+    /// then for two, and up to a minute if the client goes on starting. 0 means no limit.
     "max_client_child_starts" AtLeast<0> => clients.child_starts {}
-    /// Raises the soft limit of descriptors of `serve` to the hard one at the start, on Linux. Children keep
-    /// the soft limit of before.
+    /// Raises the soft limit of descriptors of `serve` to the hard one at the start, on Linux. Children keep the former
+    /// soft limit.
     "raise_descriptors" Switch => raise_descriptors {}
     /// The largest head of a request, in bytes; a longer head gets 431.
     "max_header_bytes" AtLeast<8192> => max_header_bytes {}
-    /// The largest number of bytes that bodies of requests hold together, in memory and in files, before they are
-    /// whole; a request for which there is no room gets 503.
+    /// The largest number of bytes of all incomplete request bodies together, in memory and in files; a request beyond
+    /// it gets 503.
     "max_unread_bytes" AtLeast<65536> => max_unread_bytes {}
-    /// The largest number of bytes that large answers of shared children and of HTTP+SSE servers hold together in
-    /// temporary files; for an answer for which there is no room its caller gets an error.
+    /// The largest number of bytes of all large answers of shared children and HTTP+SSE servers together in temporary
+    /// files; the caller of an answer beyond it gets an error.
     "max_spilled_bytes" AtLeast<1048576> => max_spilled_bytes {}
-    /// The largest number of bytes that messages hold together in memory while they wait: bodies of requests for their
-    /// servers, answers of late calls and of tasks for their clients, and messages that streams of sessions keep for
-    /// clients that come back, whether taken or not. One client has at most a quarter. A request for which there is no
-    /// room gets 503, or 429 where its own client holds too much; an answer for which there is none is sent to a client
-    /// that is there, and not kept.
+    /// The largest number of bytes of all messages together that wait in memory: bodies of requests for their servers,
+    /// answers of late calls and of tasks for their clients, and messages that streams of sessions keep for clients
+    /// that reconnect, taken or not. One client may use at most a quarter. A request beyond the limit gets 503, or 429
+    /// if its own client uses too much; an answer beyond it is sent to a client that is connected, but is not kept.
     "max_kept_bytes" AtLeast<1048576> => max_kept_bytes {}
 }
 
@@ -107,10 +107,9 @@ settings! { #[cfg(test)] Admin, Self::default();
     "bearer" Maybe<Hidden> => bearer {
         default: "the token that Milepost makes; /metrics then needs no token, and answers over loopback only"
     }
-    /// Makes a token at the start where there is no `bearer`: the file `admin-token` in the folder of
-    /// `[state]`, which only this user can read. /calls, /tap and /log-level need the token; `milepost tap`
-    /// finds the file itself. With false, or where no file can be made, these paths answer over loopback
-    /// to every user of the machine.
+    /// Makes a token at startup if there is no `bearer`: the file `admin-token` in the folder of `[state]`, which only
+    /// this user can read. /calls, /tap and /log-level need the token; `milepost tap` finds the file itself. With
+    /// false, or if no file can be made, these paths answer over loopback to every user of the machine.
     "make_token" Switch => make_token {}
 }
 
@@ -139,7 +138,7 @@ settings! { #[cfg(test)] StdioUpstream, Self::new(Vec::new());
     /// The largest number of running children; a further session gets 503.
     "max_children" AtLeast<1> => max_children {}
     /// Maximum number of open calls on a shared child. Each client with open calls has the same share, and a call
-    /// beyond its share gets 429. Clients are those of max_client_streams. 0 is any number.
+    /// beyond its share gets 429. Clients are counted as for max_client_streams. 0 means no limit.
     "max_shared_calls" AtLeast<0> => max_shared_calls {}
     /// The longest time from the start of a child to its first answer.
     "start_timeout" Period => start_timeout { default: "\"60s\"" }
@@ -161,13 +160,13 @@ settings! { #[cfg(test)] StdioUpstream, Self::new(Vec::new());
 settings! { #[cfg(test)] Route, Self::new("/".to_owned(), Upstream::Demo);
     /// The longest time of connecting to the upstream.
     "connect_timeout" Period => connect_timeout {}
-    /// The longest time of the upstream for a request of Milepost's own: to begin the stream of own_get, to
+    /// The longest time that the upstream may take for a request of Milepost's own: to begin the stream of own_get, to
     /// begin a lost session again, and to answer at a URL of lifecycle.
     "own_request_timeout" Period => own_request_timeout {}
     /// The longest silence of an upstream, without a byte, before its stream is given up.
     "idle_timeout" TimeOrOff => idle_timeout {}
-    /// The time without use after which a session of Milepost's own, between the two HTTP transports, ends. An
-    /// open call and a client that listens are use. (Sessions of a command: upstream.idle_timeout.) A stream of
+    /// The time without use after which a session that Milepost keeps between the two HTTP transports ends. A session
+    /// with an open call or a listening client is in use. (Sessions of a command: upstream.idle_timeout.) A stream of
     /// own_get ends too, until the client's next message.
     "session_idle_timeout" TimeOrOff => session_idle_timeout {}
     /// The time without an answer after which a POST gets a stream of events.
@@ -180,21 +179,21 @@ settings! { #[cfg(test)] Route, Self::new("/".to_owned(), Upstream::Demo);
     "own_get" Switch => own_get {}
     /// CORS, answered in the place of the upstream.
     "cors" Maybe<TypedTable<Cors>> => cors { default: "the upstream answers" }
-    /// The headers X-Forwarded-* and Forwarded of requests: pass (unchanged), drop, or append (the client's
-    /// address, host and protocol are added; what others than trusted_proxies say is left out).
+    /// The headers X-Forwarded-* and Forwarded of requests: pass (unchanged), drop, or append (the client's address,
+    /// host and protocol are added; headers of senders other than trusted_proxies are removed).
     "forwarded" OneOf<ForwardedRule> => forwarded {}
     /// The longest body of a request, in bytes; a longer body gets 413.
     "max_request_bytes" AtLeast<1> => max_request_bytes {}
-    /// The longest time that clients take to send the body of a request; time in which the upstream does not
-    /// read does not count. A slower client gets 408.
+    /// The longest time that a client may take to send the body of a request, not counting time in which the upstream
+    /// does not read. A slower client gets 408.
     "body_timeout" TimeOrOff => body_timeout {}
-    /// The bytes a second that a client has to send of such a body, on average, from the tenth second on; 0 is
-    /// any number. A slower client gets 408.
+    /// The bytes per second that a client must send of a request body, on average, from the tenth second on; 0 means no
+    /// minimum. A slower client gets 408.
     "body_min_rate" AtLeast<0> => body_min_rate {}
-    /// The largest number of open streams; a further stream gets 503. Where a session of Milepost's own is
-    /// between, a call counts until it is answered, also if its client has left.
+    /// The largest number of open streams; a further stream gets 503. In a session that Milepost keeps between two
+    /// transports, a call counts until it is answered, even if its client has disconnected.
     "max_streams" AtLeast<1> => max_streams {}
-    /// The largest number of known sessions. A new session of a server of Streamable HTTP replaces the one
-    /// unused for longest. Where the session is Milepost's, between the two HTTP transports, a further one gets 503.
+    /// The largest number of known sessions. A new session of a server of Streamable HTTP replaces the one unused for
+    /// longest. If Milepost keeps the session, between the two HTTP transports, a further session gets 503.
     "max_sessions" AtLeast<1> => max_sessions {}
 }

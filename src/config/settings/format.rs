@@ -1,4 +1,4 @@
-//! The kinds of values that only settings of connections have.
+//! The kinds of values that only the settings in `declared.rs` have.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use crate::config::values::text::AtLeast;
 use crate::policy_file::format::{Format, last};
 use crate::policy_file::toml_text::ShowText;
 
-/// A value without a default.
+/// A value that may be absent, because it has no default.
 pub(crate) struct Maybe<F>(PhantomData<F>);
 
 impl<F: Format<Field = <F as Format>::Value>> Format for Maybe<F> {
@@ -84,7 +84,7 @@ impl Format for Strings {
     }
 }
 
-/// A table that is read and written by its type.
+/// A table that the type `T` reads and writes.
 pub(crate) struct TypedTable<T>(PhantomData<T>);
 
 impl<T> Format for TypedTable<T>

@@ -1,5 +1,5 @@
-//! The settings of listeners, servers and connections, each declared once in `declared.rs`. Those of the progress are
-//! declared in the engine (`crates/core/src/policy_file`), which embedders read too.
+//! The settings of listeners, servers and connections, each declared once in `declared.rs`. The settings of progress
+//! are declared in the engine (`crates/core/src/policy_file`), because embedders read them too.
 
 pub mod declared;
 pub(crate) mod format;

@@ -34,7 +34,7 @@ impl Format for FilePath {
     }
 }
 
-/// A file of certificate authorities, or a list of such files and the word `system`.
+/// A file of certificate authorities, or a list of such files in which the word `system` may stand too.
 pub(crate) struct AuthorityFiles;
 
 impl Format for AuthorityFiles {
@@ -76,7 +76,8 @@ impl Format for StateFolder {
         match nearest(&written, [OFF]) {
             _ if written == OFF => Ok(StateDir::Off),
             _ if written.is_empty() => Err("a folder is expected, or \"off\"".to_owned()),
-            // `of` or `Off` would make a folder of that name, and the data would be kept after all.
+            // A misspelt `of` or `Off` would create a directory of that name and keep data although the user wants
+            // none.
             Some(off) => {
                 Err(format!("did you mean {off:?}? A folder of this name is \"./{written}\""))
             }

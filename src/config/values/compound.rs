@@ -1,5 +1,5 @@
-//! Values of a route file that may be written in two ways. They are read by hand, because the errors of untagged enums
-//! say neither where the error is nor what is wrong.
+//! Values of a route file that may be written in two ways. The code here reads them itself, because serde's errors for
+//! untagged enums say neither where the error is nor what is wrong.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for HeaderText {
     }
 }
 
-/// A word, or a list of strings.
+/// A single word, or a list of strings.
 pub(crate) enum WordOrList {
     Word(String),
     List(Vec<String>),

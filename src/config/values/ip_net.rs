@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address, or all addresses that begin with the same bits. IPv4 written as IPv6 is IPv4.
+/// An address, or all addresses that begin with the same bits. IPv4 in IPv6 form (`::ffff:10.0.0.7`) is stored as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpNet {
     first: IpAddr,
@@ -11,14 +11,14 @@ pub struct IpNet {
     prefix: u8,
 }
 
-/// Bits that IPv6 has before an address of IPv4.
+/// Bits of an IPv6 address before the IPv4 address that is mapped into it.
 const MAPPED: u8 = 96;
 
 impl IpNet {
     /// Reads an address such as `10.0.0.7`, or a net such as `10.0.0.0/8`.
     ///
     /// # Errors
-    /// If the text is neither, the prefix is too long, or bits after the prefix are set. The error names the right
+    /// If the text is neither, the prefix is too long, or bits after the prefix are set. The error shows the right
     /// form.
     pub fn read(text: &str) -> Result<Self, String> {
         let unclear = || {
@@ -27,7 +27,7 @@ impl IpNet {
                  expected"
             )
         };
-        // Read by hand: the standard library has no type for networks.
+        // Parsed here, because the standard library has no type for networks.
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -47,7 +47,7 @@ impl IpNet {
             }
             Some(_) => return Err(unclear()),
         };
-        // `10.0.0.7/8` may mean one address or the whole network. It is not guessed, because trust depends on it.
+        // `10.0.0.7/8` may mean one address or the whole network. Not guessed, because trust depends on the answer.
         let first = masked(written, prefix);
         if first != written {
             return Err(format!(
@@ -98,7 +98,7 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let shift = u32::from(bits(address).saturating_sub(prefix));
     match address {
         IpAddr::V4(address) => {
-            // A shift by all bits (prefix 0) would overflow: the mask is then 0.
+            // A shift by all bits (prefix 0) would overflow, so the mask is then 0.
             let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
             IpAddr::V4((u32::from(address) & mask).into())
         }

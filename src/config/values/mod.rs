@@ -1,4 +1,4 @@
-//! Values of settings as text. The values of the settings of progress are the engine's.
+//! Values of settings as text. Those of the settings of progress are in the engine.
 
 pub(crate) mod compound;
 pub mod ip_net;
@@ -20,9 +20,9 @@ pub use crate::policy_file::values::{
 /// The folder of the data that outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateDir {
-    /// Nowhere.
+    /// The data is not kept.
     Off,
-    /// In this folder.
+    /// The data is kept in this directory.
     At(PathBuf),
 }
 

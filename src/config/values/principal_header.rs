@@ -1,4 +1,4 @@
-//! The value of `principal`: the header in which trusted fronts name the user for whom they ask.
+//! Reads `principal`: the header in which trusted fronts name the user of a request.
 
 use http::{HeaderName, header};
 
@@ -7,7 +7,7 @@ use crate::policy_file::text::Spelling;
 /// The prefix before the name of the header.
 const KIND: &str = "header:";
 
-/// Headers that mean something else.
+/// Headers that have another meaning, so that they cannot name a user.
 const OTHERS: [HeaderName; 8] = [
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -34,7 +34,7 @@ impl Spelling for PrincipalHeader {
             format!("{text:?} does not name a header; one such as {near:?} is expected")
         };
         let Some(name) = text.strip_prefix(KIND) else {
-            // A name without `header:` is the usual mistake, and the error completes it.
+            // A name without `header:` is the usual mistake, so the error shows the name with `header:`.
             let near: Result<HeaderName, _> = text.parse();
             return Err(wrong(
                 &near.map_or_else(|_| format!("{KIND}x-user"), |name| format!("{KIND}{name}")),

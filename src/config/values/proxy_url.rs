@@ -1,4 +1,4 @@
-//! The value of `upstream.proxy`: the forward proxy on the way to a server.
+//! Reads `upstream.proxy`: the forward proxy through which a server is reached.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use url::Url;
 
 use crate::policy_file::text::Spelling;
 
-/// The word for no proxy.
+/// The word in the file for no proxy.
 pub(super) const DIRECT: &str = "none";
 
-/// The forward proxy that a route names.
+/// The forward proxy that a route chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyChoice {
     /// No proxy, even if the environment names one.
@@ -23,7 +23,7 @@ pub enum ProxyChoice {
 }
 
 impl ProxyChoice {
-    /// Whether a proxy is named that shows a certificate.
+    /// Whether the choice is a proxy that is reached over TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Self::Through(url) if url.is_tls)
     }
@@ -32,13 +32,13 @@ impl ProxyChoice {
 /// The URL of a forward proxy. `Display` and `Debug` do not show its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxyUrl {
-    /// The proxy itself is spoken to over TLS.
+    /// Whether the proxy itself is reached over TLS.
     pub is_tls: bool,
     /// The name or address of the proxy, without brackets.
     pub host: String,
     /// The port of the proxy.
     pub port: u16,
-    /// The value of `Proxy-Authorization`, from the user and the password of the URL.
+    /// The value of `Proxy-Authorization`, made of the user and password in the URL.
     pub authorization: Option<HeaderValue>,
 }
 
@@ -60,7 +60,7 @@ impl ProxyUrl {
                 ));
             }
         };
-        // Resolvers and `connect` take an address of IPv6 without brackets.
+        // Resolvers and `connect` expect an IPv6 address without brackets.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = url.port_or_known_default().unwrap_or_default();
         if host.is_empty() || port == 0 {
@@ -78,9 +78,9 @@ impl ProxyUrl {
     }
 }
 
-/// The value of `Proxy-Authorization` for the user and the password of a URL (RFC 7617).
+/// Returns the value of `Proxy-Authorization` for the user and the password of a URL (RFC 7617).
 fn basic(url: &Url) -> Result<HeaderValue, String> {
-    // RFC 7617, 2: the pair is joined by a colon and then encoded; the escapes of the URL belong to the URL only.
+    // RFC 7617, 2: the pair is joined by a colon and then encoded; percent escapes are only for the URL.
     let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
     pair.push(b':');
     pair.extend(percent_decode_str(url.password().unwrap_or_default()));

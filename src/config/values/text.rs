@@ -17,7 +17,7 @@ use crate::config::values::ip_net::IpNet;
 pub(crate) struct AtLeast<const MIN: usize>(pub(crate) usize);
 
 impl<const MIN: usize> AtLeast<MIN> {
-    /// The number, if it is large enough.
+    /// Returns the number, or an error if it is below `MIN`.
     pub(crate) fn of(number: i64) -> Result<Self, String> {
         let count = usize::try_from(number).ok().filter(|count| *count >= MIN);
         count.map(Self).ok_or_else(|| format!("at least {MIN} is expected"))
@@ -53,7 +53,7 @@ spellings! { #[cfg(test)]
         }
     }
 
-    /// A host as clients name it, with or without a port.
+    /// A host name as clients send it, with or without a port.
     pub(crate) HostText: String, "a host name such as \"mcp.example.com\"" {
         read: host_name,
         spell: String::clone,
@@ -85,21 +85,21 @@ spellings! { #[cfg(test)]
         schema: { "type": "string", "pattern": r"^(\*|[A-Za-z0-9+.-]+://[^/?#]+)$" }
     }
 
-    /// An HTTP endpoint, also as written. Its errors do not show the URL, which may hold a key.
+    /// The URL of an HTTP endpoint, with its text in the file. Errors do not show it, because it may contain a key.
     pub(crate) Endpoint: (Url, String), "a URL such as \"https://example.com/mcp\"" {
         read: endpoint,
         spell: |(_, text): &(Url, String)| text.clone(),
         schema: { "type": "string", "pattern": "^https?://" }
     }
 
-    /// A URL that clients use, without the slash at its end.
+    /// The URL of a listener or route as clients know it, without a final slash.
     pub(crate) PublicUrl: Url, "a URL such as \"https://mcp.example.com/tools\"" {
         read: public_url,
         spell: |url: &Url| url.as_str().trim_end_matches('/').to_owned(),
         schema: { "type": "string", "pattern": "^https?://[^?#]+$" }
     }
 
-    /// A URL, also relative to another URL. The URL may hold a key.
+    /// A URL, which may be relative to another URL. Errors do not show it, because it may contain a key.
     pub(crate) Reference: String, "a path such as \"/tools/list\"" {
         read: |text: &str| match text {
             text if text.trim().is_empty() => Err(format!("{} is expected", Self::expected())),
@@ -163,7 +163,7 @@ fn host_name(text: &str) -> Result<String, String> {
     if is_name(text) {
         return Ok(text.to_owned());
     }
-    // The host is taken from a URL, so that the error can suggest the right form.
+    // If the text is a URL, its host is used for the form that the error suggests.
     let inner = text.split_once("://").map_or(text, |(_, host)| host);
     let inner = inner.split(['/', '?', '#']).next().unwrap_or_default();
     let inner = if is_name(inner) { inner } else { "mcp.example.com" };
@@ -194,8 +194,8 @@ fn endpoint(text: &str) -> Result<(Url, String), String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("http:// or https:// is expected, not {}:", url.scheme()));
     }
-    // Milepost does not make an `Authorization` header from them, so a server that requires a password would refuse
-    // each request.
+    // Milepost does not make an `Authorization` header from the user and password of a URL, so a server that requires a
+    // password would refuse each request.
     if !url.username().is_empty() || url.password().is_some() {
         let what = "a user or password in a URL is not sent; \
             headers.request.set = { authorization = \"Basic ${...}\" } is expected";
@@ -212,7 +212,7 @@ fn public_url(text: &str) -> Result<Url, String> {
     if url.query().is_some() {
         return Err("a URL without `?` is expected".to_owned());
     }
-    // `/mcp/` and `/mcp` mean the same: the path of the route is appended to this URL.
+    // `/mcp/` and `/mcp` mean the same, because the path of the route is appended to this URL.
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
     Ok(url)

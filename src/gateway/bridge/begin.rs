@@ -1,4 +1,4 @@
-//! The beginning of a session: a permit for its server, its client leg, and the launch of the server.
+//! Begins sessions: gets a permit for the server, makes the client leg, and launches the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,25 +33,24 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 pub(crate) struct SessionRequest<'a> {
     /// The kind of session that is requested.
     pub(crate) kind: SessionKind,
-    /// The id of the request that asks for it.
+    /// The id of the client's request that begins the session.
     pub(crate) id: Option<&'a [u8]>,
-    /// Whether the `Authorization` was for Milepost.
+    /// Whether `Authorization` was meant for Milepost, and so not for the server.
     pub(crate) proxy_auth: bool,
-    /// The number of the principal of all clients that will share the server, if they present
-    /// credentials.
+    /// The number of the principal that all clients of the shared server have in common, if they present credentials.
     pub(crate) principal: Option<u64>,
-    /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
+    /// The number of the caller that owns the session; `None` if no server checks credentials.
     pub(crate) owner: Option<u64>,
     /// The name in the client's certificate.
     pub(crate) certificate: Option<ClientName>,
-    /// The name of the principal of all clients of the session, in a certificate or by a trusted front.
+    /// The name of the principal of all these clients, from a certificate or a trusted front.
     pub(crate) named: Option<&'a ClientName>,
     /// The client whose limits apply.
     pub(crate) client: Option<&'a LimitedClient>,
 }
 
 impl Bridge {
-    /// Starts a session with a server of its own; the error is the response for the client.
+    /// Starts a session with its own server; the error is the response for the client.
     pub(crate) fn begin_session(
         &self,
         request: &SessionRequest<'_>,
@@ -73,9 +72,9 @@ impl Bridge {
         self.start_session(request, running, Arc::clone(&session), commands).map(|()| session)
     }
 
-    /// The part of the client of a session in the bytes that wait in memory.
+    /// Returns the client's share of the budget for messages in memory.
     fn kept_of(&self, request: &SessionRequest<'_>) -> ByteShare {
-        // Memory that a shared server uses for clients without credentials counts for none of these clients.
+        // Clients without credentials share a server with unknown others, so its memory is counted for none of them.
         let is_own = request.kind != SessionKind::Shared || request.principal.is_some();
         self.state.shared.kept_share(request.client.filter(|_| is_own))
     }
@@ -103,8 +102,8 @@ impl Bridge {
             RouteWatch::new(&self.state),
             &self.state.shared.shutdown,
         );
-        // Created by the task: if the start fails, the dropped notice would lock the table of shared servers, whose
-        // lock the caller holds. The permit is returned before the notice.
+        // Created inside the task: dropping the notice takes the lock of the table of shared servers, which the caller
+        // holds if the start fails. The permit is returned before the notice.
         let (servers, ends) = (Arc::clone(&self.shared), Arc::clone(&session));
         let held = move || (running, EndNotice { servers, session: ends });
         let accepted = request.owner.map(|_| {
@@ -125,7 +124,7 @@ impl Bridge {
         };
         match launch.start(clients, held) {
             Ok(()) => Ok(()),
-            // The cause is on this machine, such as no free descriptor: a later request may succeed.
+            // The cause is on this machine, such as no free descriptor, so a later request may succeed.
             Err(failed) if failed.is_local => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 let refused = self.no_session(status, &failed.why, request.id);
@@ -177,15 +176,15 @@ impl Bridge {
         client: &LimitedClient,
         kind: SessionKind,
     ) -> Result<[Option<ClientPermit>; 2], OverLimit> {
-        // A client that shares a server has no session.
+        // A client of a shared server has no session to count.
         let session = if kind == SessionKind::Shared { None } else { client.session()? };
         let is_child = matches!(self.state.route.upstream, Upstream::Command(_));
         let child = if is_child { client.child()? } else { None };
         Ok([session, child])
     }
 
-    /// The session of the server that this caller shares; started if there is none. The refusal if there
-    /// can be none.
+    /// Returns the session of the server that this caller shares, and starts one if there is none. The error is the
+    /// refusal for the client.
     pub(crate) async fn shared_session(
         &self,
         parts: &Parts,
@@ -213,7 +212,7 @@ impl Bridge {
                 proxy_auth,
                 principal,
                 owner: None,
-                // A shared session is found by its caller, never by an id.
+                // No certificate name is needed: a shared session is found by its caller, never by an id.
                 certificate: None,
                 named: parts.extensions.get(),
                 client: parts.extensions.get(),
@@ -231,7 +230,7 @@ impl Bridge {
     }
 }
 
-/// The time that the server of a new session has to answer its first request.
+/// Returns the deadline for the first answer of a new session's server.
 pub(crate) fn start_timeout(state: &RouteState) -> Option<Duration> {
     match &state.route.upstream {
         Upstream::Command(stdio) => Some(stdio.start_timeout),

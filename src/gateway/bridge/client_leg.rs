@@ -1,5 +1,5 @@
-//! The leg of a relay towards the clients of one session: each POST with requests is a stream, and
-//! one more stream carries messages of no request.
+//! The leg of a relay towards the clients of one session: each POST with requests has a stream, and one more stream
+//! carries messages that belong to no request.
 
 mod requests;
 
@@ -30,12 +30,12 @@ use crate::relay::{ClientLeg, FromClient, SOLE_STREAM};
 use crate::transport::http::in_flight::InFlightGuard;
 use crate::transport::http::shutdown::{SHUTTING_DOWN, Shutdown};
 
-/// The time after which a client that reads none of its waiting messages counts as disconnected: otherwise its messages
-/// would stop the reading of the server.
+/// Time after which a client that reads none of its waiting messages counts as disconnected. Until then the relay does
+/// not read from the server.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes waiting for a client that shares a server and does not read. Beyond the limit the client
-/// is disconnected.
+/// Limit of the bytes that wait for one client of a shared server. A client that does not read is disconnected at the
+/// limit.
 const UNREAD_MAX: usize = 32 << 20;
 
 /// The clients of one session.
@@ -46,21 +46,21 @@ pub(crate) struct SessionLeg {
     /// Client messages that the relay has not received yet.
     inputs: VecDeque<FromClient>,
     pub(crate) open: BTreeMap<StreamId, Arc<ReplayBuffer>>,
-    /// Streams that have ended for the filter, although their requests are unanswered.
+    /// Streams that have ended for the filter before their requests were answered.
     unanswered: BTreeSet<StreamId>,
-    /// Streams whose client has waiting messages, and the time since when they wait.
+    /// Streams with messages that their clients have not taken yet, and the time since when these wait.
     writing: BTreeMap<StreamId, Instant>,
     stuck: Pin<Box<Sleep>>,
     pub(crate) large: BTreeMap<StreamId, LargeToClient>,
     listed_tools: ListedTools,
-    /// The id of the last request.
+    /// The id of the last request of a client.
     last_id: Option<Key>,
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     pub(crate) waiting: usize,
-    /// Number of tasks that run, or whose answer waits for its client.
+    /// Number of tasks that run, or whose answer waits for the client.
     pub(crate) tasks: usize,
     pub(crate) call: Option<InFlightGuard>,
-    /// The settings of its route.
+    /// The settings of the session's route.
     pub(crate) watch: RouteWatch,
     /// The time of the next check whether the session is still used.
     pub(crate) timer: Pin<Box<Sleep>>,
@@ -69,14 +69,14 @@ pub(crate) struct SessionLeg {
     /// Whether tasks of the session are open.
     pub(crate) has_tasks: bool,
     ending: Pin<Box<OwnedNotified>>,
-    /// The known era of the shared server.
+    /// What is known about the revisions of the shared server.
     pub(crate) era: Option<Arc<Era>>,
     stopped: bool,
 }
 
 impl SessionLeg {
-    /// The leg of a session whose clients send `commands`. `pacing`: the pacing of the stream that
-    /// belongs to no request.
+    /// The leg of a session whose clients send `commands`. `pacing` applies to the stream for messages that belong to
+    /// no request.
     pub(crate) fn new(
         session: Arc<BridgeSession>,
         sessions: Arc<BridgeSessions>,
@@ -86,7 +86,7 @@ impl SessionLeg {
         watch: RouteWatch,
         ending: &Shutdown,
     ) -> Self {
-        // Registered before the flag is read: an end in between is not missed.
+        // Registered before the flag is read, so that an end between the two is not missed.
         let notified = Box::pin(Arc::clone(ending.shard()).notified_owned());
         if ending.has_ended() {
             session.end(shutting_down());
@@ -120,11 +120,11 @@ impl SessionLeg {
         }
     }
 
-    /// The client event of a command; `None` if there is none.
+    /// Returns the client event of a command; `None` if it causes none.
     fn take(&mut self, command: SessionCommand) -> Option<FromClient> {
         self.session.mark_heard();
         match command {
-            // The client disconnected before the relay read the message, which cancels it (2026-07-28).
+            // The client disconnected before the relay read the message, which cancels the request (2026-07-28).
             SessionCommand::Ask(buffer, ..) if buffer.is_given_up() => return None,
             SessionCommand::Ask(buffer, message, headers) => {
                 let stream = self.opened(buffer, &message);
@@ -151,11 +151,11 @@ impl SessionLeg {
                 self.inputs.push_back(FromClient::End);
             }
         }
-        // The stream is opened before the relay gets the message.
+        // The event that opens the stream is first in the queue, before the message.
         self.inputs.pop_front()
     }
 
-    /// Forgets the messages that were given to clients, and no longer waits until the clients have read them.
+    /// Forgets which streams have waiting messages, so that the relay no longer waits for their clients.
     pub(crate) fn forget_writing(&mut self) {
         self.writing.clear();
     }
@@ -166,10 +166,10 @@ impl SessionLeg {
         }
     }
 
-    /// The place of a message for `stream`; `None` if its client does not want the message.
+    /// Returns the stream on which a message for `stream` is written; `None` if the client does not take the message.
     fn place_of(&self, stream: StreamId, kind: &TransmitKind) -> Option<StreamId> {
         if let TransmitKind::Answer(id) = kind {
-            // The filter may not know the request, although a stream waits for this id.
+            // The filter may not know the request, but a stream may still wait for its id.
             let id = id.as_ref().filter(|_| stream == SOLE_STREAM);
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
@@ -183,8 +183,7 @@ impl SessionLeg {
         }
     }
 
-    /// Notes that a stream got bytes. Without a client that has to take the bytes, they count as
-    /// written.
+    /// Notes that a stream got bytes. If no client is connected to take them, they count as written.
     pub(crate) fn note_written(&mut self, stream: StreamId, attached: bool) {
         self.writing.entry(stream).or_insert_with(Instant::now);
         if !attached {
@@ -192,7 +191,7 @@ impl SessionLeg {
         }
     }
 
-    /// Answers requests of the server that no client has read and that are no longer kept.
+    /// Answers, with an error, requests of the server that no client has read and that are no longer kept.
     pub(crate) fn refuse_unread(&mut self, stream: StreamId) {
         let Some(buffer) = self.open.get(&stream) else { return };
         for id in buffer.take_refused() {
@@ -202,7 +201,7 @@ impl SessionLeg {
         }
     }
 
-    /// Returns a stream whose client has read nothing for too long. The stream continues without the client.
+    /// Ready with a stream whose client has read nothing for too long. The stream continues without the client.
     fn poll_stuck(&mut self, cx: &mut Context<'_>) -> Poll<StreamId> {
         loop {
             let oldest = self.writing.iter().min_by_key(|(_, since)| **since);
@@ -236,7 +235,7 @@ impl SessionLeg {
         Some(FromClient::Closed(stream, true))
     }
 
-    /// A client that shares a server and leaves too much lying must not keep others waiting.
+    /// Disconnects a client that shares a server if too much waits for it, so that it does not delay the others.
     pub(crate) fn cut_off(&self, stream: StreamId) {
         let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels);
         if let Some(buffer) = buffer.filter(|buffer| buffer.unread() > UNREAD_MAX) {
@@ -277,7 +276,7 @@ impl ClientLeg for SessionLeg {
             let is_ours = end.status != ENDED.status;
             return Poll::Ready(if is_ours { FromClient::Over } else { FromClient::Gone });
         }
-        // New settings come before the next message, to which they apply.
+        // New settings are returned before the next message, to which they apply.
         if let Some(settings) = self.changed_settings() {
             return Poll::Ready(settings);
         }
@@ -295,7 +294,7 @@ impl ClientLeg for SessionLeg {
                 return Poll::Ready(inputs);
             }
         }
-        // The session ends only after all messages that had arrived are handled.
+        // The session ends only after all messages that have arrived are handled.
         if self.is_route_retired() {
             self.session.end(ENDED);
             return Poll::Ready(FromClient::Gone);
@@ -318,7 +317,7 @@ impl ClientLeg for SessionLeg {
             return Some(settings);
         }
         if !self.session.was_heard() && self.is_route_retired() {
-            // The new server must get the first request.
+            // Left in the queue: the first request must go to the new server.
             return None;
         }
         let command = self.commands.try_recv().ok()?;
@@ -352,7 +351,7 @@ impl ClientLeg for SessionLeg {
             Fragment::Whole => {
                 self.listed_tools.hear(&self.session, stream, &kind, &payload);
                 let to = self.place_of(stream, &kind);
-                // The filter waits until its message is written, but on this stream nothing is written.
+                // The filter waits until its message is written to `stream`, but the message goes to another stream.
                 if to != Some(stream) {
                     self.note_written(stream, false);
                 }
@@ -360,7 +359,7 @@ impl ClientLeg for SessionLeg {
                 let buffer = self.open.get(&to);
                 let attached = buffer.is_some_and(|buffer| buffer.put(&kind, &payload.to_bytes()));
                 self.note_written(to, attached);
-                // Progress and notifications need no response, so the server need not be told.
+                // Progress and notifications need no response, so the server gets no error if they are dropped.
                 if !matches!(kind, TransmitKind::Progress | TransmitKind::Other) {
                     self.refuse_unread(to);
                 }
@@ -378,7 +377,7 @@ impl ClientLeg for SessionLeg {
         let cancelled = self.open.get(&stream).map_or(0, |buffer| buffer.settle_cancelled());
         self.end_waiting(cancelled);
         if self.open.get(&stream).is_some_and(|buffer| buffer.open() > 0) {
-            // The answer comes on the stream for messages of no request.
+            // The answer will come on the stream for messages that belong to no request, so the requests stay open.
             self.unanswered.insert(stream);
         } else {
             self.close(stream);
@@ -388,7 +387,7 @@ impl ClientLeg for SessionLeg {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, bool)> {
         self.session.signals.register(cx);
         while let Some(stream) = self.session.signals.next_drained() {
-            // The client must still take messages that were given since then, and is signalled again.
+            // If more messages have come in the meantime, the client must take them first; the buffer signals again.
             let more = self.open.get(&stream).is_some_and(|buffer| buffer.is_unread());
             if !more && self.writing.remove(&stream).is_some() {
                 return Poll::Ready((stream, true));
@@ -402,7 +401,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_behind(&self) -> bool {
-        // Messages that wait for streams stay in the filter, which reports them itself.
+        // Always false: messages that wait for streams stay in the filter, which reports them itself.
         false
     }
 
@@ -425,7 +424,7 @@ impl ClientLeg for SessionLeg {
     }
 
     fn is_slow(&self) -> bool {
-        // On a shared server, one slow client must not thin the progress of the others.
+        // On a shared server, one slow client must not reduce the progress that the others get.
         self.session.kind != SessionKind::Shared && self.session.signals.is_slow()
     }
 

@@ -1,4 +1,4 @@
-//! Clients of 2026-07-28 before an older server: which of them share a session of the server.
+//! Decides which clients of 2026-07-28 may share a session of an older server.
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -15,7 +15,7 @@ pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
         || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth
 }
 
-/// The capabilities of its client that a request states, as text.
+/// Returns the client capabilities that a request states, as text.
 pub(crate) fn capabilities_in(message: &Message) -> Vec<u8> {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

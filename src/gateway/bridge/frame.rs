@@ -1,4 +1,4 @@
-//! Messages as events with event ids of the bridge.
+//! Writes messages as events, with the event ids of the bridge.
 
 use bytes::Bytes;
 
@@ -10,16 +10,16 @@ use crate::transport::mcp_http::content::on_one_line;
 /// The id of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventId<'a> {
-    /// The stream, because a session has many.
+    /// The stream of the session that the event belongs to.
     pub(crate) stream: StreamId,
-    /// The number of the message in its stream.
+    /// The number of the message within its stream.
     pub(crate) number: u64,
-    /// In a fleet: the requests of the stream, for a replica that does not know the stream.
+    /// In a fleet: the requests of the stream, by which another replica can identify it.
     pub(crate) requests: Option<&'a str>,
 }
 
 impl EventId<'_> {
-    /// The line of the event.
+    /// Returns the `id:` line of the event.
     fn line(&self) -> String {
         let Self { stream, number, requests } = self;
         match requests {
@@ -29,7 +29,7 @@ impl EventId<'_> {
     }
 }
 
-/// The beginning of an event, up to its message.
+/// Writes the beginning of an event, up to its message.
 pub(crate) fn head(id: Option<EventId<'_>>, out: &mut Batch) {
     if let Some(id) = id {
         out.raw(&id.line().into());
@@ -37,35 +37,35 @@ pub(crate) fn head(id: Option<EventId<'_>>, out: &mut Batch) {
     out.raw(&Bytes::from_static(sse::MESSAGE_HEAD));
 }
 
-/// A part of its message. Line ends in it can only be space between tokens of the JSON.
+/// Writes a part of the event's message. Line ends are replaced: in JSON they can only be space between tokens.
 pub(crate) fn data(piece: &Bytes, out: &mut Batch) {
     out.raw(&on_one_line(piece.clone()));
 }
 
-/// The end of the frame.
+/// Writes the end of an event.
 pub(crate) fn tail(out: &mut Batch) {
     out.raw(&Bytes::from_static(sse::EVENT_END));
 }
 
-/// Writes the end of the frame of a message whose rest will not arrive.
+/// Writes the end of an event whose message will not be completed.
 pub(crate) fn broken_off(out: &mut Batch) {
     out.raw(&Bytes::from_static(sse::BROKEN_OFF));
 }
 
-/// A whole event.
+/// Writes a whole event.
 pub(crate) fn event(id: Option<EventId<'_>>, message: &Bytes, out: &mut Batch) {
     head(id, out);
     data(message, out);
     tail(out);
 }
 
-/// The first event of a stream: an id, so that the client can resume before the first message, and the wait
-/// before a reconnect in milliseconds.
+/// Returns the first event of a stream: an id, so that the client can resume even before the first message, and the
+/// wait in milliseconds before a reconnect.
 pub(crate) fn priming(id: EventId<'_>, retry_ms: u64) -> Bytes {
     format!("{}retry: {retry_ms}\ndata: \n\n", id.line()).into()
 }
 
-/// The stream and position in an event id of the bridge.
+/// Returns the stream and the position in an event id of the bridge.
 pub(crate) fn read_id(id: &[u8]) -> Option<(u64, u64)> {
     let (stream, rest) = std::str::from_utf8(id).ok()?.split_once('-')?;
     let number = rest.split_once('-').map_or(rest, |(number, _)| number);

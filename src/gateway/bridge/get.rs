@@ -20,7 +20,7 @@ use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_head::takes_events;
 
 impl Bridge {
-    /// Answers a GET: a client listens, or resumes a stream.
+    /// Answers a GET, with which a client listens or resumes a stream.
     pub(crate) fn get(&self, parts: &Parts, write_state: WriteState) -> Response<Body> {
         if !parts.headers.contains_key(SESSION_ID) {
             return no_method();
@@ -34,11 +34,11 @@ impl Bridge {
         };
         let (buffer, from) = requested_stream(&session, &parts.headers);
         if from.is_some_and(|from| !buffer.has_more(from)) {
-            // The stream would carry no messages. An empty stream would make the client reconnect again and again; 405
-            // does not.
+            // The stream would carry no messages. An empty stream would make the client reconnect again and again,
+            // which 405 prevents.
             return no_method();
         }
-        // The stream of an open call still counts while its client is away.
+        // The stream of an open call already has a permit, which it keeps while its client is away.
         let permit = match buffer.permit().map_or_else(|| self.stream_permit(parts, None), Ok) {
             Ok(permit) => permit,
             Err(refusal) => return *refusal,
@@ -56,7 +56,7 @@ impl Bridge {
         self.route_response(StatusCode::OK, events_head(), Body::Stream(Box::new(reader)))
     }
 
-    /// A client ends its session.
+    /// Answers a DELETE, with which a client ends its session.
     pub(crate) fn delete(&self, parts: &Parts) -> Response<Body> {
         match self.session_named(parts) {
             Ok(session) => {

@@ -1,6 +1,6 @@
-//! Streams of HTTP+SSE that a reload meets before their clients have said anything. A client opens its stream and then
-//! posts its first request for it. If the route gets another server between these two steps, the stream continues with
-//! the new server.
+//! Hands over streams of HTTP+SSE that exist at a reload before their clients have sent anything. A client opens its
+//! stream and then posts its first request. If the route gets another server between these two steps, the stream
+//! continues with the new server.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::transport::http::body::Body;
 use crate::transport::mcp_http::request_body::PostedBody;
 
 impl SessionLeg {
-    /// Hands the session over to the route's current server, if its client has sent nothing yet. False if the session
-    /// ends here instead.
+    /// Hands the session over to the route's current server, if its client has sent nothing yet. Returns false if the
+    /// session ends here instead.
     pub(crate) fn hand_over(&mut self) -> bool {
         let session = Arc::clone(&self.session);
         let next = self.sessions.heir();
@@ -29,7 +29,7 @@ impl SessionLeg {
         };
         let (_, closed) = mpsc::channel(1);
         let commands = std::mem::replace(&mut self.commands, closed);
-        // The stream does not end with this relay.
+        // Taken out first, so that the stream does not end with this relay.
         self.open.clear();
         self.forget_writing();
         if !next.adopt(&session, commands) {
@@ -41,7 +41,7 @@ impl SessionLeg {
 }
 
 impl Bridge {
-    /// Finds the bridge of the same route with its new server, for the sessions of this bridge.
+    /// Finds the bridge of the same route with its new server, which takes over sessions of this bridge.
     pub(crate) fn find_heir<'a>(&self, mut bridges: impl Iterator<Item = &'a Arc<Self>>) {
         let path = &self.state.route.path;
         if let Some(heir) = bridges.find(|next| next.state.route.path == *path) {
@@ -52,7 +52,7 @@ impl Bridge {
 
 impl SessionHeir for Bridge {
     fn adopts(&self, session: &BridgeSession) -> bool {
-        // A server over HTTP may check credentials, and a session without a request has none.
+        // Only for commands: a server over HTTP may check credentials, and a session without a request has none.
         session.kind == SessionKind::HttpSse
             && matches!(self.state.route.upstream, Upstream::Command(_))
             && !self.state.shared.is_retired()

@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05 before a server with another transport: a session is a single stream for all messages, and an
-//! endpoint to which the client posts (rules L).
+//! HTTP+SSE of 2024-11-05 in front of a server with another transport: a session is a single stream for all messages,
+//! and an endpoint to which the client posts (rules L).
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -21,10 +21,10 @@ use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::request_body::{PostedBody, asks};
 use crate::transport::mcp_http::request_head::takes_events;
 
-/// The parameter with the session's id in the endpoint of its stream.
+/// The query parameter of a stream's endpoint that contains the session's id.
 const KEY: &str = "sessionId";
 
-/// The session's id in the query of an endpoint.
+/// Returns the session's id in the query of an endpoint.
 pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == KEY).map(|(_, id)| id.as_bytes())
@@ -82,14 +82,14 @@ impl Bridge {
         self.route_response(StatusCode::OK, events_head(), body)
     }
 
-    /// A client posts for its stream.
+    /// Answers a POST of a client whose answers go to its HTTP+SSE stream.
     pub(crate) async fn post_to_stream(&self, parts: Parts, body: PostedBody) -> Response<Body> {
         let id = key_in(parts.uri.query().unwrap_or_default());
         let session = id.and_then(|id| self.sessions.find(id, SessionKind::HttpSse));
         if session.is_none()
             && let Some(next) = self.sessions.heir()
         {
-            // The request was on its way while the stream was handed over.
+            // The stream was handed over to a new server while this request was on its way.
             return next.post(parts, body).await;
         }
         let Some(session) = session.filter(|session| self.may_speak(session, &parts)) else {
@@ -101,7 +101,7 @@ impl Bridge {
             Ok(posted) => posted,
             Err(refusal) => return *refusal,
         };
-        // A stream on which nothing was sent yet continues with the new server.
+        // A stream on which the client has sent nothing yet continues with the new server.
         let next = || self.sessions.heir();
         let goes_on = || !session.was_heard() && next().is_some_and(|next| next.adopts(&session));
         if self.state.shared.is_retired() && asks(posted.message()) && !goes_on() {
@@ -111,7 +111,8 @@ impl Bridge {
         let headers = self.headers_for_server(&parts);
         let complete = match posted {
             PostedMessage::Whole(message) => {
-                // Locked only for a moment: while a message arrives in pieces, its sender has this lock until the end.
+                // Locked only for a moment, to wait for a message that arrives in pieces: its sender has this lock
+                // until the end.
                 let _order = session.speaking.lock().await;
                 session.send(SessionCommand::Tell(message, headers)).await
             }

@@ -1,4 +1,4 @@
-//! The idle time of a session: whether the session is still used, and with which settings.
+//! The idle time of a session: decides whether the session is still used, with the route's current settings.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::gateway::route_state::RouteState;
 use crate::relay::FromClient;
 
 impl SessionLeg {
-    /// Whether the server is too old to be shared.
+    /// Whether the session can end because its server speaks too old a revision to be shared.
     pub(crate) fn is_of_no_use(&self) -> bool {
         !self.has_work() && self.era.as_ref().is_some_and(|era| era.is_old())
     }
 
-    /// Applies other settings to requests from now on.
+    /// Returns changed settings of the route, which apply to later requests.
     pub(crate) fn changed_settings(&mut self) -> Option<FromClient> {
         if !self.watch.has_changed() {
             return None;
         }
-        // The session may have to end before the next look.
+        // With the new settings the session may have to end earlier, so the check is due now.
         self.timer.as_mut().reset(Instant::now());
         let state = self.watch.state();
         let shared = self.session.kind == SessionKind::Shared;
@@ -33,8 +33,7 @@ impl SessionLeg {
         Some(FromClient::Settings(Arc::clone(policy)))
     }
 
-    /// Whether the route has another server now, and no request of the session waits for its
-    /// answer.
+    /// Whether the route now has another server and the session has no work left.
     pub(crate) fn is_route_retired(&self) -> bool {
         !self.has_work() && self.watch.state().shared.is_retired()
     }
@@ -49,7 +48,7 @@ impl SessionLeg {
         self.count_work();
     }
 
-    /// A session with open requests or tasks has work: the route waits for its end.
+    /// Counts a session with open requests or tasks as work of the route, which waits for such work before it stops.
     pub(crate) fn count_work(&mut self) {
         if self.has_work() {
             let calls = &self.watch.state().shared.calls;
@@ -86,8 +85,8 @@ impl SessionLeg {
         }
     }
 
-    /// Ready when the client of the session has been disconnected for too long, and no call runs and no answer waits
-    /// for it.
+    /// Ready when the client of the session has been disconnected for too long, and neither an open call nor a kept
+    /// answer needs the session.
     pub(crate) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Upstream::Command(stdio) = &self.watch.state().route.upstream else {
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Messages of the server that are too large to be held, on their way to a stream.
+//! Messages of the server that are too large for memory, on their way to a client's stream.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::relay::SOLE_STREAM;
 
-/// A large message that is given in pieces.
+/// A large message that arrives in pieces.
 pub(crate) struct LargeToClient {
     to: StreamId,
-    /// The number of the message on that stream.
+    /// The number of the message on stream `to`.
     number: u64,
     scan: Scan,
 }
@@ -66,7 +66,7 @@ impl SessionLeg {
         self.cut_off(stream);
     }
 
-    /// The rest of a large message does not come. The error of its request follows.
+    /// Ends a large message whose rest will not arrive. The error of its request follows.
     pub(crate) fn break_off(&mut self, stream: StreamId) {
         let Some(large) = self.large.remove(&stream) else { return };
         let buffer = self.open.get(&large.to);

@@ -1,4 +1,4 @@
-//! The tools of a shared server, as its clients have listed them: which arguments their calls repeat in headers
+//! The tools of a shared server, as its clients have listed them: they say which arguments a call repeats in headers
 //! (2026-07-28).
 
 use std::collections::BTreeSet;
@@ -8,14 +8,14 @@ use crate::progress::{Payload, StreamId, TransmitKind};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 
-/// The streams on which a list of tools is awaited.
+/// The streams that wait for a list of tools.
 #[derive(Default)]
 pub(crate) struct ListedTools {
     asked: BTreeSet<StreamId>,
 }
 
 impl ListedTools {
-    /// A client asks on a stream.
+    /// Notes that a client sends a request on a stream.
     pub(crate) fn ask(&mut self, session: &BridgeSession, stream: StreamId, request: &Message) {
         let lists = request.method().as_deref() == Some(mcp::TOOLS_LIST);
         if lists && session.kind == SessionKind::Shared {
@@ -23,7 +23,7 @@ impl ListedTools {
         }
     }
 
-    /// The server sends a message on a stream.
+    /// Reads a message that the server sends on a stream, if it is a list of tools or says that the tools have changed.
     pub(crate) fn hear(
         &mut self,
         session: &BridgeSession,
@@ -41,7 +41,7 @@ impl ListedTools {
                 }
             }
             TransmitKind::Progress | TransmitKind::Batch(..) => {}
-            // The tools have changed, so the learned headers may be wrong now.
+            // The tools have changed, so the headers learned from the list may be wrong now.
             _ if session.kind == SessionKind::Shared
                 && message().method().as_deref() == Some(mcp::TOOLS_CHANGED) =>
             {

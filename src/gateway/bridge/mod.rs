@@ -1,4 +1,4 @@
-//! HTTP clients of a server with another transport. The bridge makes sessions, streams and event ids.
+//! The bridge: HTTP clients in front of a server with another transport. It makes sessions, streams and event ids.
 //!
 //! ```text
 //! client ──> post ──> BridgeSession ──> SessionLeg ─┐         ┌─ Pipe ──> child
@@ -6,9 +6,9 @@
 //! client <── ResponseBody <── ReplayBuffer <────────┘         └─ HttpUpstreamLeg ──> server
 //! ```
 //!
-//! Each session has one task, which runs the relay. The `ReplayBuffer` of a stream keeps its messages.
-//! A response takes the messages from the buffer, as one JSON answer or as events. A client that
-//! resumes takes the missed messages from the same buffer.
+//! Each session has one task, which runs the relay. The `ReplayBuffer` of a stream keeps its messages. A response takes
+//! the messages from the buffer, as one JSON answer or as events. A client that resumes takes the missed messages from
+//! the same buffer.
 
 use std::sync::Arc;
 
@@ -57,21 +57,21 @@ pub(crate) mod upload;
 /// The error for a session that does not exist.
 pub(crate) const NO_SESSION: &str = "there is no such session; initialize a new one";
 
-/// The bridge of a route, from clients over HTTP to the relays of their sessions. After a reload the new bridge shares
+/// The bridge of a route, between HTTP clients and the relays of their sessions. After a reload the new bridge shares
 /// the tables of the old one, if the server is the same.
 pub(crate) struct Bridge {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<BridgeSessions>,
     /// Servers that clients of 2026-07-28 share.
     pub(crate) shared: Arc<SharedServers>,
-    /// The revisions that the server, a child, has turned out to speak.
+    /// What is known about the revisions that the server, a child, speaks.
     pub(crate) era: Arc<Era>,
-    /// Servers of all routes that run for sessions.
+    /// The number of servers that run for sessions, of all routes.
     pub(crate) servers: Arc<InFlight>,
 }
 
 impl Bridge {
-    /// A response of the bridge's own, with the route's headers.
+    /// Returns a response that the bridge itself makes, with the route's headers.
     pub(crate) fn route_response(
         &self,
         status: StatusCode,
@@ -85,7 +85,7 @@ impl Bridge {
         self.state.forwarder.response(parts, false, body)
     }
 
-    /// Counts one more stream of the client of a request; the error is the refusal of the request `id`.
+    /// Counts one more stream of a request's client. The error is the refusal of the request `id`.
     pub(crate) fn stream_permit(
         &self,
         parts: &Parts,
@@ -94,7 +94,7 @@ impl Bridge {
         permit_or_refuse(&self.state, self.state.permit(parts.extensions.get()), id)
     }
 
-    /// The same for a call on a child that clients share.
+    /// Counts one more call of a client on a shared child. The error is the refusal of the request `id`.
     pub(crate) fn shared_permit(
         &self,
         parts: &Parts,
@@ -111,8 +111,8 @@ impl Bridge {
         permit_or_refuse(&self.state, permit, id)
     }
 
-    /// Returns the number of the caller to whom a new session belongs. `None` if the server does not see the
-    /// credentials of clients: then only the id shows whose session it is.
+    /// Returns the number of the caller that owns a new session. `None` if the server does not see the credentials of
+    /// clients: then whoever knows the id may use the session.
     pub(crate) fn owner_of(&self, headers: &HeaderMap, proxy_auth: bool) -> Option<u64> {
         let rules = &self.state.route.request_headers;
         let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);
@@ -123,9 +123,9 @@ impl Bridge {
         is_checked.then(|| self.state.credentials(headers))
     }
 
-    /// Whether the client of a request may speak in a session: its owner, and a caller with other
-    /// credentials, which the server judges. If it accepts them, the session belongs to that caller. The
-    /// name in the certificate stays that of the beginning.
+    /// Whether the client of a request may use a session. Its owner may, and so may a caller with other credentials,
+    /// which the server judges; if it accepts them, the session belongs to that caller. The name in the client
+    /// certificate must be the one that began the session.
     pub(crate) fn may_speak(&self, session: &BridgeSession, parts: &Parts) -> bool {
         let headers = &parts.headers;
         session.began_with(parts.extensions.get())
@@ -133,7 +133,7 @@ impl Bridge {
                 || session.belongs_to(self.state.credentials(headers)))
     }
 
-    /// The session that a request names; the refusal if there is none, or none of this caller.
+    /// Returns the session that a request names. The error is the refusal if there is none, or it is another caller's.
     pub(crate) fn session_named(
         &self,
         parts: &Parts,
@@ -167,8 +167,8 @@ impl Bridge {
         Ok(session)
     }
 
-    /// The headers of a client's request, where there is a use for them: a child has none, and only its trace
-    /// matters.
+    /// Returns the headers of a client's request that the server needs. A child gets no headers, so only those of the
+    /// trace matter.
     pub(crate) fn headers_for_server(&self, parts: &Parts) -> ClientHeaders {
         let mut headers = HeaderMap::new();
         if matches!(self.state.route.upstream, Upstream::Command(_)) {
@@ -183,7 +183,7 @@ impl Bridge {
     }
 }
 
-/// The permit, or the refusal of the request `id`.
+/// Returns the permit. The error is the refusal of the request `id`.
 fn permit_or_refuse(
     state: &RouteState,
     permit: Result<StreamPermit, NoRoom>,

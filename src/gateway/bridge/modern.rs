@@ -1,6 +1,5 @@
-//! Clients of 2026-07-28 in front of a stdio server: there are no sessions, each request has a
-//! stream of its own, and the server is shared. The status of a response comes from the server's
-//! answer.
+//! Clients of 2026-07-28 in front of a stdio server: there are no sessions, each request has a stream of its own, and
+//! the server is shared. The server's answer decides the HTTP status of the response.
 
 use std::sync::Arc;
 
@@ -41,7 +40,7 @@ pub(crate) fn date_of(headers: &HeaderMap, message: Option<&Message>) -> Option<
     })
 }
 
-/// The status that goes with an answer.
+/// Returns the HTTP status for an answer.
 pub(crate) fn status_of(answer: &Bytes) -> StatusCode {
     match Message::parse(answer.clone()).error_code() {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
@@ -51,7 +50,7 @@ pub(crate) fn status_of(answer: &Bytes) -> StatusCode {
 }
 
 impl Bridge {
-    /// Answers a POST of a client that speaks the revision of this date.
+    /// Answers a POST of a client that speaks the revision `date`.
     pub(crate) async fn post_modern(
         self: &Arc<Self>,
         parts: &Parts,
@@ -67,8 +66,8 @@ impl Bridge {
         match message.kind() {
             Kind::Request => {}
             Kind::Notification => {
-                // The end of its stream cancels a request (2026-07-28). Other notifications would reach a server that
-                // other clients share.
+                // In 2026-07-28 a request is cancelled by closing its stream. Other notifications must not reach a
+                // server that other clients share.
                 return self.route_response(StatusCode::ACCEPTED, HeaderMap::new(), Body::empty());
             }
             _ => {
@@ -108,7 +107,8 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Returns the refusal for a client that is newer than its server, if the route has no modern face for the server.
+    /// Returns the refusal for a client that is newer than its server, if the route does not offer 2026-07-28 for this
+    /// server (`modern`).
     fn refuse_newer(
         &self,
         parts: &Parts,
@@ -136,7 +136,7 @@ fn shares(state: &RouteState, era: &Era) -> bool {
     }
 }
 
-/// Returns the error for a client whose server cannot be shared, with the reason `why`: the client falls back to
+/// Returns the error for a client whose server cannot be shared, with the reason `why`. The client then falls back to
 /// `initialize`.
 fn too_old(message: &Message, date: &str, why: &str) -> Response<Body> {
     let id = message.id().unwrap_or_default();
@@ -166,7 +166,7 @@ fn with_error(status: StatusCode, text: Bytes) -> Response<Body> {
 
 /// Whether a request has the members about its client that 2026-07-28 requires. If the first request lacks them, a
 /// server that also speaks older revisions takes the client for an older one, and then speaks only the older revision
-/// to all clients that share the server.
+/// to all clients.
 fn is_complete(message: &Message) -> bool {
     let params = message.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A POST to a session of the bridge: the message goes to the server; the response is one JSON answer if no other
-//! message comes before the answer, else a stream.
+//! Answers a POST to a session of the bridge. The message goes to the server. The response is one JSON answer if no
+//! other message comes before it, else a stream.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ const RETRY_MS: u64 = 1000;
 /// The error of a call in a session that ends with its replica.
 const STOPPING: &str = "this replica is stopping, and the MCP server of this session with it; initialize a new session";
 
-/// One POST that asks something.
+/// One POST that contains requests.
 struct PendingPost {
     bridge: Arc<Bridge>,
     session: Arc<BridgeSession>,
@@ -49,12 +49,12 @@ struct PendingPost {
     reads_events: bool,
     reads_json: bool,
     limits_events: bool,
-    /// The client reads the status of the response (2026-07-28), so the first answer decides the status.
+    /// Whether the client reads the status of the response (2026-07-28), which the first answer then decides.
     needs_status: bool,
     headers: ClientHeaders,
-    /// The ids of its requests.
+    /// The ids of the requests in this POST.
     ids: Vec<Bytes>,
-    /// The same, as event ids name them in a fleet.
+    /// The ids of the requests, as event ids contain them in a fleet.
     named: Option<Box<str>>,
     write_state: WriteState,
     permit: Arc<StreamPermit>,
@@ -99,7 +99,7 @@ impl Bridge {
                 .await;
             }
         };
-        // Not between the pieces of a large message, whose sender has this lock until its end.
+        // Waits until no large message is sent in pieces: its sender has this lock until the end.
         let _order = session.speaking.lock().await;
         if !session.send(SessionCommand::Tell(message, self.headers_for_server(&parts))).await {
             return gone(None);
@@ -122,7 +122,7 @@ impl Bridge {
         };
         let repeats_ids = session.as_ref().is_some_and(|session| session.repeats_ids());
         let posted = match posted {
-            // An id that was used before is replaced by an id of Milepost, for which the whole message is needed.
+            // An id that was used before is replaced by one of Milepost, for which the whole message must be in memory.
             PostedMessage::Large(body) if repeats_ids => {
                 match posted_message::hold(&self.state, parts, body).await {
                     Ok(message) => PostedMessage::Whole(message),
@@ -135,7 +135,7 @@ impl Bridge {
             posted.message().map(requests).into_iter().flatten().map(|(_, id)| id).collect();
         let new = session.is_none();
         let session = match session {
-            // A call that would soon be cut should be made in the next session.
+            // This replica will stop soon and cut the call, so the client should make it in its next session.
             Some(_) if self.state.shared.shutdown.turns_calls_away() => {
                 let id = ids.first().map(|id| &id[..]);
                 return refusal(StatusCode::NOT_FOUND, STOPPING, id);
@@ -192,7 +192,7 @@ impl Bridge {
         }
     }
 
-    /// Asks a server that others ask too.
+    /// Sends a request to a server that other clients use too.
     pub(crate) async fn ask_shared(
         self: &Arc<Self>,
         parts: &Parts,
@@ -211,7 +211,7 @@ impl Bridge {
     }
 }
 
-/// A session that its client does not know yet: it ends with the request that should begin it.
+/// A session that its client does not know yet. Dropped with the request that should begin it, it ends.
 struct PendingSession(Option<Arc<BridgeSession>>);
 
 impl Drop for PendingSession {
@@ -228,7 +228,7 @@ fn is_initialize(message: Option<&Message>) -> bool {
     })
 }
 
-/// The session has ended while the request was on its way.
+/// Returns the response to a request whose session ended while it was on its way.
 fn gone(id: Option<&Bytes>) -> Response<Body> {
     refusal(StatusCode::NOT_FOUND, ENDED.why, id.map(|id| &id[..]))
 }
@@ -243,7 +243,7 @@ impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
         let buffer = self.session.open(!self.reads_events, self.named.clone());
-        // Attached before the message is sent: a client that disconnects from now on is noticed.
+        // Attached before the message is sent, so that a client that disconnects from now on is noticed.
         let subscription = buffer.attach(None);
         let complete = match posted {
             PostedMessage::Whole(message) => {
@@ -261,7 +261,7 @@ impl PendingPost {
         if !complete {
             return Err(Box::new(self.gone()));
         }
-        // Counted only now: if the message did not reach the relay, nothing would end its stream.
+        // Counted only after the message has reached the relay: otherwise nothing would return the permit.
         buffer.count(&self.permit);
         Ok(subscription)
     }
@@ -345,7 +345,7 @@ impl PendingPost {
         }
     }
 
-    /// The session has ended while the request was on its way.
+    /// Returns the response to this POST if its session ended in the meantime.
     fn gone(&self) -> Response<Body> {
         if self.session.kind != SessionKind::Shared {
             return gone(self.ids.first());
@@ -365,7 +365,7 @@ impl PendingPost {
         })
     }
 
-    /// One answer, or several in an array. If there is none, the request was cancelled.
+    /// Returns the JSON response: one answer, or an array of several. If there is none, the request was cancelled.
     fn json(
         self,
         subscription: Subscription,
@@ -397,7 +397,7 @@ impl PendingPost {
     fn events(self, subscription: Subscription, mut headers: HeaderMap) -> Response<Body> {
         headers.extend(events_head());
         let resumes = self.session.agreed_revision().revision >= Some(Revision::V2025_11_25);
-        // Clients of earlier revisions take an event without data for a broken message.
+        // Clients of earlier revisions misread an event without data as a broken message.
         let first = match resumes {
             true => frame::priming(subscription.buffer.event_id(0), RETRY_MS),
             false => Bytes::from_static(sse::COMMENT),
@@ -424,7 +424,7 @@ impl PendingPost {
     }
 }
 
-/// Joins several answers to one array (2025-03-26).
+/// Joins several answers into one array (2025-03-26).
 fn joined(answers: &[Bytes]) -> Bytes {
     let inner = |text: &Bytes| {
         let array = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]"));

@@ -21,7 +21,7 @@ use crate::transport::mcp_http::request_body::{PostedBody, ReadBody};
 pub(crate) enum PostedMessage {
     /// A complete message, on one line.
     Whole(Message),
-    /// One too large to be held.
+    /// A message that is too large to be in memory as a whole.
     Large(RequestBody),
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn read(
     }
 }
 
-/// The message of a body that was read whole; the error is the response for a body that is not a message.
+/// Returns the message of a complete body. The error is the response for a body that is not a message.
 fn whole_message(state: &RouteState, bytes: &Bytes) -> Result<Message, Box<Response<Body>>> {
     let line = bytes.slice_ref(bytes.trim_ascii());
     let message = Message::parse(on_one_line(line));
@@ -75,19 +75,19 @@ async fn take_large(
 ) -> Result<ReadBody, Box<Response<Body>>> {
     let not_taken = |unread| Box::new(refuse(state, &unread, parts));
     let max = state.route.max_request_bytes;
-    // A shared server gets ids of Milepost, for which the whole message is needed.
+    // A shared server gets ids that Milepost makes. Replacing the id needs the whole message in memory.
     if modern::date_of(&parts.headers, None).is_some() {
         let bytes = request_body::whole(body, max).await.map_err(not_taken)?;
         return keep_or_refuse(state, parts, bytes).map(ReadBody::Whole);
     }
-    // A body without a length may turn out to be too long when its server has half of it.
+    // A body without a length may turn out to be too long when its server already has a part of it.
     Ok(ReadBody::Large(match body.size_hint().exact() {
         Some(_) => body,
         None => body.spool(max).await.map_err(not_taken)?,
     }))
 }
 
-/// Reads a large body whole, so that its message can get another id.
+/// Reads a large body into memory, so that its message can get another id.
 pub(crate) async fn hold(
     state: &RouteState,
     parts: &Parts,

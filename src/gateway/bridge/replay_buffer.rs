@@ -1,8 +1,8 @@
-//! The messages of one client stream: kept until the client has received them, and a while longer
-//! for a client that resumes.
+//! The messages of one client stream: kept until the client has received them, and for some time after that for a
+//! client that resumes.
 //!
-//! The relay adds messages and a response takes them, in either order. A stream without a client
-//! stays open: a lost connection does not cancel its requests.
+//! The relay adds messages and a response takes them, in either order. A stream whose client disconnects stays open,
+//! because a lost connection does not cancel its requests.
 
 mod large;
 mod limits;
@@ -22,11 +22,11 @@ use crate::protocol::jsonrpc::{Key, own_error};
 use crate::transport::http::body::BATCH_BYTES;
 use crate::transport::sync::{AtomicWaker, Mutex, MutexGuard};
 
-/// The longest message, in bytes, that is copied when kept, so that a short message does not keep
-/// the whole read buffer in memory.
+/// Limit of the bytes of a message that is copied when kept, so that a short message does not keep the whole read
+/// buffer in memory.
 const COPY_MAX: usize = 4 << 10;
 
-/// The class of a message, which decides how long the buffer keeps the message.
+/// The class of a message, which decides how long it is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageClass {
     /// An answer: to the only request, to one of several, or to several.
@@ -48,13 +48,13 @@ pub(crate) struct BufferedMessage {
     /// Number of pieces before these that are no longer kept.
     pub(crate) lost: usize,
     pub(crate) bytes: usize,
-    /// The message is complete.
+    /// Whether the message is complete.
     pub(crate) whole: bool,
-    /// The rest of the message does not come.
+    /// Whether the rest of the message will not arrive.
     pub(crate) broken_off: bool,
 }
 
-/// The position of a client: the number of its last whole message, and pieces of the next message.
+/// The position of a client: the number of its last complete message, and its number of pieces of the next one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadPosition {
     pub(crate) number: u64,
@@ -65,36 +65,36 @@ pub(crate) struct ReadPosition {
 pub(crate) struct BufferState {
     pub(crate) messages: VecDeque<BufferedMessage>,
     pub(crate) bytes: usize,
-    /// The number of the last message.
+    /// The number of the last message that was added.
     pub(crate) last: u64,
     /// The position up to which messages were handed to the client.
     pub(crate) position: ReadPosition,
     /// The number of the last message that the client has received.
     pub(crate) received: u64,
-    /// The number of whole messages of each class.
+    /// The number of complete messages of each class.
     kept: [usize; 3],
-    /// The numbers of whole requests of the server, in order.
+    /// The numbers of the server's complete requests, in order.
     requests: VecDeque<u64>,
     /// The ids of the server's requests that no client has read and that are no longer kept.
     refused: Vec<Bytes>,
-    /// Bytes that count for the total of the session.
+    /// Bytes of this stream that count in the session's total.
     counted: usize,
-    /// Bytes that were handed over and not yet received.
+    /// Bytes that were handed to the client and that it has not received yet.
     pub(crate) unread: usize,
-    /// The number of the newest reader. Older readers get nothing more.
+    /// The number of the newest reader of the stream. Older readers get nothing more.
     pub(crate) reader: u64,
     pub(crate) attached: bool,
-    /// The relay waits until the client has received everything.
+    /// Whether the relay waits until the client has received everything.
     pub(crate) relay_waits: bool,
-    /// The unanswered requests: their keys, and the text of their ids.
+    /// The unanswered requests: the key of each, and the text of its id.
     pub(crate) open: Vec<(Key, Bytes)>,
-    /// The open requests that a cancellation means, unless it means a request of another stream with the same id.
+    /// The open requests that a cancellation may mean. It may also mean a request with the same id on another stream.
     perhaps_cancelled: Vec<Key>,
-    /// The relay has received the requests of the stream.
+    /// Whether the relay has received the requests of the stream.
     pub(crate) known_to_relay: bool,
     pub(crate) over: bool,
     pub(crate) broken: Option<Broken>,
-    /// The client was given event ids.
+    /// Whether the client was given event ids, with which it can resume.
     pub(crate) resumable: bool,
     /// The permit of the stream, until the stream is over.
     permit: Option<Arc<StreamPermit>>,
@@ -103,37 +103,37 @@ pub(crate) struct BufferState {
 /// The kept messages of one client stream.
 pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
-    /// The client takes only answers.
+    /// Whether the client takes only answers.
     pub(crate) only_answers: bool,
     /// Whether a client that disconnects cancels its requests (2026-07-28).
     pub(crate) cancels: bool,
-    /// In a fleet: its requests, as event ids name them.
+    /// In a fleet: the requests of the stream, as event ids contain them.
     requests: Option<Box<str>>,
     state: Mutex<BufferState>,
     pub(crate) client: AtomicWaker,
     pub(crate) signals: Arc<SessionSignals>,
 }
 
-/// The first content of the response to a POST, which decides its form.
+/// What arrived first for a POST, which decides the form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstResponse {
     /// The form is not decided yet.
     Wait,
-    /// Answers, and nothing else came.
+    /// All answers, and no other message before them.
     Answers,
-    /// A large answer, of which the rest is to come.
+    /// A large answer whose rest has not arrived yet.
     Large,
     /// Messages that only a stream can carry.
     Events,
 }
 
 impl ReplayBuffer {
-    /// The buffer of a stream that lasts, for messages of every kind.
+    /// Returns the buffer of a stream that carries messages of every kind and belongs to no request.
     pub(crate) fn new(id: StreamId, signals: Arc<SessionSignals>) -> Arc<Self> {
         Self::naming(None, id, false, false, signals)
     }
 
-    /// Returns a buffer whose event ids name the requests of the stream.
+    /// Returns a buffer whose event ids contain the requests of the stream.
     pub(crate) fn naming(
         requests: Option<Box<str>>,
         id: StreamId,
@@ -145,7 +145,7 @@ impl ReplayBuffer {
         Arc::new(Self { id, only_answers, cancels, requests, state, client, signals })
     }
 
-    /// The id of the event of a message of the stream.
+    /// Returns the event id of the message with this number.
     pub(crate) fn event_id(&self, number: u64) -> EventId<'_> {
         EventId { stream: self.id, number, requests: self.requests.as_deref() }
     }
@@ -154,14 +154,14 @@ impl ReplayBuffer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches a reader after the message with this number, or after the last message that was read. An earlier reader
-    /// gets nothing more.
+    /// Attaches a reader after the message with this number, or after the last message that was read. Any earlier
+    /// reader gets nothing more.
     pub(crate) fn attach(self: &Arc<Self>, from: Option<u64>) -> Subscription {
         let mut state = self.lock();
-        // An earlier reader sees from the number that it must no longer read.
+        // The new number tells an earlier reader to stop.
         state.reader += 1;
         state.attached = true;
-        // A client may name a number that was never given.
+        // A client may name a number that no message has had yet.
         state.received = from.unwrap_or(state.received).min(state.last);
         state.position = ReadPosition { number: state.received, pieces: 0 };
         let reader = state.reader;
@@ -195,7 +195,7 @@ impl ReplayBuffer {
         self.push(class, id, text, true).1
     }
 
-    /// An id as its request spells it.
+    /// Returns an id as its request spells it.
     fn id_text(&self, id: &Key) -> Bytes {
         let state = self.lock();
         let request = state.open.iter().find(|(open, _)| open == id);
@@ -237,7 +237,7 @@ impl ReplayBuffer {
     }
 
     fn pushed(&self, mut state: MutexGuard<'_, BufferState>, bytes: usize) {
-        // Without a client the bytes are not read, and the relay must not wait for that.
+        // Without a client nobody reads the bytes, so the relay must not wait for that.
         state.relay_waits = state.attached;
         state.unread += bytes;
         state.refuse_requests();
@@ -247,20 +247,20 @@ impl ReplayBuffer {
         self.client.wake();
     }
 
-    /// Counts the bytes that the stream keeps, and drops messages beyond the limit.
+    /// Counts the bytes that the stream keeps, and drops messages if they are too many.
     pub(crate) fn fit(&self, state: &mut BufferState) {
         if state.has_counted() {
             state.fit(&mut self.signals.kept());
         }
     }
 
-    /// Whether the client has been given enough bytes for one write.
+    /// Whether enough bytes for one write wait for the client.
     pub(crate) fn is_full(&self) -> bool {
         let state = self.lock();
         state.attached && state.unread >= BATCH_BYTES
     }
 
-    /// Whether the client has still to take bytes. If so, the buffer signals when the client has
+    /// Whether the relay has to wait because the client has not taken all bytes. The buffer signals when the client has
     /// taken them.
     pub(crate) fn is_unread(&self) -> bool {
         self.lock().relay_waits
@@ -274,14 +274,14 @@ impl ReplayBuffer {
         state.open.extend(requests);
     }
 
-    /// Notes that a request has its answer, or needs none. False if the request is not known.
+    /// Notes that a request has its answer, or needs none. Returns false if the request is not known.
     pub(crate) fn settle(&self, id: &Key) -> bool {
         let mut state = self.lock();
         let found = state.open.iter().position(|(open, _)| open == id);
         found.map(|place| state.open.swap_remove(place)).is_some()
     }
 
-    /// Notes a cancellation of a request of this id, which several streams have.
+    /// Notes the cancellation of a request with this id, which requests on several streams have.
     pub(crate) fn note_cancellation(&self, id: &Key) {
         let mut state = self.lock();
         // At most one entry for each open request.
@@ -297,7 +297,7 @@ impl ReplayBuffer {
         meant.iter().filter(|id| self.settle(id)).count()
     }
 
-    /// Requests without an answer.
+    /// Returns the number of requests without an answer.
     pub(crate) fn open(&self) -> usize {
         self.lock().open.len()
     }
@@ -317,12 +317,12 @@ impl ReplayBuffer {
         self.cancels && !self.lock().attached
     }
 
-    /// Bytes that its client has not taken.
+    /// Returns the bytes that were handed to the client and that it has not received.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread
     }
 
-    /// Disconnects the client, because the client has taken nothing for too long.
+    /// Disconnects the client, because it has taken nothing for too long.
     pub(crate) fn evict(&self) {
         let mut state = self.lock();
         state.reader += 1;
@@ -341,12 +341,12 @@ impl ReplayBuffer {
         state.over = true;
         let permit = state.permit.take();
         drop(state);
-        // Dropped after the lock is released, because another stream takes the place at once.
+        // Dropped after the lock is released, because another stream may take the place immediately.
         drop(permit);
         self.client.wake();
     }
 
-    /// Ends the stream although answers are missing.
+    /// Ends the stream before all its answers have arrived.
     pub(crate) fn break_off(&self, broken: &Broken) {
         let mut state = self.lock();
         if !state.over {
@@ -361,7 +361,7 @@ impl ReplayBuffer {
 
     // ---- the session's side ----
 
-    /// The stream counts until it is over, whether its client stays or leaves. The relay knows the stream.
+    /// Gives the stream a permit until it is over, even without its client. Called when the relay knows the stream.
     pub(crate) fn count(&self, permit: &Arc<StreamPermit>) {
         let mut state = self.lock();
         if !state.over {
@@ -379,13 +379,13 @@ impl ReplayBuffer {
         self.lock().over
     }
 
-    /// The bytes kept for a client that may resume; `None` if no client may.
+    /// Returns the bytes kept for a client that may resume; `None` if no client may.
     pub(crate) fn resumable(&self) -> Option<usize> {
         let state = self.lock();
         (state.resumable || !state.over).then_some(state.bytes)
     }
 
-    /// Whether the stream keeps an answer that its client has not taken and can come back for.
+    /// Whether the stream keeps an answer that its client has not taken but may still fetch.
     pub(crate) fn keeps_answers(&self) -> bool {
         let state = self.lock();
         let is_left = |one: &BufferedMessage| {
@@ -421,7 +421,7 @@ impl BufferState {
         self.make_room();
     }
 
-    /// The next message that the client was not given all of.
+    /// Returns the first message that was not handed to the client completely.
     pub(crate) fn next(&self) -> Option<&BufferedMessage> {
         let place = self.messages.partition_point(|one| one.number <= self.position.number);
         self.messages.get(place)
@@ -429,7 +429,7 @@ impl BufferState {
 }
 
 impl BufferState {
-    /// `only_answers`: the client takes nothing else, and waits for all of them.
+    /// Returns what has arrived first. `only_answers`: the client takes nothing else, so all answers must have arrived.
     pub(crate) fn first_response(&self, only_answers: bool) -> FirstResponse {
         let large = self.messages.front().is_some_and(|first| {
             first.class == MessageClass::Answer
@@ -448,7 +448,7 @@ impl BufferState {
 }
 
 impl BufferedMessage {
-    /// The message, or the error in place of a message that was not kept.
+    /// Returns the message, or the error in place of a message that was not kept completely.
     pub(crate) fn text(&self, broken: &Option<Broken>) -> Bytes {
         if self.lost == 0 && self.whole {
             return match self.pieces.len() {

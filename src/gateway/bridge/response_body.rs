@@ -1,4 +1,4 @@
-//! The body of a response that reads a stream.
+//! The body of a response that reads a stream's replay buffer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::transport::http::write_state::WriteState;
 /// The form of a response that reads a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
-    /// Events with ids of the bridge.
+    /// Events with event ids of the bridge.
     Events,
     /// Events without ids, for clients that never resume.
     Plain,
@@ -27,20 +27,20 @@ pub(crate) enum ResponseForm {
     Json,
 }
 
-/// Reads a stream for one response.
+/// Reads a stream's replay buffer for one response.
 pub(crate) struct BridgeBody {
     subscription: Subscription,
     session: Arc<BridgeSession>,
     form: ResponseForm,
     out: Batch,
     pacing: ClientPacing,
-    /// The session ends with this response.
+    /// Whether the session ends with this response.
     ends_session: bool,
     _counted: Arc<StreamPermit>,
 }
 
 impl BridgeBody {
-    /// `first`: the bytes before all messages.
+    /// Returns the body. `first`: the bytes that come before all messages.
     pub(crate) fn new(
         subscription: Subscription,
         session: &Arc<BridgeSession>,
@@ -50,7 +50,7 @@ impl BridgeBody {
     ) -> Self {
         let mut out = Batch::default();
         out.raw(first);
-        // Without comments a client that has vanished is not noticed: it counts as listening until its stream ends.
+        // Without comments a client that has vanished is not noticed, and counts as listening until its stream ends.
         session.listening.fetch_add(usize::from(keep_alive.is_none()), Ordering::Relaxed);
         Self {
             subscription,
@@ -63,7 +63,7 @@ impl BridgeBody {
         }
     }
 
-    /// The session ends when its client closes this stream.
+    /// Ends the session when its client closes this stream.
     pub(crate) fn ends_session(mut self) -> Self {
         self.ends_session = true;
         self

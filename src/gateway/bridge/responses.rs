@@ -1,4 +1,4 @@
-//! Responses of the bridge's own: heads of streams and of JSON, and JSON-RPC errors.
+//! Responses that the bridge itself makes: heads of streams and of JSON, and JSON-RPC errors.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -29,7 +29,7 @@ pub(crate) fn no_events() -> Response<Body> {
     refusal(StatusCode::NOT_ACCEPTABLE, why, None)
 }
 
-/// A JSON-RPC error of the bridge's own, for this request if its id is known.
+/// Returns the response with a JSON-RPC error of Milepost, for the request `id` if it is known.
 pub(crate) fn refusal(status: StatusCode, why: &str, id: Option<&[u8]>) -> Response<Body> {
     refused(status, INVALID_REQUEST, why, id)
 }

@@ -1,4 +1,4 @@
-//! Sessions of the bridge: their ids, and their handles for the handlers of requests.
+//! Sessions of the bridge: their ids, and the handles through which request handlers use them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,36 +28,35 @@ use crate::transport::mcp_http::request_body::PostedBody;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 use crate::transport::random::random_id;
 
-/// Client messages waiting for the relay of their session. Further requests wait.
+/// Limit of the client messages that wait for the relay of their session. Further requests wait until there is room.
 const COMMANDS_MAX: usize = 64;
 
-/// Ended streams of a session that are kept for clients that reconnect. The oldest is dropped
-/// first.
+/// Limit of ended streams that a session keeps for clients that reconnect. The oldest is dropped first.
 const ENDED_MAX: usize = 64;
 
-/// Bytes of all ended streams of a session that are kept for clients that reconnect. The oldest
-/// stream is dropped first.
+/// Limit of the bytes of all ended streams that a session keeps for clients that reconnect. The oldest stream is
+/// dropped first.
 const ENDED_BYTES_MAX: usize = 16 << 20;
 
-/// The error for open requests of a session that its client has ended or no longer uses.
+/// The error for open requests of a session that the client has ended or that was unused for too long.
 pub(crate) const ENDED: Broken =
     Broken { status: StatusCode::NOT_FOUND, why: "the session has ended" };
 
 /// A client message on its way to the relay.
 pub(crate) enum SessionCommand {
-    /// A message, and the stream that it opens for its answers.
+    /// A message with requests, and the stream for its answers.
     Ask(Arc<ReplayBuffer>, Message, ClientHeaders),
-    /// A message that opens none.
+    /// A message without a stream for answers.
     Tell(Message, ClientHeaders),
-    /// The first piece of a message that is too large to be held.
+    /// The first piece of a message that is too large for memory.
     Start(Arc<ReplayBuffer>, Bytes, ClientHeaders),
     /// Another piece of the message.
     Piece(Bytes),
-    /// The end of a large message, which opens this stream for its answer, with the scan of the message.
+    /// The end of a large message, with its scan, and the stream for its answer.
     End(Arc<ReplayBuffer>, Scan),
 }
 
-/// The agreed revision of a session.
+/// The agreed protocol revision of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgreedRevision {
     pub(crate) date: String,
@@ -71,10 +70,10 @@ struct StreamTable {
     agreed: AgreedRevision,
 }
 
-/// The kind of a session, by its users.
+/// The kind of a session, by the clients that use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionKind {
-    /// One client's of Streamable HTTP.
+    /// A session of one Streamable HTTP client.
     Own,
     /// A session of one HTTP+SSE client, which has a single stream for all messages.
     HttpSse,
@@ -82,39 +81,39 @@ pub(crate) enum SessionKind {
     Shared,
 }
 
-/// A session, as the handlers of requests see it.
+/// A session, as request handlers use it.
 pub(crate) struct BridgeSession {
     pub(crate) id: String,
     pub(crate) kind: SessionKind,
-    /// The number of the principal that all clients of a shared session are, if they present credentials.
+    /// The number of the principal that all clients of a shared session have in common, if they present credentials.
     pub(crate) principal: Option<u64>,
-    /// The number of the caller whom the session belongs to; `None` where no server checks credentials.
+    /// The number of the caller that owns the session; `None` if no server checks credentials.
     owner: Option<AtomicU64>,
     /// The name in the certificate of the client that began the session, if it presented one.
     certificate: Option<ClientName>,
-    /// The client whose limits the session counts for.
+    /// The client in whose limits the session is counted.
     pub(crate) client: Option<LimitedClient>,
-    /// The relay has received something of a client.
+    /// Whether the relay has received a message of a client.
     heard: AtomicBool,
     pub(crate) signals: Arc<SessionSignals>,
     commands: mpsc::Sender<SessionCommand>,
-    /// The stream for messages of no request. They wait there until the client opens a GET.
+    /// The stream for messages that belong to no request. They wait there until the client opens a GET.
     pub(crate) session_buffer: Arc<ReplayBuffer>,
-    /// A lock for the sender of a message in pieces.
+    /// Locked by the sender of a message in pieces until its end, so that no other message comes between the pieces.
     pub(crate) speaking: tokio::sync::Mutex<()>,
     table: Mutex<StreamTable>,
     /// Whether the client has used the same id for consecutive requests.
     repeats_ids: AtomicBool,
     /// The headers that calls to the tools of a shared server must have, as far as they are known.
     tools: Mutex<ToolHeaders>,
-    /// Number of clients that listen and whose disconnect cannot be noticed.
+    /// Number of listening clients whose disconnect cannot be noticed.
     pub(crate) listening: AtomicUsize,
-    /// The calls of each client of a shared session.
+    /// The open calls of each client of a shared session.
     pub(crate) shares: FairShare,
 }
 
 impl BridgeSession {
-    /// A session, and the receiver of its clients' messages.
+    /// Returns a session, and the receiver of its clients' messages.
     fn new(
         id: String,
         kind: SessionKind,
@@ -153,7 +152,7 @@ impl BridgeSession {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The known headers of calls.
+    /// Returns the headers that calls to the server's tools must have, as far as they are known.
     pub(crate) fn tools(&self) -> MutexGuard<'_, ToolHeaders> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,12 +162,12 @@ impl BridgeSession {
         self.repeats_ids.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request of this session may need an id of Milepost's own, so that it cannot pass in pieces.
+    /// Whether a request of this session may need an id that Milepost makes, so that it cannot be forwarded in pieces.
     pub(crate) fn repeats_ids(&self) -> bool {
         self.repeats_ids.load(Ordering::Relaxed)
     }
 
-    /// Whether the session belongs to this caller.
+    /// Whether `caller` owns the session; true for a session without an owner.
     pub(crate) fn belongs_to(&self, caller: u64) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner.load(Ordering::Relaxed) == caller)
     }
@@ -178,34 +177,34 @@ impl BridgeSession {
         self.certificate.as_ref() == certificate
     }
 
-    /// The name in the certificate of the client that began the session.
+    /// Returns the name in the certificate of the client that began the session.
     pub(crate) fn certificate(&self) -> Option<&ClientName> {
         self.certificate.as_ref()
     }
 
-    /// Notes that the relay has received something of a client.
+    /// Notes that the relay has received a message of a client.
     pub(crate) fn mark_heard(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the relay has received something of a client: its server knows of the session.
+    /// Whether the relay has received a message of a client, so that the server may know of the session.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// From now on the session belongs to this caller.
+    /// Makes this caller the owner of the session.
     pub(crate) fn give_to(&self, caller: u64) {
         if let Some(owner) = &self.owner {
             owner.store(caller, Ordering::Relaxed);
         }
     }
 
-    /// The session is in use.
+    /// Notes a use of the session, which restarts its idle time.
     pub(crate) fn touch(&self) {
         self.signals.touch();
     }
 
-    /// The time since the last use.
+    /// Returns the time since the last use.
     pub(crate) fn unused_for(&self) -> Duration {
         self.signals.unused_for()
     }
@@ -219,10 +218,10 @@ impl BridgeSession {
         self.table().agreed.clone()
     }
 
-    /// Opens a stream for the answers to a POST. `requests`: the requests that the event ids of the stream name.
+    /// Opens a stream for the answers to a POST. `requests`: the requests for the stream's event ids.
     pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
-        // Old streams are forgotten here, because only a new stream needs their memory.
+        // Old streams are dropped here, because only a new stream needs their memory.
         table.forget();
         table.last += 1;
         let number = table.last;
@@ -238,7 +237,7 @@ impl BridgeSession {
         buffer
     }
 
-    /// The stream of this number, if still known.
+    /// Returns the stream with this number, if it is still known.
     pub(crate) fn find(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         if stream == SOLE_STREAM.0 {
             return Some(Arc::clone(&self.session_buffer));
@@ -246,24 +245,24 @@ impl BridgeSession {
         self.table().buffers.get(&stream).cloned()
     }
 
-    /// Whether a stream keeps an answer that its client has not taken and can come back for.
+    /// Whether a stream keeps an answer that its client has not taken but may still fetch.
     pub(crate) fn keeps_answers(&self) -> bool {
         let table = self.table();
         table.buffers.values().chain([&self.session_buffer]).any(|buffer| buffer.keeps_answers())
     }
 
-    /// Says something to the server; false if the session has ended.
+    /// Sends a command to the relay; returns false if the session has ended.
     pub(crate) async fn send(&self, command: SessionCommand) -> bool {
         self.signals.mark_present();
         self.commands.send(command).await.is_ok()
     }
 
-    /// Says something if there is room for it now.
+    /// Sends a command if the relay has room for it now; returns false otherwise.
     pub(crate) fn try_send(&self, command: SessionCommand) -> bool {
         self.commands.try_send(command).is_ok()
     }
 
-    /// Whether the session was ended by another side than its server.
+    /// Whether the session was ended by anything except its server.
     pub(crate) fn was_ended(&self) -> bool {
         self.signals.ended().is_some()
     }
@@ -273,14 +272,14 @@ impl BridgeSession {
         self.commands.is_closed() || self.signals.ended().is_some()
     }
 
-    /// Ends the session: its open requests get an error, and its server ends.
+    /// Ends the session: its open requests get the error `why`, and its server is stopped.
     pub(crate) fn end(&self, why: Broken) {
         self.signals.end(why);
     }
 }
 
 impl StreamTable {
-    /// Forgets streams that no client resumes, the oldest first.
+    /// Drops ended streams that no client can resume or that are beyond the limits, the oldest first.
     fn forget(&mut self) {
         let (mut count, mut bytes) = (0, 0);
         let mut gone = Vec::new();
@@ -299,25 +298,25 @@ impl StreamTable {
     }
 }
 
-/// The sessions with a server that has replaced another one on its route.
+/// The sessions of the server that has replaced another server on its route.
 pub(crate) trait SessionHeir: Send + Sync {
-    /// Whether a session of the previous server, on which nothing has been sent, can continue here.
+    /// Whether a session of the previous server can continue here, if its client has sent nothing.
     fn adopts(&self, session: &BridgeSession) -> bool;
-    /// Continues such a session; false if the limit on servers is reached, or the server does not start.
+    /// Continues a session of the previous server; false if the limit on servers is reached, or it does not start.
     fn adopt(&self, session: &Arc<BridgeSession>, commands: mpsc::Receiver<SessionCommand>)
     -> bool;
     /// Answers a POST for a stream that was handed over while the request was on its way.
     fn post(self: Arc<Self>, parts: Parts, body: PostedBody) -> BoxFuture<'static, Response<Body>>;
 }
 
-/// The bridge's sessions of a route.
+/// The sessions of a route's bridge.
 #[derive(Default)]
 pub(crate) struct BridgeSessions {
     known: Mutex<HashMap<String, Arc<BridgeSession>>>,
-    /// The sessions with the server that has replaced the server of these sessions.
+    /// The sessions of the server that has replaced this one after a reload.
     heir: OnceLock<Weak<dyn SessionHeir>>,
     servers: AtomicUsize,
-    /// The tokens that are active in them.
+    /// The progress tokens that are active in these sessions.
     tokens: Arc<ActiveTokens>,
 }
 
@@ -325,12 +324,12 @@ pub(crate) struct BridgeSessions {
 pub(crate) struct ServerPermit {
     sessions: Arc<BridgeSessions>,
     _running: InFlightGuard,
-    /// The session and the child of the client that asked.
+    /// The permits of the client whose request began the session: one for the session, one for the child.
     client: [Option<ClientPermit>; 2],
 }
 
 impl ServerPermit {
-    /// The server counts for a client too.
+    /// Adds the permits of a client, whose limits count the session and its child too.
     pub(crate) fn count_for_client(&mut self, permits: [Option<ClientPermit>; 2]) {
         self.client = permits;
     }
@@ -347,14 +346,14 @@ impl BridgeSessions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tokens of a new session among those of the others.
+    /// Returns the tokens of a new session, which are registered together with those of the other sessions.
     pub(crate) fn tokens(&self) -> SessionTokens {
         SessionTokens::new(&self.tokens)
     }
 
-    /// The number of sessions, and the messages and bytes that are kept for their clients.
+    /// Returns the number of sessions, and of the messages and bytes that are kept for their clients.
     pub(crate) fn load(&self) -> (usize, usize, usize) {
-        // Copied, because the locks of sessions and of buffers are taken below.
+        // Copied, so that this lock is free when the locks of sessions and buffers are taken below.
         let sessions: Vec<Arc<BridgeSession>> = self.lock().values().cloned().collect();
         let (mut messages, mut bytes) = (0, 0);
         for session in &sessions {
@@ -368,8 +367,8 @@ impl BridgeSessions {
         (sessions.len(), messages, bytes)
     }
 
-    /// Returns a permit for one more server, if fewer than `max` are running; `running` counts the servers of the
-    /// proxy.
+    /// Returns a permit for one more server, if fewer than `max` of these sessions have one; `running` counts the
+    /// servers of all routes.
     pub(crate) fn count(
         self: &Arc<Self>,
         max: usize,
@@ -386,7 +385,7 @@ impl BridgeSessions {
         (before < max).then_some(counted)
     }
 
-    /// A new session; `None` if the system gives no random bytes.
+    /// Returns a new session; `None` if the system gives no random bytes.
     pub(crate) fn begin(
         &self,
         kind: SessionKind,
@@ -402,18 +401,18 @@ impl BridgeSessions {
         Some((session, commands))
     }
 
-    /// Enters a session under its id.
+    /// Adds a session to the table under its id.
     pub(crate) fn enter(&self, session: &Arc<BridgeSession>) {
         self.lock().insert(session.id.clone(), Arc::clone(session));
     }
 
-    /// The session of this id.
+    /// Returns the session with this id.
     pub(crate) fn find(&self, id: &[u8], kind: SessionKind) -> Option<Arc<BridgeSession>> {
         let id = std::str::from_utf8(id).ok()?;
         self.lock().get(id).filter(|session| session.kind == kind).cloned()
     }
 
-    /// Whether there is a session of this id.
+    /// Whether there is a session with this id.
     pub(crate) fn knows(&self, id: &[u8]) -> bool {
         std::str::from_utf8(id).is_ok_and(|id| self.lock().contains_key(id))
     }
@@ -422,14 +421,13 @@ impl BridgeSessions {
         self.lock().is_empty()
     }
 
-    /// The server of these sessions was replaced: the sessions of `heir` use the new server.
+    /// Notes that the server of these sessions was replaced, and that `heir` has the sessions of the new server.
     pub(crate) fn set_heir(&self, heir: &Arc<impl SessionHeir + 'static>) {
         let heir = Arc::downgrade(heir);
         let _ = self.heir.set(heir);
     }
 
-    /// Returns the sessions with the server that has replaced the server of these sessions; `None` if it was not
-    /// replaced.
+    /// Returns the sessions of the server that has replaced this one; `None` if it was not replaced.
     pub(crate) fn heir(&self) -> Option<Arc<dyn SessionHeir>> {
         self.heir.get()?.upgrade()
     }
@@ -444,7 +442,7 @@ impl BridgeSessions {
     }
 }
 
-/// Returns the requests in a message: their keys, and the texts of their ids.
+/// Returns the requests in a message: the key of each, and the text of its id.
 pub(crate) fn requests(message: &Message) -> Vec<(Key, Bytes)> {
     use crate::protocol::jsonrpc::Kind;
     let of = |one: &Message| {

@@ -13,24 +13,23 @@ use super::session::BridgeSession;
 use crate::transport::clock::growing_pause;
 use crate::transport::http::client_name::ClientName;
 
-/// The pause before a server is started again that has died once; it doubles with each further death.
+/// The pause before a server that has died once is started again. The pause doubles with each further death.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause before a server that keeps dying is started again. Requests wait for the end
-/// of the pause.
+/// The longest pause before a server that keeps dying is started again. Requests wait until the pause is over.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The interval of checks whether an ending server has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A server that has run for this time is healthy: its end does not count as a repeated failure at start.
+/// A server that has run for this time is healthy: if it dies later, its pause begins anew.
 const LIVED: Duration = Duration::from_secs(60);
 
-/// Maximum number of callers whose servers have died and whose restart pause is remembered.
+/// Limit of the callers for which the death of a server is remembered, and with it the pause before a restart.
 const DEAD_MAX: usize = 1000;
 
-/// The name of the certificate and the values of `Authorization`, concatenated. They are compared in full: a hash could
-/// equal the hash of another caller.
+/// The name of the certificate and the values of `Authorization`, concatenated. They are compared in full, because the
+/// hashes of two callers could be equal.
 type Caller = Box<[u8]>;
 
 struct SharedServer {
@@ -41,7 +40,7 @@ struct SharedServer {
     died: Option<Instant>,
 }
 
-/// The shared servers of a route.
+/// The servers of a route that clients share.
 #[derive(Default)]
 pub(crate) struct SharedServers {
     known: Mutex<HashMap<Caller, SharedServer>>,
@@ -75,14 +74,14 @@ impl SharedServers {
             Some(_) if !restarts => SharedLookup::Dead,
             Some(died) => SharedLookup::At(died + pause(entry.deaths)),
             None if entry.session.was_ended() => SharedLookup::None,
-            // The server is being ended, with all that it has started: its death counts only then.
+            // The server is being stopped, with all that it has started. Look again until it has ended.
             None => SharedLookup::At(Instant::now() + LOOK_EVERY),
         }
     }
 
-    /// The session of the server that this caller shares. `start` begins a session if there is
-    /// none; its argument is true if the server has run before and died. `dead` is the error of a
-    /// server that has died and must not be started again.
+    /// Returns the session of the server that this caller shares. `start` begins a session if there is none; its
+    /// argument is true if the server has run before and died. `dead` is the error for a server that has died and must
+    /// not be started again.
     pub(crate) async fn session_of<E>(
         &self,
         caller: Caller,
@@ -113,12 +112,12 @@ impl SharedServers {
                     }
                 }
             };
-            // Without the lock, so that other callers can start their servers meanwhile.
+            // The lock is not held here, so that other callers can start their servers in the meantime.
             sleep_until(at).await;
         }
     }
 
-    /// The server of a session has ended.
+    /// Notes that the server of a session has ended.
     fn ended(&self, session: &Arc<BridgeSession>) {
         let mut known = self.lock();
         let own = |(_, entry): &(&Caller, &mut SharedServer)| Arc::ptr_eq(&entry.session, session);
@@ -139,7 +138,7 @@ impl SharedServers {
     }
 }
 
-/// Signals the end of the server of a session, for any cause.
+/// Notes on drop that the server of a session has ended, for any cause.
 pub(crate) struct EndNotice {
     pub(crate) servers: Arc<SharedServers>,
     pub(crate) session: Arc<BridgeSession>,
@@ -155,14 +154,14 @@ fn pause(deaths: u32) -> Duration {
     growing_pause(PAUSE, PAUSE_MAX, deaths.saturating_sub(1))
 }
 
-/// Returns the key of the clients that share a server: their certificate, else their `Authorization`. A server over
-/// HTTP gets the `Authorization` of its first client, so both count there.
+/// Returns the key by which clients share a server: their certificate, else their `Authorization`. A server over HTTP
+/// gets the `Authorization` of its first client, so its key has both.
 pub(crate) fn caller(parts: &Parts, is_over_http: bool) -> Caller {
     let name = parts.extensions.get::<ClientName>();
     let certificate = name.map(|name| [&[1], name.as_str().as_bytes(), &[0]].concat());
     let is_counted = is_over_http || certificate.is_none();
     let values = parts.headers.get_all(header::AUTHORIZATION).iter().filter(|_| is_counted);
-    // No header value contains the bytes 0 and 1: the parts cannot be taken for each other.
+    // No header value contains the bytes 0 and 1: one part cannot imitate another.
     let values = values.flat_map(|value| value.as_bytes().iter().copied().chain([0]));
     certificate.into_iter().flatten().chain(values).collect()
 }
@@ -197,7 +196,7 @@ mod tests {
             assert_ne!(of(Some(&ada), "a"), of(None, "a"));
             assert_eq!(of(Some(&ada), "a") == of(Some(&ada), "b"), !is_over_http);
         }
-        // A header cannot be made to look like a certificate.
+        // No header value gives the same key as a certificate.
         let spelt = caller(&parts(None, &["", ada.as_str()]), false);
         assert_ne!(spelt, caller(&parts(Some(&ada), &[]), false));
     }

@@ -28,13 +28,13 @@ pub(crate) struct SessionSignals {
     end: Mutex<Option<Broken>>,
     slow: AtomicUsize,
     used: Mutex<Option<Instant>>,
-    /// Whether the client has closed the stream for messages of no request, and has sent nothing since.
+    /// Whether the client has closed the stream for messages that belong to no request, and has sent nothing since.
     has_left: AtomicBool,
-    /// The memory account of the streams' messages, if they need more than a little.
+    /// The room in memory for the streams' messages, if they need more than a little.
     kept: Mutex<ByteRoom>,
 }
 
-/// Signals of a session without a memory limit.
+/// Returns the signals of a session without a memory limit.
 #[cfg(test)]
 impl Default for SessionSignals {
     fn default() -> Self {
@@ -83,7 +83,7 @@ impl SessionSignals {
         self.disconnected.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// The session is to end. The first reason counts.
+    /// Asks the relay to end the session. Only the first reason counts.
     pub(crate) fn end(&self, why: Broken) {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         self.relay.wake();
@@ -93,40 +93,40 @@ impl SessionSignals {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The room for the messages that the streams keep.
+    /// Returns the room in memory for the messages that the streams keep.
     pub(crate) fn kept(&self) -> MutexGuard<'_, ByteRoom> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another state than these may have changed.
+    /// Wakes the relay, because a state outside this type may have changed.
     pub(crate) fn wake(&self) {
         self.relay.wake();
     }
 
-    /// The session is in use.
+    /// Notes a use of the session, which restarts its idle time.
     pub(crate) fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// The time since the last use.
+    /// Returns the time since the last use.
     pub(crate) fn unused_for(&self) -> Duration {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.map_or(Duration::ZERO, |used| used.elapsed())
     }
 
-    /// Notes that the client has closed the stream for messages of no request.
+    /// Notes that the client has closed the stream for messages that belong to no request.
     pub(crate) fn mark_left(&self) {
         self.has_left.store(true, Ordering::Relaxed);
         self.relay.wake();
     }
 
-    /// The client makes a request: it has not left.
+    /// Notes a request of the client, which shows that it has not left.
     pub(crate) fn mark_present(&self) {
         self.has_left.store(false, Ordering::Relaxed);
         self.touch();
     }
 
-    /// Whether the client has closed the stream for messages of no request, and has sent no request since.
+    /// Whether the client has closed the stream for messages that belong to no request, and has sent no request since.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Relaxed)
     }

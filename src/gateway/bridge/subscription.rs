@@ -1,5 +1,4 @@
-//! A client's reading of a stream: the next messages from the replay buffer, and the position of
-//! the client.
+//! A client that reads a stream: takes its messages from the replay buffer and advances its position.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +14,7 @@ use crate::protocol::jsonrpc::own_error;
 use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;
 
-/// A client that reads a stream. The client counts as gone when this value is dropped.
+/// A client that reads a stream. It counts as disconnected when this value is dropped.
 pub(crate) struct Subscription {
     pub(crate) buffer: Arc<ReplayBuffer>,
     reader: u64,
@@ -25,9 +24,9 @@ pub(crate) struct Subscription {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadStatus {
     On,
-    /// The client has received everything, and nothing more follows.
+    /// The client has received everything, and no more will follow.
     Over,
-    /// Another reads now.
+    /// Another reader has replaced this one.
     Elsewhere,
 }
 
@@ -36,7 +35,7 @@ impl Subscription {
         Self { buffer: Arc::clone(buffer), reader }
     }
 
-    /// The possible beginning of the answer. Wakes the task when it changes.
+    /// Ready with what has arrived first, if that decides the form of the response. Registers the task to wake.
     pub(crate) fn poll_first_response(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) {
@@ -51,7 +50,7 @@ impl Subscription {
         }
     }
 
-    /// Ready when no more messages will arrive; all messages of the stream can then be examined.
+    /// Ready when no more messages will arrive, so that all messages of the stream can be examined.
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
@@ -61,23 +60,23 @@ impl Subscription {
         Poll::Pending
     }
 
-    /// The client waits for more; the relay may send again.
+    /// Notes that the client has read all it was given, so that the relay may send again.
     fn ask_for_more(&self, state: &mut BufferState) {
-        // The client has read everything that it was given.
+        // The client has read all bytes that it was given.
         state.unread = 0;
         if std::mem::take(&mut state.relay_waits) {
             self.buffer.signals.mark_drained(self.buffer.id);
         }
     }
 
-    /// Returns the messages of an ended stream, which the client has not received yet: its answers, and errors for
-    /// unanswered requests.
+    /// Returns the messages of an ended stream that the client has not received: its answers, and errors for unanswered
+    /// requests.
     pub(crate) fn texts(&self) -> (Vec<Bytes>, Option<Broken>) {
         let state = self.buffer.lock();
         let messages = state
             .messages
             .iter()
-            // A message that broke off gets the error of its request below.
+            // A message that broke off is left out, because its request gets an error below.
             .filter(|one| one.whole || (state.broken.is_none() && !one.broken_off));
         let mut texts: Vec<Bytes> = messages.map(|one| one.text(&state.broken)).collect();
         if let Some(broken) = &state.broken {
@@ -86,7 +85,7 @@ impl Subscription {
         (texts, state.broken.clone())
     }
 
-    /// The client is given all of that.
+    /// Returns the same as [`Self::texts`], and counts it as given to the client.
     pub(crate) fn answers(&self) -> (Vec<Bytes>, Option<Broken>) {
         let texts = self.texts();
         let mut state = self.buffer.lock();
@@ -143,7 +142,7 @@ impl Subscription {
                 break;
             }
         }
-        // Errors come last, and only once: `open` is taken.
+        // Errors come last, and only once, because `open` is emptied.
         if state.over && state.next().is_none() && !out.is_full() {
             if let Some(broken) = state.broken.clone() {
                 for (_, id) in std::mem::take(&mut state.open) {
@@ -155,14 +154,14 @@ impl Subscription {
         ReadStatus::On
     }
 
-    /// Gives the client pieces of a large answer, unchanged.
+    /// Writes pieces of a large answer for the client, unchanged.
     pub(crate) fn pieces(&self, out: &mut Batch) -> ReadStatus {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return ReadStatus::Elsewhere;
         }
         let Some(large) = state.messages.front_mut() else { return ReadStatus::Over };
-        // A client cannot resume in the middle of a message, so pieces that it was given are not kept.
+        // A client cannot resume in the middle of a message, so pieces that were given to the client are not kept.
         let pieces = std::mem::take(&mut large.pieces);
         large.lost += pieces.len();
         let (count, whole, broken_off) = (large.lost, large.whole, large.broken_off);
@@ -177,7 +176,7 @@ impl Subscription {
         }
     }
 
-    /// Notes that the client has taken the given bytes.
+    /// Notes that the client has taken the bytes that were written for it.
     pub(crate) fn acknowledge(&self) {
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
@@ -186,7 +185,7 @@ impl Subscription {
         state.received = state.position.number;
         let (done, pieces) =
             (state.position.pieces, state.next().map(|next| next.lost + next.pieces.len()));
-        // Only if the client has taken all pieces: otherwise the relay can write more without being woken.
+        // Only if the client has taken all pieces: a relay that can still write need not be woken.
         if pieces.is_none_or(|pieces| pieces == done) {
             state.make_room();
             self.ask_for_more(&mut state);
@@ -194,7 +193,7 @@ impl Subscription {
         self.buffer.fit(&mut state);
     }
 
-    /// Whether the client was given some of a large message, and not all of it.
+    /// Whether the client was given a part of a large message, but not yet all of it.
     pub(crate) fn is_midway(&self) -> bool {
         self.buffer.lock().position.pieces > 0
     }
@@ -204,7 +203,7 @@ impl Subscription {
         self.listens(&self.buffer.lock(), cx);
     }
 
-    /// Registers a wake-up, unless another reader has replaced this one: only one can be woken.
+    /// Registers the task to wake, unless another reader has replaced this one: only one task can be registered.
     fn listens(&self, state: &BufferState, cx: &Context<'_>) -> bool {
         let reads = state.reader == self.reader;
         if reads {
@@ -223,7 +222,7 @@ impl Drop for Subscription {
         }
         state.detach();
         self.buffer.fit(&mut state);
-        // The time without a client is counted from now on.
+        // The idle time without a client starts now.
         self.buffer.signals.touch();
         if self.buffer.id == SOLE_STREAM {
             self.buffer.signals.mark_left();

@@ -1,4 +1,4 @@
-//! A message of a client that is too large to be held, on its way to the server.
+//! A message of a client that is too large for memory, on its way to the server.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ pub(crate) enum Upload {
     Complete,
     /// The session has ended.
     Ended,
-    /// The rest of it did not come.
+    /// The rest of the message did not arrive.
     BrokenOff,
 }
 
-/// Cancels the request of an incomplete message, which no server can read and which gets no answer.
+/// Returns a cancellation for the request of an incomplete message, which no server can read and which gets no answer.
 fn cancel(scan: &Scan) -> Option<SessionCommand> {
     let id = scan.id().filter(|_| scan.kind() == Kind::Request)?;
     let head = format!(r#"{{"jsonrpc":"2.0","method":"{CANCELLED}","params":{{"requestId":"#);
@@ -33,8 +33,8 @@ fn cancel(scan: &Scan) -> Option<SessionCommand> {
     Some(SessionCommand::Tell(Message::parse(text.into()), None))
 }
 
-/// A guard that ends the message even if its sender is dropped, so that the next message does not
-/// become a part of it.
+/// A guard that ends a message in pieces even if its sender is dropped, so that the next message does not become a part
+/// of it.
 struct Begun<'a> {
     session: &'a BridgeSession,
     buffer: Arc<ReplayBuffer>,
@@ -55,8 +55,8 @@ impl Drop for Begun<'_> {
 }
 
 impl BridgeSession {
-    /// Forwards a message while it arrives, on one line. `buffer` gets the answer. The beginning of an incomplete
-    /// message reaches the server: it cannot be taken back.
+    /// Forwards a message while it arrives, on one line. `buffer` gets the answer. The beginning of a message that
+    /// breaks off has already reached the server and cannot be taken back.
     pub(crate) async fn send_in_pieces(
         &self,
         mut body: RequestBody,

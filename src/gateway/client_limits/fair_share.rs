@@ -1,4 +1,4 @@
-//! The share of each client in the open calls of a shared child.
+//! Divides the open calls of a shared child among its clients.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,14 @@ pub(crate) struct FairShare {
 }
 
 impl FairShare {
-    /// Counts a call of a client. Each client with open calls gets the same share of `max`, and at least one call; 0 is
-    /// no limit.
+    /// Counts a call of a client. Each client with open calls gets the same share of `max`, and at least one call; 0
+    /// means no limit.
     ///
-    /// Clients that came early keep what they have, and no newcomer waits for them: for a moment more than `max` calls
-    /// may be open.
+    /// Clients that came early keep their calls, and a new client does not wait for them, so for a moment more than
+    /// `max` calls may be open.
     ///
     /// # Errors
+    ///
     /// If the client has already used its share.
     pub(crate) fn take(
         &self,
@@ -86,7 +87,7 @@ mod tests {
             refused.to_string(),
             "this client has as many calls of a shared child as it may: see upstream.max_shared_calls"
         );
-        // A new client does not wait for the calls of the first client.
+        // A new client gets its share although the first client still has all its calls.
         let second: Vec<_> = (0..2).map(|_| take(2, 4).unwrap()).collect();
         assert!(take(2, 4).is_err());
         first.truncate(2);
@@ -94,7 +95,7 @@ mod tests {
         first.pop();
         let again = take(1, 4).unwrap();
         assert!(take(1, 4).is_err());
-        // Each client may have at least one call, and any number if there is no limit.
+        // Each client gets at least one call, and `max` 0 means no limit.
         assert!(take(3, 1).is_ok());
         assert!((0..9).all(|_| take(1, 0).unwrap().is_none()));
         drop((first, second, again));

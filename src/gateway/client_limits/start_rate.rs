@@ -1,40 +1,37 @@
-//! The starts of children for one client: a limited number per minute, and a growing pause for a client that continues.
+//! Limits the child starts of one client: a number per minute, and a growing pause for a client that goes on starting.
 
 use std::time::{Duration, Instant};
 
 use crate::transport::clock::growing_pause;
 
-/// The time for which starts are counted.
+/// The time in which child starts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The pause of a client that has started as many children as it may. Each further pause is twice as long.
+/// The pause after a client has reached its number of starts. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause.
+/// The longest pause for a client.
 const PAUSE_MAX: Duration = WINDOW;
 
 /// The recent starts of one client, as a leaky bucket that empties in a minute.
 #[derive(Debug, Default)]
 pub(super) struct StartRate {
-    /// Starts that have not drained away, at the time of `counted`.
+    /// The level of the bucket, in starts, at the time `counted`.
     level: f64,
     counted: Option<Instant>,
-    /// The pauses since the vessel was empty.
+    /// Number of pauses since the bucket was last empty.
     pauses: u32,
     paused_until: Option<Instant>,
 }
 
 impl StartRate {
-    /// Whether the past still counts.
+    /// Whether recent starts or pauses still affect the next start.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         let is_recent = |at| now.saturating_duration_since(at) < WINDOW;
         self.counted.is_some_and(is_recent) || self.paused_until.is_some_and(|until| now < until)
     }
 
-    /// Counts a start, of `max` in a minute.
-    ///
-    /// # Errors
-    /// The time after which the client may try again.
+    /// Counts a start, of which `max` per minute are allowed.
     pub(super) fn start(&mut self, max: usize, now: Instant) -> Result<(), Duration> {
         if let Some(until) = self.paused_until.filter(|until| now < *until) {
             return Err(until - now);
@@ -73,14 +70,14 @@ mod tests {
                 Ok(()) => started += 1,
                 Err(pause) => {
                     pauses.push(pause.as_secs());
-                    // Asking during the pause does not make it longer.
+                    // A request during the pause does not make the pause longer.
                     assert_eq!(rate.start(60, now), Err(pause));
                     now += pause;
                 }
             }
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 1]);
-        // As many as drained away meanwhile.
+        // One start was allowed for each that drained away in the meantime.
         assert!((122..=124).contains(&started), "{started}");
     }
 

@@ -1,4 +1,4 @@
-//! Which clients are counted as one client, and their limits.
+//! Tests which clients are counted as one client, and their limits.
 
 use super::*;
 
@@ -31,13 +31,13 @@ fn limited(
     limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts(), proxy_auth)
 }
 
-/// Its name or address.
+/// Returns the name or address of the client of a request.
 fn client(remote: &str, name: Option<&ClientName>, told: &[(&str, &str)]) -> String {
     let client = limited(remote, name, told, true);
     client.map_or_else(|| "none".to_owned(), |client| client.client.to_string())
 }
 
-/// The client of an address.
+/// Returns the client with an address.
 fn asking(limits: &Arc<ClientLimits>, address: &str) -> LimitedClient {
     let client = CountedClient::Address(address.parse().unwrap());
     LimitedClient { client, besides: None, limits: Arc::clone(limits) }
@@ -65,7 +65,7 @@ fn an_entry_leaves_with_its_last_permit_also_where_the_limit_was_reached() {
     let asking = asking(&limits, "203.0.113.7");
     let permits = (connect(&limits, "203.0.113.7").unwrap(), asking.stream().unwrap());
     assert!(asking.stream().is_err() && connect(&limits, "203.0.113.7").is_err());
-    // Some more requests are read than streams may be open: most end at once.
+    // Requests being read may exceed the limit of streams by `spare`, because most of them end quickly.
     let reading = asking.reading(1).unwrap();
     assert!(asking.reading(1).is_err());
     assert_eq!(limits.lock().len(), 1);
@@ -81,7 +81,7 @@ fn starts_of_children_are_remembered_for_a_minute_and_no_longer() {
     for _ in 0..60 {
         drop(asking.child().unwrap());
     }
-    // Each second makes room for one more start, and a slow machine may take some seconds for those before.
+    // Each second makes room for one more start, and a slow machine may take some seconds for the first sixty.
     let refused = (0..60).find_map(|_| asking.child().err()).unwrap();
     assert_eq!(
         refused.to_string(),
@@ -126,7 +126,7 @@ fn a_front_names_the_client_and_nobody_else_does() {
     assert_eq!(client("127.0.0.1", None, &told), "none");
     let newer = [("forwarded", "for=6.6.6.6, for=\"[2001:db8::1]:80\";proto=http")];
     assert_eq!(client("10.0.0.1", None, &newer), "2001:db8::/64");
-    // A client may have sent the form that the front does not write, which is the newer one nearly always.
+    // A client may have sent the header that the front does not write, which is nearly always the newer `Forwarded`.
     let both = [("forwarded", "for=6.6.6.6"), ("x-forwarded-for", "203.0.113.7:5060")];
     assert_eq!(client("10.0.0.1", None, &both), "203.0.113.7");
     for hidden in ["unknown", "10.0.0.9", "127.0.0.1", ""] {
@@ -143,7 +143,7 @@ fn a_certificate_names_a_client_wherever_it_comes_from() {
         assert_eq!(client(from, Some(&ada), &token), "dns:ada.example.com");
     }
     assert_eq!(client("8.8.8.8", None, &token), "8.8.8.8");
-    // The certificate of a front is not its client's.
+    // The certificate of a front does not name the front's client.
     assert_eq!(client("10.0.0.1", Some(&ada), &[]), "none");
 }
 
@@ -180,7 +180,7 @@ fn credentials_have_limits_of_their_own_besides_the_address() {
         .into();
     let refused = of("203.0.113.8", "Bearer one", false).unwrap().stream().err().unwrap();
     assert!(refused.client.to_string().starts_with("authorization:"));
-    // Another value is another client over loopback, and nothing else at an address.
+    // Over loopback another value of `Authorization` is another client. With an address it is the same client.
     let other = of("127.0.0.1", "Bearer two", false).unwrap().stream().unwrap();
     let second = of("203.0.113.7", "Bearer three", false).unwrap().stream().unwrap();
     let refused = of("203.0.113.7", "Bearer four", false).unwrap().stream().err().unwrap();

@@ -22,13 +22,13 @@ use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::io::Io;
 
-/// The silence of the silent tool.
+/// How long the silent tool takes.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Room between the two ends of a connection inside the process.
+/// Size of the buffer between the two ends of a connection inside the process.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Connections to the embedded server.
+/// Returns the connector to the embedded server.
 pub(crate) fn connector() -> InProcess {
     Arc::new(|| {
         let (ours, theirs) = duplex(PIPE_BYTES);
@@ -54,7 +54,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<ServedBody>, Infa
     let (reply, pieces) = ReplyStream::new();
     let call = message.id_key().and_then(|_| server::answer(&message, reply, SILENCE));
     let Some(call) = call else { return Ok(plain(StatusCode::ACCEPTED, "")) };
-    // The tool runs within the body of its response: a client that leaves ends both.
+    // The tool runs as a part of the response body, so that it ends when the client disconnects.
     let running = stream::once(call).filter_map(|()| ready(None));
     Ok(event_stream(stream::select(events(pieces), running)))
 }

@@ -18,7 +18,7 @@ use crate::gateway::mcp_server::{ReplyStream, serve_lines};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, METHOD_NOT_FOUND, Message};
 
-/// Time between two steps of a tool that talks.
+/// Time between two reports of a tool.
 const PACE: Duration = Duration::from_millis(400);
 
 const TOOLS: &str = concat!(
@@ -27,7 +27,7 @@ const TOOLS: &str = concat!(
     r#"{"name":"quarterly_report","description":"Says nothing for a while, then answers","inputSchema":{"type":"object"}}]"#,
 );
 
-/// The progress of `index_files`: value and message.
+/// The progress of `index_files`: each value with its message.
 const INDEXING: [(&str, &str); 10] = [
     ("1", "Scanning src"),
     ("3", "Scanning src/parser"),
@@ -38,7 +38,7 @@ const INDEXING: [(&str, &str); 10] = [
     ("8", "Scanning docs"),
     ("null", "Compacting"),
     ("12", "Indexed 12 folders"),
-    // This report is late: it comes after the answer.
+    // This report is late on purpose: it comes after the answer.
     ("12", "Index written"),
 ];
 
@@ -63,9 +63,9 @@ pub(super) fn answer(
     Some(Request::read(message)?.answer(stream, silence))
 }
 
-/// A request of the client.
+/// A request of the client to the embedded server.
 struct Request {
-    /// The raw id of the request.
+    /// The id of the request, as raw JSON.
     id: String,
     method: String,
     tool: String,
@@ -84,7 +84,7 @@ impl Request {
         })
     }
 
-    /// Runs the requested tool and sends its messages.
+    /// Runs the requested tool, and sends its messages and the answer.
     async fn answer(self, stream: ReplyStream, silence: Duration) {
         let last = match (&*self.method, &*self.tool) {
             ("tools/call", "pagerank") => self.pagerank(&stream).await,
@@ -104,7 +104,7 @@ impl Request {
         stream.say(last).await;
     }
 
-    /// Ends with a notification that repeats the result, and then the result.
+    /// Runs a tool whose last notification repeats the result. Returns this notification and the result.
     async fn pagerank(&self, stream: &ReplyStream) -> Vec<String> {
         let step = |percent: u32, words: &str| {
             self.tools_progress(&format!(r#"{{"percent":{percent},"message":"{words}"}}"#), false)
@@ -120,7 +120,7 @@ impl Request {
         vec![self.tools_progress(result, true), self.text_result(result)]
     }
 
-    /// Ends with the result, followed by one more notification.
+    /// Runs a tool whose last notification comes late. Returns the result and this notification.
     async fn index_files(&self, stream: &ReplyStream) -> Vec<String> {
         let lines = INDEXING.map(|(figure, words)| {
             format!(

@@ -1,5 +1,5 @@
-//! The callers that the server has accepted, for servers without sessions: only their calls may get an
-//! early stream, so that a 401 keeps its status. The table has no lock, because every call reads it.
+//! Remembers the callers that a server without sessions has accepted. Only their calls may get an early stream, because
+//! a refusal such as 401 needs its own status. The table has no lock, because every call reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

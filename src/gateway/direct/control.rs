@@ -1,5 +1,5 @@
-//! Messages of Milepost's own to an HTTP server (cancellations, `logging/setLevel`). Each is a
-//! POST, as each client request is.
+//! Messages that Milepost itself sends to an HTTP server (cancellations, `logging/setLevel`). Each is a POST, as each
+//! client request is.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
 use crate::transport::mcp_http::target::Target;
 
-/// Sends messages of the proxy's own to the server: cancellations, and `logging/setLevel`. They have the headers of a
+/// Sends messages of Milepost itself to the server: cancellations, and `logging/setLevel`. They have the headers of a
 /// client's request, and the server's answers to them go to no client.
 ///
-/// Nearly no request has such a message. So the client's headers are kept as they are, and those for the server are made
-/// once there is one.
+/// Almost no request needs them. So the client's headers are kept as they are, and those for the server are made with
+/// the first message.
 pub(crate) struct ControlSender(Box<ControlHead>);
 
-/// What is known of the head of such a message.
+/// What the head of a message is made of.
 struct ControlHead {
     state: Arc<RouteState>,
     server: ControlledServer,
     uri: Uri,
-    /// Of the client's request.
+    /// The HTTP version of the client's request.
     version: Version,
     headers: HeaderMap,
-    /// The `Authorization` among them was for the proxy.
+    /// Whether `Authorization` in `headers` was meant for Milepost.
     proxy_auth: bool,
 }
 
-/// The endpoint of a route that gets the messages.
+/// Chooses the endpoint of a route that gets the messages.
 pub(crate) type ControlledServer = fn(&RouteState) -> Option<&Target>;
 
 impl ControlSender {
-    /// Whether such messages can occur. `is_seen`: operators see the calls of the request, and may cancel them.
+    /// Whether messages of Milepost itself can occur. `is_seen`: operators may see and cancel the calls of the request.
     pub(crate) fn is_needed(policy: &Policy, is_seen: bool) -> bool {
         policy.has_timeout() || policy.log_level.is_some() || is_seen
     }
 
-    /// Sends them to `uri` of `server`, with the headers of the client's request `parts`.
+    /// Returns a sender to `uri` of `server`, with the headers of the client's request `parts`.
     pub(crate) fn new(
         state: &Arc<RouteState>,
         (server, uri): (ControlledServer, &Uri),
@@ -55,7 +55,7 @@ impl ControlSender {
         Self(Box::new(ControlHead { state, server, uri, version, headers, proxy_auth }))
     }
 
-    /// Sends a message.
+    /// Sends a message to the server, in a task.
     pub(crate) fn send(&self, payload: &Payload) {
         let ControlHead { state, server, uri, version, headers, proxy_auth } = &*self.0;
         let Some(target) = server(state) else { return };
@@ -76,7 +76,7 @@ impl ControlSender {
     }
 }
 
-/// Reads an answer to no client, because a server may cancel a response that is not read.
+/// Reads the answer to Milepost's own message to its end, because a server may cancel a response that is not read.
 async fn read_out(mut body: UpstreamBody) {
     let read = async { while let Some(Ok(_)) = poll_fn(|cx| body.poll_data(cx)).await {} };
     if timeout(PAUSE_MAX, read).await.is_err() {

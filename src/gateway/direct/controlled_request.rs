@@ -1,4 +1,4 @@
-//! A client's POST on its way to the server, and the sender of messages of Milepost's own about it.
+//! A client's POST on its way to the server, and the sender for messages of Milepost itself about it.
 
 use http::request::Parts;
 use http::{HeaderValue, Request, Uri};
@@ -8,8 +8,8 @@ use super::post::Post;
 use crate::transport::http::request_body::RequestBody;
 
 impl Post {
-    /// The request for the server, and the sender of messages of the proxy's own about it. `is_seen`: operators see its
-    /// calls.
+    /// Returns the request for the server, and the sender for messages of Milepost itself about it. `is_seen`:
+    /// operators see its calls.
     pub(crate) fn request(
         &self,
         (address, parts, body): ((&HeaderValue, Uri), Parts, RequestBody),

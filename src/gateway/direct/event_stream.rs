@@ -1,5 +1,5 @@
-//! A response of events: reads the server's events, passes each to its handler, and writes the due events when the
-//! client reads.
+//! A response of events: reads the server's events, passes each to its handler, and writes the events that are due when
+//! the client reads.
 //!
 //! The stream has no task and no queue of its own. Each read of the client drives the server's connection, the filter
 //! and the timers. Messages that a slow client has not read stay with the server, and newer progress replaces older
@@ -27,16 +27,16 @@ use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_message::{UNENDED_WAIT, has_whole_message, text_of};
 
-/// The longest event, in bytes, that is held whole so that a fault in it can be repaired. A longer
-/// event is forwarded in pieces.
+/// Limit of the bytes of an event that is held whole so that a fault in it can be repaired. A longer event is forwarded
+/// in pieces.
 const EVENT_HELD_MAX: usize = 1 << 20;
 
-/// The longest time that the end of a server's stream waits until the end can be understood.
+/// Limit of the time for which the end of a server's stream is held back, if it cannot be understood yet.
 const END_HELD_MAX: Duration = Duration::from_secs(10);
 
 /// The handler of a stream's events.
 pub(crate) trait EventHandler: Send {
-    /// Whether [`EventHandler::take_fast`] takes any.
+    /// Whether [`EventHandler::take_fast`] takes any events.
     fn takes_fast(&self) -> bool {
         false
     }
@@ -45,25 +45,25 @@ pub(crate) trait EventHandler: Send {
         FastPath::NotTaken
     }
     /// Handles an event that [`EventHandler::take_fast`] has not taken. The bytes for the client are written to `out`
-    /// at once, or later in [`EventHandler::collect`].
+    /// now, or later in [`EventHandler::collect`].
     fn event(&mut self, event: &SseEvent, out: &mut Batch);
-    /// The place where the stream's messages come from, for its filter.
+    /// Returns where the stream's messages come from, for its filter.
     fn origin(&self) -> Origin;
-    /// Asks the filter of the stream.
+    /// Calls `question` with the filter of the stream.
     fn with_filter<T>(&mut self, question: impl FnOnce(&mut FilterGuard) -> T) -> T;
-    /// Whether the server's bytes are forwarded unchanged, whatever the filter has for the client.
+    /// Whether the server's bytes are forwarded unchanged, so that the filter only observes them.
     fn observes(&self) -> bool;
     /// Whether large events are not shown to the filter.
     fn skips_large(&self) -> bool {
         false
     }
-    /// Takes the first piece of an event that is too large to keep in memory: all messages that precede it, and its
-    /// beginning. True if the event is not a message, and is forwarded unchanged.
+    /// Takes the first piece of an event that is too large for memory, after all earlier messages. Returns `true` if
+    /// the event is not a message, and is forwarded unchanged.
     fn begin_large(&mut self, piece: &Piece, out: &mut Batch) -> bool {
         self.collect(out);
         self.pass_piece(piece, out, FilterGuard::begin_large)
     }
-    /// Another piece.
+    /// Takes a further piece of the large event.
     fn piece(&mut self, piece: &Piece, out: &mut Batch) {
         self.pass_piece(piece, out, FilterGuard::large_piece);
     }
@@ -83,37 +83,37 @@ pub(crate) trait EventHandler: Send {
         }
         !is_message
     }
-    /// The large event has ended.
+    /// Notes that the large event has ended.
     fn end_large(&mut self, out: &mut Batch) {
         let origin = self.origin();
         self.with_filter(|filter| filter.finish_large(now(), origin, None));
         self.collect(out);
     }
-    /// Appends the bytes that are due now.
+    /// Appends to `out` the bytes that are due now.
     fn collect(&mut self, out: &mut Batch);
-    /// Appends the bytes that are due at this time, which is about now.
+    /// Appends to `out` the bytes that are due at this time, which is about now.
     fn collect_at(&mut self, _: std::time::Instant, out: &mut Batch) {
         self.collect(out);
     }
-    /// Bytes from the server arrived at this time.
+    /// Notes that bytes from the server arrived at this time.
     fn last_read(&mut self, _: std::time::Instant) {}
-    /// The client has become slow, or fast again. All progress to a slow client is thinned.
+    /// Notes that the client has become slow, or is fast again. A slow client gets less progress of all calls.
     fn slow(&mut self, slow: bool) {
         self.with_filter(|filter| filter.apply(now(), Input::SetClientSlow(slow)));
     }
-    /// The time of the next collection, if nothing happens before.
+    /// Returns the time at which [`EventHandler::collect`] is next needed, if nothing arrives before.
     fn timeout(&self) -> Option<std::time::Instant>;
     /// Registers the task to wake when another filter puts a message into the mailbox of this stream.
     fn listen(&mut self, cx: &mut Context<'_>);
     /// Takes the messages of other filters from the mailbox of this stream.
     fn drain_mailbox(&mut self, out: &mut Batch);
-    /// The server's stream has ended. An error for the client goes to `out`.
+    /// Notes that the server's stream has ended. An error for the client goes to `out`.
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch);
     /// Whether comments may be written yet.
     fn may_comment(&self) -> bool {
         true
     }
-    /// Whether the end of the server's stream cannot be understood yet.
+    /// Whether the end of the server's stream is held back, because it cannot be understood yet.
     fn holds_end(&self) -> bool {
         false
     }
@@ -123,13 +123,13 @@ pub(crate) trait EventHandler: Send {
     }
 }
 
-/// Shows the filter a piece of a large event, and where in it the message's text is.
+/// Shows the filter a piece of a large event. The range is the part of the bytes that is text of the message.
 type ShowPiece =
     fn(&mut FilterGuard, std::time::Instant, Origin, Bytes, Range<usize>) -> Disposition;
 
 /// The source of a stream's bytes.
 pub(crate) trait Chunks<J>: Send {
-    /// The next bytes of events; every other input is handled here and reported to the handler.
+    /// Ready with the next bytes of events. Any other input is handled inside and reported to the handler.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +147,7 @@ impl<J> Chunks<J> for PlainBody {
     }
 }
 
-/// The limits of silence on a stream.
+/// What happens after a time of silence on a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Silence {
     /// The silence after which a comment is written.
@@ -162,9 +162,9 @@ impl Silence {
     }
 }
 
-/// An event that is too large to be held.
+/// An event that is too large for memory.
 enum LargeEvent {
-    /// There is none.
+    /// No large event is being read.
     No,
     /// The event goes through the handler.
     Judged,
@@ -173,8 +173,8 @@ enum LargeEvent {
 }
 
 // The body of the response drives the server's connection, without a task. A task would pass on each chunk separately,
-// and each chunk would be written separately. Here all bytes that have arrived are written at once. The connection also
-// ends with the response: a call may be silent for minutes, and a task would not notice that its client has
+// and each chunk would be written separately. Here all bytes that have arrived are written together. The connection
+// also ends with the response: a call may be silent for minutes, and a task would not notice that its client has
 // disconnected.
 pub(crate) struct EventStream<J, U> {
     pub(crate) handler: J,
@@ -187,15 +187,15 @@ pub(crate) struct EventStream<J, U> {
     idle: Option<Duration>,
     last_read: Instant,
     over: bool,
-    /// The server's stream has ended. Its end is handled at this time, or earlier.
+    /// Set when the server's stream has ended: the time at which this end is handled, at the latest.
     ends: Option<Instant>,
-    /// Whether bytes were read since the last search for an event without its blank line.
+    /// Whether bytes were read since the last search for an event whose blank line is missing.
     has_read: bool,
-    /// The time at which such an event is taken without its blank line.
+    /// The time at which an event whose blank line is missing is taken without it.
     unended: Option<Instant>,
     /// The reason why the server's stream broke off, until a caller has taken it.
     failure: Option<(&'static str, String)>,
-    /// The stream begins with a comment, so that the client has a first byte.
+    /// Whether the stream begins with a comment, so that the client gets a first byte.
     has_greeting: bool,
 }
 
@@ -219,20 +219,20 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         }
     }
 
-    /// The client gets a comment at once.
+    /// Sends the client a comment before everything else.
     pub(crate) fn send_comment_first(&mut self) {
         self.has_greeting = true;
         self.events.drop_mark();
     }
 
-    /// The stream has a client now, which is kept from falling asleep.
+    /// Sets the client that reads the stream now, and the silence after which it gets a comment.
     pub(crate) fn set_client(&mut self, write_state: WriteState, silence: Silence) {
         self.pacing.set_client(write_state, silence.keep_alive);
         self.idle = silence.idle;
     }
 
-    /// Gives out consecutive events whose messages need not wait for others, exactly as they are in the input. True if
-    /// the next event must still be taken.
+    /// Gives out consecutive events whose messages need not wait for others, as one unchanged part of the input.
+    /// Returns true if the next event must still be taken.
     fn pass_run(&mut self) -> bool {
         let (mut from, mut at) = (0, 0);
         let mut is_refused = !self.handler.takes_fast();
@@ -295,14 +295,14 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
             self.handler.collect_at(at.into_std(), &mut self.out);
         }
         if !self.out.is_empty() {
-            // Milepost's own bytes may be the first on the stream; a byte order mark of the server would then not be at
-            // the beginning.
+            // Milepost's own bytes may be the first on the stream; a byte order mark of the server, which is only
+            // allowed at the beginning, is then dropped.
             self.events.drop_mark();
         }
         self.over |= !self.is_within() && !self.handler.is_open();
     }
 
-    /// Whether an event has been given out in part.
+    /// Whether a large event has been given out only in part.
     fn is_within(&self) -> bool {
         !matches!(self.large, LargeEvent::No)
     }
@@ -321,7 +321,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         let mut last = Batch::default();
         self.handler.ended(error, &mut last);
         self.handler.collect(&mut last);
-        // The rest is an incomplete event of the server. Milepost's own messages must not become a part of it.
+        // The rest is an incomplete event of the server, so Milepost's own messages must be kept apart from it.
         if last.is_empty() || self.events.at_boundary() {
             self.out.raw(&rest.unwrap_or_default());
         } else if within {
@@ -333,7 +333,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.over = true;
     }
 
-    /// Returns the event that lacks only its blank line, if the settings add the line.
+    /// Returns the event at the end that lacks only its blank line, if the settings allow to complete it.
     fn unended_event(&mut self) -> Option<SseEvent> {
         let event = self.events.unfinished_event().filter(has_whole_message)?;
         let origin = self.handler.origin();
@@ -342,7 +342,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         is_completed.then_some(event)
     }
 
-    /// Takes the event that lacks nothing but its blank line.
+    /// Takes the event at the end that lacks only its blank line.
     fn take_unended(&mut self) {
         if let Some(event) = self.unended_event() {
             self.events.drop_rest();
@@ -355,21 +355,21 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.failure.take()
     }
 
-    /// Ends the stream in the server's place.
+    /// Ends the stream as if the server had broken it off.
     pub(crate) fn break_off(&mut self, why: &'static str) {
         if !self.over {
             self.end(Some(&UpstreamError::BrokenOff(why)));
         }
     }
 
-    /// Whether the bytes given out end between two events.
+    /// Whether the bytes given out so far end between two events.
     pub(crate) fn at_boundary(&self) -> bool {
         self.events.at_boundary() && !self.is_within()
     }
 
     /// Reads until there is enough to write or nothing more to read.
     fn read(&mut self, cx: &mut Context<'_>) {
-        // The clock is read once for all work of this poll, which is shorter than the resolution of a timer.
+        // The clock is read once for all work of this poll, which takes less time than the resolution of a timer.
         let at = Instant::now();
         while !self.over && !self.out.is_full() {
             let is_refused = self.pass_run();
@@ -424,7 +424,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         self.collect(at);
     }
 
-    /// The next moment that something is due without new input.
+    /// Returns the next time at which something is due without new input.
     fn next_due(&self) -> Option<Instant> {
         let may_write = !matches!(self.large, LargeEvent::AsItIs);
         let handler_due = self.handler.timeout().filter(|_| may_write).map(Instant::from_std);
@@ -433,7 +433,7 @@ impl<J: EventHandler, U: Chunks<J>> EventStream<J, U> {
         own.into_iter().flatten().min()
     }
 
-    /// Waits for the next due time; true if it has come.
+    /// Waits for the next due time; returns true if it has come.
     fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
         self.next_due().is_some_and(|due| self.pacing.is_due(due, cx))
     }
@@ -471,7 +471,7 @@ impl<J: EventHandler, U: Chunks<J>> BodyProducer for EventStream<J, U> {
                 self.handler.drain_mailbox(&mut self.out);
             }
             if self.pacing.is_stuck() {
-                // The unread bytes stay in the server's connection.
+                // Unread bytes of the server stay in its connection.
                 if !self.pacing.is_blocked_over(cx) {
                     return Poll::Pending;
                 }

@@ -1,5 +1,4 @@
-//! One POST and its response, with its own filter: no other request waits for this filter, and this filter waits for no
-//! other.
+//! One POST and its response. Each has a filter of its own, so that no request waits for the filter of another.
 
 mod begin;
 mod elsewhere;
@@ -48,36 +47,36 @@ pub(crate) struct Exchange {
     filter: FilterGuard,
     member: Option<SessionStream>,
     scope: TokenScope,
-    /// The tokens of requests without an answer.
+    /// The lease of the tokens of unanswered requests.
     lease: Option<TokenLease>,
     log: Connection,
     observing: bool,
-    /// Closing the stream gives the requests up.
+    /// Whether closing the stream cancels the requests (2026-07-28).
     modern: bool,
     event_ids: EventIds,
-    /// The server has sent an event id: the client can come back for the rest.
+    /// Whether the server has sent an event id, with which the client can resume.
     resumable: bool,
     /// Whether the stream cannot be resumed although the server sends ids.
     resumes_never: bool,
-    /// The stream is over with the last answer, whether the server ends it or not.
+    /// Whether the stream ends with the last answer, even if the server does not end it.
     ends_with_answer: bool,
-    /// The last answer has been given.
+    /// Whether the last answer has been given.
     answered: bool,
     control: Option<ControlSender>,
     open: Option<InFlightGuard>,
-    /// Cancellations beside the requests, which count once the server has taken them.
+    /// Cancellations in the same POST as the requests, which take effect when the server has accepted the POST.
     cancels: Vec<Message>,
     /// The time of the server's last message.
     last_read: std::time::Instant,
     detour: Detour,
-    /// Set if the answers come on another stream, because the server sends nothing in the response to the requests.
+    /// Set if the answers come on another stream, because the server sends nothing in the response to the POST.
     elsewhere: Option<Elsewhere>,
-    /// The server has sent something on the stream of the requests.
+    /// Whether the server has sent anything on the stream of the requests.
     is_heard: bool,
 }
 
 impl Exchange {
-    /// The server has taken the requests, and what stands beside them.
+    /// Notes that the server has accepted the requests, and the other messages in the same POST.
     pub(crate) fn accept(&mut self, policy: &Arc<Policy>) {
         for cancel in std::mem::take(&mut self.cancels) {
             match &self.member {
@@ -87,30 +86,29 @@ impl Exchange {
         }
     }
 
-    /// The id of the filter for observers.
+    /// Returns the id of the filter, for observers.
     pub(crate) fn filter_id(&self) -> Option<FilterId> {
         self.filter.filter_id()
     }
 
-    /// Marks the requests as sent. `control` sends cancellations to the server when Milepost ends a
-    /// call. `open`: the guard of an open call, for which the shutdown waits; a stream without calls
-    /// has none.
+    /// Marks the requests as sent. `control` sends cancellations to the server when Milepost ends a call. `open`: the
+    /// guard of an open call, which delays the shutdown; `None` for a POST without calls.
     pub(crate) fn begins(&mut self, open: Option<InFlightGuard>, control: Option<ControlSender>) {
         self.open = open;
         self.control = control;
         self.note(None);
     }
 
-    /// The server can only answer requests (`upstream.lifecycle`).
+    /// Applies the settings for a server that can only answer requests (`upstream.lifecycle`).
     pub(crate) fn only_answers(&mut self, lifecycle: &Lifecycle) {
         self.resumes_never = true;
-        // By default the stream does not end with its last answer: the server may send messages, progress of a task or
-        // an event id after it, and ending the stream closes a connection that could be reused.
+        // By default the stream does not end with its last answer. The server may send messages, progress of a task or
+        // an event id after it, and a connection that is closed early cannot be reused.
         self.ends_with_answer = lifecycle.end_with_answer;
     }
 
-    /// Joins the session that the server has named in its answer: the requests belong to this
-    /// session from now on.
+    /// Joins the session that the server has named in its answer, so that the requests belong to this session from now
+    /// on.
     pub(crate) fn join(&mut self, session: &Arc<Session>, message: &Message, policy: &Arc<Policy>) {
         if self.member.is_none() {
             let members = RequestMembers::of(message);
@@ -118,8 +116,8 @@ impl Exchange {
         }
     }
 
-    /// Releases the requests from progress: the server has refused them, or its answer is not read.
-    /// The call stays open until the returned guard is dropped.
+    /// Ends the handling of the requests' progress, because the server has refused them or its answer is not read. The
+    /// call counts as open until the returned guard is dropped.
     pub(crate) fn release(mut self: Box<Self>) -> Option<InFlightGuard> {
         self.settle_all();
         self.open.take()
@@ -133,8 +131,8 @@ impl Exchange {
         self.note(None);
     }
 
-    /// The server has answered with a status instead of a message, and the client's response has
-    /// begun already.
+    /// Answers the requests with an error, because the server has sent a status instead of a message after the client's
+    /// response had begun.
     pub(crate) fn fail(&mut self, why: &str, status: Option<u16>) {
         self.filter.apply(now(), Input::FailCalls(status, why.into()));
     }
@@ -148,7 +146,7 @@ impl Exchange {
         })
     }
 
-    /// Notes that the response has ended: an answer that matches no request may be the missing answer.
+    /// Notes that the response has ended: a held answer that matches no request may be the missing one.
     fn end_response(&mut self) {
         if self.filter.try_with(|filter| filter.gate().holds_answer(OWN)) == Some(true) {
             self.filter.apply(now(), Input::EndResponse(OWN));
@@ -158,7 +156,7 @@ impl Exchange {
         }
     }
 
-    /// Counts the verdicts that are the next events, each kind at once: a read brings many of a few kinds.
+    /// Counts the verdicts that are the next events, kind by kind, because a read brings many of a few kinds.
     fn note_verdicts(&mut self) {
         let mut kinds: SmallVec<[VerdictRun; 4]> = SmallVec::new();
         while let Some(run) = self.filter.poll_verdicts() {
@@ -174,7 +172,7 @@ impl Exchange {
         }
     }
 
-    /// Logs the events, and keeps the other fields of withheld events.
+    /// Logs the filter's events, and keeps the other SSE fields of withheld events.
     fn note(&mut self, mut out: Option<&mut Batch>) {
         let (mut gave_up, mut is_ended_here) = (false, false);
         loop {
@@ -206,7 +204,7 @@ impl Exchange {
         {
             member.refused();
         }
-        // After Milepost has ended all calls, later messages are not for this client.
+        // After Milepost has ended all calls, later messages are not given to this client.
         self.answered |= is_ended_here && self.filter.open_calls() == 0;
         while let Some(payload) = self.filter.poll_to_server() {
             if let Some(control) = &self.control {
@@ -401,7 +399,7 @@ impl EventHandler for Exchange {
     fn ended(&mut self, error: Option<&UpstreamError>, out: &mut Batch) {
         self.end_response();
         self.collect(out);
-        // The client resumes with the last event id. In 2026-07-28 a closed stream cancels its requests.
+        // Nothing is cancelled if the client can resume. In 2026-07-28 a closed stream always cancels its requests.
         let resumes = self.resumable && !self.modern;
         if self.filter.open_calls() == 0 || resumes {
             return;
@@ -433,7 +431,7 @@ impl Drop for Exchange {
         }
         let cancels = self.modern;
         self.filter.apply(now(), Input::CloseStream(OWN, cancels));
-        // Cancellations are not sent: the end of the connection has told the server already (2026-07-28).
+        // Cancellations are not sent, because the closed connection tells the server the same (2026-07-28).
         while self.filter.poll_to_server().is_some() {}
         while let Some(record) = self.filter.poll_event() {
             self.log.note(&record);

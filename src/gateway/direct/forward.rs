@@ -1,5 +1,4 @@
-//! Requests that are forwarded unchanged, and streams on which clients of a server over HTTP
-//! listen.
+//! Requests that are forwarded unchanged, and streams on which a client of an HTTP server listens.
 
 use http::Method;
 use http::Response;
@@ -27,7 +26,7 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::Target;
 
 impl Direct {
-    /// Forwards a request, and returns the response while it arrives.
+    /// Forwards a request, and returns the server's response while it arrives.
     pub(crate) async fn forward(
         &self,
         target: &Target,
@@ -47,7 +46,7 @@ impl Direct {
         );
         match target.client.send(request).await {
             Ok(response)
-                // The shutdown waits only for counted calls, so this stream must be ended by it.
+                // The shutdown waits only for counted calls, so it must end this uncounted stream itself.
                 if open.is_none() && Content::of(response.headers()) == Content::Events =>
             {
                 let (parts, body) = response.into_parts();
@@ -55,7 +54,7 @@ impl Direct {
                 self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
             }
             Ok(response) => {
-                // Only if the server has accepted the end of the session do the waits of its requests end.
+                // The waits of the session's requests end only if the server has accepted the end of the session.
                 if let Some(id) = ended.flatten().filter(|_| response.status().is_success()) {
                     self.sessions.end_waits(id.as_bytes());
                 }
@@ -93,7 +92,7 @@ impl Direct {
         }
     }
 
-    /// The document about a protected resource, which names the public URL as the resource.
+    /// Returns the document about a protected resource with the public URL as the resource.
     async fn public_document(
         &self,
         response: Response<UpstreamBody>,
@@ -166,7 +165,7 @@ impl Direct {
         let (mut head, body) = response.into_parts();
         let body = take_events(&mut head, body, coding);
         if !observes {
-            // Some clients accept a stream only with this status.
+            // Some clients accept a stream only with the status 200.
             head.status = StatusCode::OK;
         }
         Ok((head, body, permit))

@@ -27,39 +27,39 @@ use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::response_body::{events_coding, take_events};
 
-/// A client that opens its own stream does so at once.
+/// The wait before Milepost opens the stream, because a client that opens its own does so within this time.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Bytes of messages kept for a client that has no open stream to receive them. Beyond the limit the oldest message is
-/// dropped.
+/// Limit of the bytes of messages kept for a client that has no open stream to receive them. Beyond the limit the
+/// oldest message is dropped.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 
-/// The limit as text for operators.
+/// The limit as text, for operators.
 const QUEUE_LIMIT: &str = "256 KiB for a session whose client has no GET stream open";
 
 type HeldEventStream = EventStream<Listening, PlainBody>;
 
-/// Why a stream is held no longer.
+/// Why a stream is no longer held.
 enum HeldEnd {
     /// The stream or its session has ended, or the client has claimed the stream.
     Over,
-    /// The client did not use the session for too long, so the stream's place is free for others.
+    /// The client did not use the session for too long, so the stream ends and its place is free for others.
     Unused,
 }
 
-/// A stream that is handed over with its kept messages.
+/// A held stream on its way to its client, with the messages kept for it.
 struct Handover {
     stream: HeldEventStream,
     queue: VecDeque<Bytes>,
-    /// Whether the last bytes may be a part of an event.
+    /// Whether the last bytes may be a part of an event whose rest is still to come.
     midway: bool,
 }
 
-/// Judges a stream on which the client of these headers listens.
+/// Returns the handler of a stream on which the client with these headers listens.
 pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listening {
     let session = match request_head.session_id() {
         Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
-        // Without a session, no request can be known here.
+        // Without a session, none of the client's requests can be found here.
         None => {
             let observers = &direct.state.shared.observers;
             let scope = direct.sessions.scope(None, None);
@@ -83,7 +83,7 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
-        // A task, because no request of the client drives this stream.
+        // A task is needed, because no request of the client drives this stream.
         tokio::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
@@ -143,7 +143,7 @@ impl Direct {
         let body = take_events(&mut head, body, coding);
         head.status = StatusCode::OK;
         let mut quiet = Silence::of(&self.state.route);
-        // No client reads the stream yet: comments would only fill the queue.
+        // No client reads the stream yet, so comments would only fill the queue.
         quiet.keep_alive = None;
         let stream =
             EventStream::new(listening(self, &request_head), body, quiet, WriteState::default());
@@ -179,7 +179,7 @@ impl Direct {
         }
     }
 
-    /// Gives the client the stream that is held for it, if any.
+    /// Gives the client the stream that is held for its session, if there is one.
     pub(crate) async fn held_get(
         &self,
         request_head: &RequestHead,
@@ -204,10 +204,10 @@ fn stream_behind(queue: VecDeque<Bytes>, stream: HeldEventStream, permit: Stream
 }
 
 impl Handover {
-    /// Writes a message of the session to an open response, or keeps the message. A message in
-    /// pieces is kept, because another message could come between its pieces on another stream.
+    /// Writes a message of the session to an open response, or keeps it. A message in pieces is always kept, because
+    /// another message could come between its pieces on another stream.
     fn keep(&mut self, session: &Session, event: Bytes) {
-        // Both states are needed: a piece may begin or end within an event.
+        // Checked before and after: a piece may begin or end within an event.
         let midway = std::mem::replace(&mut self.midway, !self.stream.at_boundary());
         if !midway && !self.midway && session.offer(self.stream.handler.stream(), &event) {
             return;
@@ -223,7 +223,7 @@ impl Handover {
     }
 }
 
-/// The kept messages, followed by the stream itself.
+/// A body with the kept messages, followed by the stream itself.
 struct QueueThenStream {
     queue: VecDeque<Bytes>,
     rest: Box<dyn BodyProducer>,

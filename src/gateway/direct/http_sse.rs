@@ -1,5 +1,5 @@
 //! HTTP+SSE of 2024-11-05: one stream for all server messages, and an endpoint for POSTs, which the server names in its
-//! first event. For the client both have paths below the route's path.
+//! first event. The client sees both at paths below the route's path.
 
 use std::sync::{Arc, Mutex};
 use std::task::Context;
@@ -37,17 +37,17 @@ use crate::transport::mcp_http::request_body::{PostedBody, asks, cancels_apart};
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 use crate::transport::mcp_http::target::Target;
 
-/// Reads the server's side of a wire.
+/// Reads the server's side of an HTTP+SSE stream.
 struct SseServerHandler {
     direct: Arc<Direct>,
     stream: Arc<DirectSseStream>,
-    /// The cancellations of operators for calls of the wire.
+    /// The inbox for operators' cancellations of calls on the stream.
     cancellations: Option<Arc<CancelInbox>>,
     /// The path of the route as the client reaches it.
     public_path: String,
-    /// Under which posts find the wire, once the server has named its endpoint.
+    /// The key with which POSTs find the stream, once the server has named its endpoint.
     key: Option<String>,
-    /// Seals the endpoint.
+    /// Seals the endpoint, in a fleet.
     fleet: Option<FleetSession>,
     refused: bool,
     large_name: LargeEventName,
@@ -68,7 +68,7 @@ impl SseServerHandler {
             return self.refuse(Some(out));
         };
         let target = SsePostTarget { stream: Arc::clone(&self.stream), on_server };
-        // A stream keeps its key, so that a server that names many endpoints adds only one entry.
+        // A stream keeps its first key, so that a server that names many endpoints adds only one entry to the table.
         let key = match self.key.take() {
             Some(key) => {
                 self.direct.sse_streams.lock().insert(key.clone(), target);
@@ -88,8 +88,8 @@ impl SseServerHandler {
         out.raw(&event.into());
     }
 
-    /// Ends the stream, as its endpoint is not to be used. Requests that the client has sent are
-    /// answered with an error if there is an `out`, the place for events of Milepost's own.
+    /// Ends the stream, because its endpoint must not be used. Requests that the client has sent are answered with an
+    /// error, if `out` is given.
     fn refuse(&mut self, out: Option<&mut Batch>) {
         self.refused = true;
         self.direct.state.shared.counts.upstream_error("endpoint");
@@ -100,8 +100,8 @@ impl SseServerHandler {
         }
     }
 
-    /// Ends the stream if this piece of a large event names the event `endpoint`. The address of such an endpoint is
-    /// not read, so its origin cannot be checked.
+    /// Ends the stream if this piece of a large event names the event `endpoint`. The address in such a large event is
+    /// not read, so its origin could not be checked.
     fn refuse_large_endpoint(&mut self, piece: &Piece) -> bool {
         if self.large_name.read(&piece.raw) {
             tracing::error!(
@@ -117,12 +117,12 @@ impl SseServerHandler {
 /// Looks for the name `endpoint` in the lines of an event that comes in pieces.
 #[derive(Debug, Default)]
 struct LargeEventName {
-    /// The beginning of the present line: as much as a line with the name has, and a little more.
+    /// The beginning of the current line, up to a little more than the length of a line with the name.
     line: Vec<u8>,
 }
 
 impl LargeEventName {
-    /// Reads the next bytes of the event. Returns whether a line that ends in them is the name.
+    /// Reads the next bytes of the event. Returns whether a line that ends in them is `event: endpoint`.
     fn read(&mut self, bytes: &[u8]) -> bool {
         const LINES: [&[u8]; 2] = [b"event: endpoint", b"event:endpoint"];
         const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -217,7 +217,7 @@ impl EventHandler for SseServerHandler {
         if ended {
             state.renew_tokens();
         }
-        // Messages of the filter itself, such as cancellations, which belong to no POST of a client.
+        // Messages that the filter itself sends, such as cancellations, belong to no POST of a client.
         while let Some(payload) = state.filter.poll_to_server() {
             if let Some(control) = &state.control {
                 control.send(&payload);
@@ -279,7 +279,7 @@ impl Drop for SseServerHandler {
 }
 
 impl Direct {
-    /// A client opens its stream.
+    /// Opens the stream of a client.
     pub(crate) async fn open_stream(
         self: &Arc<Self>,
         target: &Target,
@@ -294,7 +294,7 @@ impl Direct {
         }
         let fleet = FleetSession::of(&parts).cloned();
         let public_path = public_path(&self.state.route, &parts.extensions);
-        // Opened before the filter is made: a server that refuses needs none.
+        // The server's stream is opened before the filter is made, because a refused request needs none.
         let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
             Ok(opened) => opened,
             Err(response) => return *response,
@@ -329,7 +329,7 @@ impl Direct {
         self.state.forwarder.response(head, true, body)
     }
 
-    /// A client posts for its stream. The stream knows the message before the server can answer.
+    /// Forwards a POST of a client whose answers go to its HTTP+SSE stream, which is told of the message first.
     pub(crate) async fn post_to_stream(
         self: &Arc<Self>,
         target: &Target,
@@ -358,7 +358,7 @@ impl Direct {
         }
         let origin = origin_of(&parts);
         // A request may be answered on the stream before its POST has a response, so it is noted before it is sent.
-        // Other messages count only after the server has accepted them.
+        // Other messages are noted only after the server has accepted them.
         let asks = asks(message.as_ref());
         let (asked, said) = match &message {
             None => (SmallVec::new(), Vec::new()),

@@ -1,4 +1,4 @@
-//! A JSON answer to a POST: held and repaired while it is short, repaired while it passes where it is long.
+//! A JSON answer to a POST: a short answer is held and repaired, a long answer is repaired while it is forwarded.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::mcp_http::content::{Content, is_whole};
 use crate::transport::mcp_http::event_message::UNENDED_WAIT;
 
-/// The longest JSON answer, in bytes, that is held whole so that a fault in it can be repaired. A
-/// longer answer is repaired while it passes.
+/// Limit of the bytes of a JSON answer that is held whole so that a fault in it can be repaired. A longer answer is
+/// repaired while it is forwarded.
 const JSON_HELD_MAX: usize = 256 << 10;
 
-/// The time for which the head of a long JSON answer waits for the first bytes of the body.
+/// The time for which the head of a long JSON answer waits for the first bytes of its body.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// Whether a complete JSON body is not the answer: it is empty, or is a text of the server with a status that announces
-/// no answer.
+/// Whether a complete JSON body is not the answer: it is empty, or its status 202 announces no answer and the body is
+/// not one either.
 fn is_no_answer(status: StatusCode, body: &Bytes) -> bool {
     let message = || Message::parse(body.slice_ref(body.trim_ascii()));
     let is_answer = || matches!(message().kind(), Kind::Response | Kind::Batch);
@@ -33,7 +33,7 @@ fn is_no_answer(status: StatusCode, body: &Bytes) -> bool {
 }
 
 impl Post {
-    /// A JSON answer: held while it is short, so that it can be mended.
+    /// Reads a JSON answer: held while it is short, so that it can be repaired.
     pub(crate) async fn json(
         self: Box<Self>,
         mut parts: http::response::Parts,
@@ -48,21 +48,21 @@ impl Post {
         let announced = body.size().lower();
         if usize::try_from(announced).is_ok_and(|size| !long(size)) {
             loop {
-                // Only a body whose end is not known is looked through for the end of its message.
+                // Only a body whose end is not known yet is searched for the end of its message.
                 let has_all = !body.is_end()
                     && held.last().is_some_and(|last| last.trim_ascii().ends_with(b"}"))
                     && is_whole(&held.concat());
                 let next = async {
                     let next = std::future::poll_fn(|cx| body.poll_data(cx));
                     match deadline {
-                        // All answers have arrived, although the body may never end.
+                        // All answers have arrived, so do not wait long for the end of a body that may never end.
                         _ if has_all => timeout(UNENDED_WAIT, next).await.ok().or(Some(None)),
                         None => Some(next.await),
                         Some(at) => timeout_at(at, next).await.ok(),
                     }
                 };
                 let next = tokio::select! {
-                    // Progress first: a report that came before the answer is written before the answer.
+                    // Progress first: a report that came before the answer must be written before it.
                     biased;
                     cancelled = exchange.next_progress() => {
                         if let Some(answers) = cancelled {
@@ -116,7 +116,7 @@ impl Post {
         Box::pin(self.long_json(parts, body, held, exchange)).await
     }
 
-    /// A JSON answer that is too long to be held.
+    /// Forwards a JSON answer that is too long for memory.
     async fn long_json(
         self: Box<Self>,
         parts: http::response::Parts,
@@ -125,7 +125,7 @@ impl Post {
         mut exchange: Box<Exchange>,
     ) -> Response<Body> {
         if held.is_empty() {
-            // Wait only briefly: if the server pauses after the head, the head must not be delayed. The response then
+            // Wait only briefly, because the head must not be delayed if the server pauses after it. The response then
             // has no `Content-Length`.
             let first = std::future::poll_fn(|cx| body.poll_data(cx));
             match timeout(FIRST_WAIT, first).await {
@@ -142,7 +142,7 @@ impl Post {
             let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
             return self.direct.state.forwarder.response(parts, true, body);
         }
-        // The answer is the whole response and ends its requests, so its text need not be parsed.
+        // The answer is the whole response and ends its requests, so its text is not parsed.
         let open = exchange.release();
         let body = Body::piped((!head.is_empty()).then_some(head), body, open);
         self.direct.state.forwarder.response(parts, false, body)

@@ -20,7 +20,7 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
 use crate::transport::mcp_http::event_message::{divided, is_part, is_stray, message_in};
 
-/// A stream on which the client listens.
+/// The handler of a stream on which the client listens.
 pub(crate) struct Listening {
     member: SessionStream,
     observing: bool,
@@ -28,13 +28,13 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// `replays`: the client resumes the stream.
+    /// Returns the handler. `replays`: the client resumes the stream.
     pub(crate) fn new(member: SessionStream, observing: bool, replays: bool) -> Self {
         let event_ids = if replays { EventIds::resumed() } else { EventIds::default() };
         Self { member, observing, event_ids }
     }
 
-    /// The number of the stream in its session.
+    /// Returns the number of the stream in its session.
     pub(crate) fn stream(&self) -> StreamId {
         self.member.stream
     }
@@ -153,7 +153,7 @@ impl EventHandler for Listening {
 
     fn drain_mailbox(&mut self, out: &mut Batch) {
         let mailbox = Arc::clone(&self.member.mailbox);
-        // A stream on which the client listens carries only events.
+        // Only events are written on a stream on which the client listens; its other mail is not needed.
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(event) = mail {
                 self.collect(out);
@@ -163,7 +163,7 @@ impl EventHandler for Listening {
     }
 
     fn ended(&mut self, _: Option<&UpstreamError>, out: &mut Batch) {
-        // Messages that still wait are written now: the stream closes.
+        // Messages that still wait are written now, because the stream closes.
         self.member.session.with_filter(|filter| filter.apply(now(), Input::Flush));
         self.collect(out);
     }

@@ -1,5 +1,5 @@
-//! The mailbox of a response: messages about its request from other streams of the session, and
-//! cancellations by the client.
+//! The mailbox of a response: messages about its requests from other streams of the session, and cancellations by the
+//! client.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Message;
 use crate::transport::sync::{AtomicBool, AtomicU64, AtomicUsize, AtomicWaker, Mutex};
 
-/// Maximum number of messages that wait in one mailbox. Further progress is dropped.
+/// Limit of the messages in one mailbox. Beyond it progress is dropped.
 const MAIL_MAX: usize = 1024;
 
-/// Maximum number of messages that wait in one mailbox, including the news that end a response. Only a response that is
-/// no longer read reaches it. Further messages are dropped.
+/// Limit of the messages in one mailbox, with those that end a response. Only a response that is no longer read reaches
+/// it; further messages are then dropped.
 const NEWS_MAX: usize = 2 * MAIL_MAX;
 
-/// Bytes of messages waiting in one mailbox. Further progress is dropped.
+/// Limit of the bytes in one mailbox. Beyond it progress is dropped.
 const MAIL_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes waiting in one mailbox, including the news that end a response. Beyond the limit these are dropped too, as
-/// beyond [`NEWS_MAX`].
+/// Limit of the bytes in one mailbox, with messages that end a response. Beyond it all messages are dropped, as beyond
+/// [`NEWS_MAX`].
 const NEWS_BYTES_MAX: usize = 2 * MAIL_BYTES_MAX;
 
-/// The limit of a mailbox as text for operators.
+/// The limit of a mailbox as text, for operators.
 pub(crate) const MAILBOX_LIMIT: &str = "1,024 messages or 8 MiB for one response";
 
-/// A message from one stream to another.
+/// A message from one stream to the response of another.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// Progress of its request, received on this other stream.
+    /// Progress of a request of the response, received on the stream with this number.
     Progress(Message, StreamId),
-    /// A log of its request, received on this other stream and forwarded there.
+    /// A log message of a request of the response, received and forwarded on the stream with this number.
     Log(Message, StreamId),
-    /// A message of the client that concerns it.
+    /// A message of the client about a request of the response, such as a cancellation.
     Client(Message),
-    /// A question of the server, or its withdrawal, received and forwarded on another stream.
+    /// A request of the server to the client, or its cancellation, received and forwarded on another stream.
     Question(Message),
-    /// The request has been answered on another stream.
+    /// A request of the response has been answered on another stream.
     Settled(Message),
-    /// All requests have been answered on other streams.
+    /// All requests of the response have been answered on other streams.
     AllSettled,
-    /// The answer to the request, received on another stream, because the server sends nothing in the response to the
-    /// request.
+    /// The answer to a request of the response, received on another stream, because the server sends nothing in the
+    /// response.
     Answer(Message),
-    /// The session has ended, and with it the stream on which the answer could come.
+    /// The session has ended, and with it the stream on which an answer could have come.
     SessionOver,
-    /// The tasks that its requests have turned into are over.
+    /// The tasks that requests of the response have become are over.
     TasksOver,
-    /// The client has reconnected on another stream.
+    /// The client of the response has reconnected on another stream.
     Replaced,
     /// An event for a client whose own stream has ended or is not open.
     Event(Bytes),
 }
 
 impl Mail {
-    /// Whether a client that does not get this mail misses only a report or a log message.
+    /// Whether a client can do without this mail, because it is only progress, a log message or about a question.
     fn may_be_missed(&self) -> bool {
         matches!(self, Self::Progress(..) | Self::Log(..) | Self::Question(_) | Self::Event(_))
     }
@@ -77,37 +77,37 @@ impl Mail {
     }
 }
 
-/// The mail of a mailbox, in its order.
+/// The messages of a mailbox, in their order.
 #[derive(Debug, Default)]
 struct MailQueue {
     mail: VecDeque<Mail>,
     bytes: usize,
 }
 
-/// A bounded queue with one reader.
+/// A bounded queue of messages for one response, its only reader.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     queue: Mutex<MailQueue>,
-    /// Whether the mailbox may hold a message, so that a look costs nothing.
+    /// Whether the mailbox may contain a message. Checked first, because it costs less than the lock.
     filled: AtomicBool,
-    /// Whether a reader has taken mail: a response that is not a stream needs none.
+    /// Whether a reader has taken mail. A response that is not a stream takes none.
     read: AtomicBool,
-    /// The last value that the client has received, as bits.
+    /// The last progress value that the client has received, as bits.
     sent_value: AtomicU64,
-    /// Cancellations of requests of the response that the server has not answered.
+    /// Number of cancellations of the response's requests to which the server has not reacted yet.
     cancels: AtomicUsize,
-    /// Whether the server has asked the client something that a request of the response may be about.
+    /// Whether the server has asked the client something, perhaps because of a request of the response.
     asked: AtomicBool,
-    /// Whether answers from other streams belong into the response.
+    /// Whether answers from other streams belong in the response.
     takes_answers: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Mailbox {
-    /// Adds mail; false if the mailbox is full and the mail was left out.
+    /// Adds mail. Returns false if the mailbox is full and the mail was dropped.
     pub(crate) fn put(&self, mail: Mail) -> bool {
         let Ok(mut queue) = self.queue.lock() else { return false };
-        // Reports and logs are dropped first, so that the end of a response still has a place.
+        // Reports and logs have the lower limit, so that the end of a response still has room.
         let (most, most_bytes) = match mail.may_be_missed() {
             true => (MAIL_MAX, MAIL_BYTES_MAX),
             false => (NEWS_MAX, NEWS_BYTES_MAX),
@@ -119,19 +119,19 @@ impl Mailbox {
         queue.bytes = bytes;
         queue.mail.push_back(mail);
         drop(queue);
-        // The flag is set after the message: a reader that sees the flag must find the message. A faster reader may
+        // The flag is set after the message, so that a reader that sees the flag finds the message. A faster reader may
         // leave the flag set without a message, which costs one needless read.
         self.filled.store(true, Ordering::Release);
         self.waker.wake();
         true
     }
 
-    /// Wakes the reader without having something for it.
+    /// Wakes the reader although there is no mail for it.
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Wakes the reader for mail from now on.
+    /// Registers the reader's task, which new mail wakes.
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.read.store(true, Ordering::Relaxed);
         self.waker.register(cx.waker());
@@ -151,12 +151,12 @@ impl Mailbox {
         }
     }
 
-    /// Answers from other streams belong into the response from now on.
+    /// Notes that answers from other streams belong in the response from now on.
     pub(crate) fn take_answers(&self) {
         self.takes_answers.store(true, Ordering::Relaxed);
     }
 
-    /// Whether answers from other streams belong into the response.
+    /// Whether answers from other streams belong in the response.
     pub(crate) fn takes_answers(&self) -> bool {
         self.takes_answers.load(Ordering::Relaxed)
     }
@@ -172,7 +172,7 @@ impl Mailbox {
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Notes the last value of the response's only request that its client has received.
+    /// Notes the last progress value of the response's only request that its client has received.
     pub(crate) fn set_told(&self, value: Option<f64>) {
         self.sent_value.store(value.unwrap_or_default().to_bits(), Ordering::Relaxed);
     }
@@ -187,12 +187,12 @@ impl Mailbox {
         self.cancels.load(Ordering::Relaxed) > 0
     }
 
-    /// The answers of the client to requests of the server concern the response from now on.
+    /// Notes that the server has asked the client something, so that the response gets the client's answers.
     pub(crate) fn mark_asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an answer of the client to a request of the server may concern the response.
+    /// Whether the response needs an answer of the client to a request of the server.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
@@ -217,7 +217,7 @@ impl Mailbox {
     }
 }
 
-/// A cancellation on its way to the server, of a request of this response.
+/// Counts a cancellation of a request of this response, while it is on its way to the server.
 pub(crate) struct CancelNotice {
     mailbox: Arc<Mailbox>,
 }
@@ -249,7 +249,7 @@ mod tests {
         let fill = |bytes: usize, mail: &dyn Fn(Message) -> Mail| {
             let mailbox = Mailbox::default();
             let count = (0..9999).take_while(|_| mailbox.put(mail(message(bytes)))).count();
-            // Mail that is taken makes room for as much.
+            // Mail that is taken makes room for the same number of bytes.
             assert!(mailbox.take().is_some() && mailbox.put(mail(message(bytes))));
             assert!(!mailbox.put(mail(message(bytes))));
             count

@@ -1,4 +1,4 @@
-//! HTTP clients of HTTP servers: each request is a POST with a filter of its own.
+//! HTTP clients of HTTP servers. Each POST has a filter of its own.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,15 +29,15 @@ pub(crate) mod sse_streams;
 pub(crate) mod stream_body;
 pub(crate) mod written_ids;
 
-/// The direct path of a route, from clients over HTTP to a server over HTTP. After a reload the new value shares the
-/// tables of the old one, if the server is the same.
+/// The direct path of a route, from HTTP clients to an HTTP server. After a reload the new value shares the tables of
+/// the old one, if the server is the same.
 pub(crate) struct Direct {
     pub(crate) state: Arc<RouteState>,
     pub(crate) sessions: Arc<Sessions>,
     /// Open streams of HTTP+SSE.
     pub(crate) sse_streams: Arc<DirectSseStreams>,
-    /// The CORS headers that the server has sent to origins.
+    /// The CORS headers that the server has sent, by origin.
     pub(crate) origins: Arc<Mutex<CorsOrigins>>,
-    /// Callers without a session whom the server has answered with success.
+    /// Callers without a session that the server has answered with success.
     pub(crate) accepted: Arc<AcceptedCallers>,
 }

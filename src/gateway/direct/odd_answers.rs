@@ -20,13 +20,13 @@ use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 
-/// The time that a response without a content type waits for the first bytes of its body, which show the type.
+/// The time for which a response without a content type waits for the first bytes of its body, which show the type.
 const TYPE_WAIT: Duration = Duration::from_secs(5);
 
 impl Post {
     /// Handles requests that the server has accepted without an answer in its response. If the session has a GET
-    /// stream, the answers come there, and belong to this response. Otherwise the client gets the response unchanged,
-    /// and the requests stay open for the GET stream that it may open.
+    /// stream, the answers come on it and are written to this response. Otherwise the client gets the response
+    /// unchanged, and the requests stay open for a GET stream that it may open.
     pub(crate) async fn answer_elsewhere(
         self: Box<Self>,
         mut parts: Parts,
@@ -68,8 +68,8 @@ impl Post {
         self.answered(parts, answers)
     }
 
-    /// Returns the response, with status 404 if its text says that the server does not know the session: with any other
-    /// status clients continue to use the lost session.
+    /// Returns the response, with status 404 if its text says that the server does not know the session. With any other
+    /// status clients would continue to use the lost session.
     pub(crate) async fn unless_lost(
         &self,
         mut response: Response<UpstreamBody>,
@@ -78,7 +78,7 @@ impl Post {
         let may_be_lost = lost_session::may_tell(status)
             && self.request_head.session_id().is_some()
             && !self.policy().observes()
-            // A compressed body cannot be searched.
+            // The text of a compressed body cannot be searched.
             && !response.headers().contains_key(header::CONTENT_ENCODING);
         if !may_be_lost {
             return response;
@@ -99,7 +99,7 @@ impl Post {
         response
     }
 
-    /// Returns Milepost's own answers as one JSON body, in the place of the server's response.
+    /// Returns the answers that Milepost gives in the place of the server, as one JSON body.
     pub(crate) fn answered_here(&self, answers: Vec<Bytes>) -> Response<Body> {
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = self.origin_headers().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Post {
         self.direct.state.forwarder.response(parts, true, Body::from(body))
     }
 
-    /// Handles a body that is not a message, or cannot be read.
+    /// Returns the response for a body that is not a message or cannot be read.
     pub(crate) fn unread(
         &self,
         parts: Parts,
@@ -128,7 +128,7 @@ impl Post {
         self.direct.state.forwarder.piped(Response::from_parts(parts, body), open)
     }
 
-    /// Handles a body with a missing or meaningless content type: the first bytes decide.
+    /// Handles a body with a missing or meaningless content type, by its first bytes.
     pub(crate) async fn untyped(
         self: Box<Self>,
         parts: Parts,

@@ -1,5 +1,5 @@
-//! A POST to a Streamable HTTP endpoint: it is registered, forwarded, and answered in the form in which the server
-//! answers, or as an event stream if no answer comes in time.
+//! A POST to a Streamable HTTP endpoint. It is forwarded, and answered in the form of the server's answer, or as an
+//! event stream if no answer comes in time.
 
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -45,26 +45,26 @@ use crate::transport::mcp_http::response_body::{events_coding, take_events};
 use crate::transport::mcp_http::target::ServerClient;
 use crate::transport::mcp_http::{header_mirror, request_body};
 
-/// The longest time that progress from another stream waits for the head of the response, if the client gets no stream
-/// before the head. After it the progress is written on the other stream.
+/// Limit of the time for which progress from another stream waits for the head of the response, if the client gets no
+/// stream before the head. After it the progress is written on the other stream.
 const HEAD_AFTER_MAX: Duration = Duration::from_millis(100);
 
-/// One POST.
+/// One POST to a Streamable HTTP endpoint.
 pub(crate) struct Post {
     pub(crate) direct: Arc<Direct>,
     pub(crate) request_head: RequestHead,
     session: Option<Arc<Session>>,
     message: Option<Message>,
-    /// The members of the message that decide about it.
+    /// Members of the message that decide how it is handled.
     members: RequestMembers,
     /// The revision that the message names.
     revision: Option<Revision>,
     write_state: WriteState,
     client: Option<LimitedClient>,
-    /// The headers for a stream that Milepost holds in the session from now on, once the server accepts the
+    /// The headers for the GET stream that Milepost will hold for the session, once the server has accepted the
     /// message.
     own_get: Option<Box<HeaderMap>>,
-    /// The settings of the request.
+    /// The settings that apply to the request.
     policy: Arc<Policy>,
 }
 
@@ -90,7 +90,7 @@ impl Direct {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
-            // Boxed: otherwise the future that reads the body would reserve memory for all later steps.
+            // Boxed above: otherwise the future that reads the body would reserve memory for all later steps.
             post.send(parts, body, proxy_auth).await
         }
     }
@@ -110,8 +110,7 @@ impl Direct {
         if let Some(message) = &message {
             header_mirror::check(&parts.headers, message, date.as_deref())?;
             if self.state.translates_eras && date.is_some() && message.kind() == Kind::Request {
-                // The path of the request was chosen by its headers. If they do not match the body, the path may be
-                // wrong.
+                // The route has been chosen by the headers of the request, so they must match the body.
                 header_mirror::require(&parts.headers, message)?;
             }
         }
@@ -215,7 +214,7 @@ impl Post {
         });
         let direct = Arc::clone(&self.direct);
         let mut ending = pin!(direct.state.shared.shutdown.wait());
-        // Set while progress waits for the head: the server may be about to begin a stream.
+        // Set while progress waits for the head, because the server may be about to begin a stream.
         let mut patience: Option<Instant> = None;
         let head = loop {
             tokio::select! {
@@ -231,7 +230,7 @@ impl Post {
                         continue;
                     }
                 }
-                // A block: `select!` would make the timer for each request, also where nothing waits for it.
+                // A block, because `select!` would otherwise make the timer for each request, even without a waiter.
                 () = async { sleep_until(patience.unwrap_or_else(Instant::now)).await },
                     if patience.is_some() => {
                     exchange.write_elsewhere();
@@ -254,7 +253,7 @@ impl Post {
         }
     }
 
-    /// Sends a POST without requests: notifications and answers of the client.
+    /// Sends a POST without requests, only with notifications and answers of the client.
     async fn notify(
         self: Box<Self>,
         client: ServerClient,
@@ -269,8 +268,8 @@ impl Post {
             Err(error) => self.unreachable(&error),
             Ok(response) => {
                 self.learn(response.status(), response.headers(), None);
-                // The server decides who may use a session, so a message that it refuses has no effect, and Milepost
-                // must not add messages before the client's first one.
+                // The server decides who may use a session: a message that it refuses has no effect here, and Milepost
+                // sends no message before the client's first one is accepted.
                 if response.status().is_success()
                     && let (Some(session), Some(message)) = (&self.session, &self.message)
                 {
@@ -284,12 +283,12 @@ impl Post {
         }
     }
 
-    /// The settings of the request's route.
+    /// Returns the settings of the request's route.
     pub(crate) fn route(&self) -> &Route {
         &self.direct.state.route
     }
 
-    /// The settings of the request.
+    /// Returns the settings that apply to the request.
     pub(crate) fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -300,13 +299,13 @@ impl Post {
         method.as_deref() == Some(mcp::INITIALIZED)
     }
 
-    /// The revision of this request where the request names none.
+    /// Returns the revision of this request: the one that it names, or else the one agreed in its session.
     fn revision(&self) -> Option<Revision> {
         let agreed = || self.session.as_ref().and_then(|session| session.revision());
         self.revision.or_else(agreed).or(self.request_head.revision)
     }
 
-    /// The time after which the client gets a stream although the server has not answered; `None`: never.
+    /// Returns the time after which the client gets a stream although the server has not answered; `None`: never.
     fn upgrades(&self) -> Option<Duration> {
         let after = self.direct.state.route.upgrade_after?;
         let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
@@ -315,7 +314,7 @@ impl Post {
             self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
         let proven = match &self.session {
             Some(session) => session.is_proven(self.request_head.caller),
-            // The server may no longer know the session, and must be able to say so with a status.
+            // The server may no longer know the session, and an early stream would hide the status that says so.
             None if self.request_head.session_id().is_some() => false,
             None => self.direct.accepted.contains(self.request_head.caller),
         };
@@ -326,22 +325,22 @@ impl Post {
             .then_some(after)
     }
 
-    /// Whether the client gets a stream for progress that has come on another stream.
+    /// Whether progress that came on another stream makes Milepost open a stream for the client.
     pub(crate) fn opens_for_progress(&self, exchange: &mut Exchange) -> bool {
-        // A client that accepts only short events is better served with JSON.
+        // A client that limits the size of events is better served with JSON.
         !self.request_head.limits_events && self.upgrades().is_some() && exchange.has_token()
     }
 
-    /// The CORS headers for the client's origin; `None` if they are not known yet.
+    /// Returns the CORS headers for the client's origin; `None` if they are not known yet.
     pub(crate) fn origin_headers(&self) -> Option<HeaderMap> {
-        // Where the proxy answers for CORS itself, it does so for every response.
+        // If Milepost answers for CORS itself, it adds the headers to every response later.
         if self.request_head.origin.is_none() || self.direct.state.route.cors.is_some() {
             return Some(HeaderMap::new());
         }
         self.direct.origins.lock().ok()?.of(self.request_head.origin.as_ref())
     }
 
-    /// Learns about the session and the caller from a response of the server.
+    /// Notes what a response of the server says about the session and the caller.
     pub(crate) fn learn(&self, status: StatusCode, headers: &HeaderMap, beside: Option<FilterId>) {
         if let (true, Some(origin), Ok(mut known)) =
             (status.is_success(), &self.request_head.origin, self.direct.origins.lock())
@@ -375,13 +374,13 @@ impl Post {
         }
     }
 
-    /// The session that the server has begun with this answer.
+    /// Enters the session that the server has begun with this answer.
     pub(crate) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
         let sessions = &self.direct.sessions;
         let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
         match &self.session {
-            // Some servers send a new `Mcp-Session-Id` with every response: it names the client's session too.
+            // Some servers send a new `Mcp-Session-Id` with every response: another name of the client's session.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),
             _ => {
                 let policy = &self.policy;
@@ -427,7 +426,7 @@ impl Post {
         }
     }
 
-    /// Passes a stream of events on.
+    /// Returns the response for an event stream of the server.
     pub(crate) fn events(
         self: Box<Self>,
         mut parts: http::response::Parts,
@@ -441,7 +440,7 @@ impl Post {
         response.map(|_| stream)
     }
 
-    /// Sets the response status to 200 and the usual content type: some clients read only such a body.
+    /// Sets the response status to 200 and the usual content type, without which some clients do not read the body.
     pub(crate) fn make_readable(&self, parts: &mut http::response::Parts, kind: Content) {
         if !self.policy.observes() {
             parts.status = StatusCode::OK;
@@ -449,7 +448,7 @@ impl Post {
         }
     }
 
-    /// Gives the client a stream now; the server's answer will be an event of the stream.
+    /// Returns a stream for the client now; the server's answer will be an event of the stream.
     pub(crate) fn upgrade(
         self: Box<Self>,
         exchange: Box<Exchange>,
@@ -473,7 +472,7 @@ impl Post {
         permit: StreamPermit,
         has_greeting: bool,
     ) -> Body {
-        // A server that answers on another stream says nothing here.
+        // A server that answers on another stream sends nothing here.
         let is_elsewhere = matches!(answer, UpstreamAnswer::Elsewhere);
         let silence = Silence {
             keep_alive: self.direct.state.route.keep_alive,

@@ -1,5 +1,5 @@
-//! The response to a POST whose client has or gets a stream: events as they arrive, JSON as one event, an error status
-//! as an error.
+//! The response to a POST whose client has a stream or gets one: events are forwarded as they arrive, JSON becomes one
+//! event, and an error status becomes an error.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -19,16 +19,16 @@ use crate::transport::mcp_http::content::{Content, on_one_line};
 use crate::transport::mcp_http::response_body::{ErrorBody, ResponseBody};
 use crate::transport::mcp_http::server_words;
 
-/// The server's answer to a POST, as far as known.
+/// The server's answer to a POST, as far as it is known.
 pub(crate) enum UpstreamAnswer {
     /// The head has not arrived yet.
     Head(Sending),
     Events(PlainBody),
-    /// JSON, which the client gets as an event.
+    /// A JSON body, which the client gets as an event.
     Json(JsonBody),
     /// A status that is not a success, the seconds after which to retry, and the beginning of the body.
     Failure(StatusCode, Option<u64>, ErrorBody),
-    /// The response is empty: the messages come on the GET stream of the session.
+    /// The response is empty, and the messages come on the GET stream of the session.
     Elsewhere,
     Over,
 }
@@ -48,14 +48,14 @@ impl JsonBody {
 
 pub(crate) struct PostUpstream {
     pub(crate) answer: UpstreamAnswer,
-    /// The POST, while the server has not answered.
+    /// The POST, until the server has answered.
     pub(crate) post: Option<Box<Post>>,
 }
 
 impl PostUpstream {
     fn begin(&mut self, response: Response<UpstreamBody>, exchange: &mut Exchange) {
         let (parts, body) = response.into_parts();
-        // Before the body is read: its messages may already belong to the session.
+        // Done before the body is read, because its messages may already belong to the session.
         if let Some(post) = &self.post {
             post.learn(parts.status, &parts.headers, exchange.filter_id());
             if parts.status.is_success() {
@@ -85,7 +85,8 @@ impl PostUpstream {
     }
 }
 
-/// Whether a success contains no answer: it has no body, or its status announces none and the body is not a message.
+/// Whether a successful response contains no answer: it has no body, or its status announces none and its body is no
+/// message.
 pub(crate) fn says_nothing(parts: &http::response::Parts, body: &UpstreamBody) -> bool {
     let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
     body.is_empty() || announces_none && Content::unpacked(&parts.headers) == Content::Other
@@ -130,7 +131,7 @@ impl Chunks<Exchange> for PostUpstream {
                     }
                 },
                 UpstreamAnswer::Json(json) => {
-                    // Head, body and end of the event are pieces of their own, so that an answer of any length passes.
+                    // Head, body and end of the event are separate pieces, so that an answer of any length can pass.
                     if !std::mem::replace(&mut json.begun, true) {
                         return Poll::Ready(Some(Ok(Bytes::from_static(sse::MESSAGE_HEAD))));
                     }

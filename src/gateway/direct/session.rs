@@ -1,5 +1,5 @@
-//! The state shared by the requests of one session: the stream of each request's progress, tasks, and the revision. All
-//! other state belongs to the single requests (`exchange`).
+//! The state that all requests of one session share: the stream of each request's progress, the tasks, and the
+//! revision. All other state is kept for each POST (`exchange`).
 
 mod cancel;
 mod held;
@@ -36,82 +36,82 @@ use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::event_message::is_part;
 use crate::transport::mcp_http::request_body::{cancels_apart, cancels_in};
 
-/// Messages of listening streams that wait for their verdict, where their order matters.
+/// Limit of the messages of listening streams that wait for their verdict because their order matters.
 const WAITING_MAX: usize = 256;
 
-/// One session, and the shared state of its streams.
+/// One session, with the state that its streams share.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
-    /// Under a lock of its own: streams of requests that note an id do not wait for the filter.
+    /// Has its own lock, so that streams that note an id do not wait for the filter.
     ids: Mutex<WrittenIds>,
-    /// The session among those of its route.
+    /// The scope of the session's tokens among all sessions of the route.
     pub(crate) scope: TokenScope,
-    /// The id of the filter for observers.
+    /// The id of the session's filter, for observers.
     pub(crate) filter_id: Option<FilterId>,
 }
 
 struct SessionState {
     filter: FilterGuard,
     log: Connection,
-    /// The open responses and listening streams.
+    /// The mailboxes of open responses and listening streams.
     streams: BTreeMap<StreamId, Arc<Mailbox>>,
     listening: BTreeSet<StreamId>,
-    /// Streams on which clients have come back, each with the mailbox of the stream that was left, if it was open.
+    /// Streams on which clients have resumed an earlier stream, each with that stream's mailbox if it was still open.
     resumed: BTreeMap<StreamId, Option<Arc<Mailbox>>>,
     next: u64,
     began_elsewhere: bool,
-    /// Tokens of calls whose response has ended without the answer.
+    /// Leases of the tokens of calls whose response has ended without an answer.
     leases: Vec<TokenLease>,
     /// The number of requests that continue as tasks.
     tasks: usize,
     used: Instant,
-    /// The caller that the server has served last, and the caller that the server has refused last.
+    /// The caller that the server has accepted last. `refused`: the caller that it has refused last.
     proven: Option<u64>,
     refused: Option<u64>,
-    /// The caller and the task of a held stream.
+    /// The caller for whom a stream is held, and the channel to the stream's task.
     held: Option<(u64, ClaimSender)>,
-    /// The held stream was let go because the client did not use the session for long.
+    /// Whether the held stream was closed because the client did not use the session for a long time.
     let_go: bool,
-    /// The last message of the client, or the end of its last response.
+    /// The time of the client's last message, or of the end of its last response.
     spoken: Instant,
     counts: Arc<RouteCounts>,
-    /// Messages of listening streams without a verdict, by number.
+    /// Messages of listening streams that wait for a verdict, by number.
     waiting: BTreeMap<u64, StreamId>,
-    /// Messages with a verdict: their number, and whether they were withheld.
+    /// Messages that have a verdict: the stream and number of each, and whether it was withheld.
     judged: Vec<(StreamId, u64, bool)>,
-    /// Sends the cancellations of operators to the server, as used for the last request that was left open.
+    /// Sends operators' cancellations to the server, in the way of the last request that was left open.
     control: Option<ControlSender>,
 }
 
 /// The decision about a message on one stream that may belong to another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// Another stream has it now.
+    /// The message was moved to another stream.
     Moved,
     /// The message is forwarded unchanged on its own stream.
     Passes,
     /// The message must not be written on this stream or any other.
     OutOfPlace(Reason),
-    /// No other stream knows it.
+    /// No other stream knows the message.
     Unknown,
 }
 
 /// The decision about a message on a listening stream of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenDelivery {
-    /// Another stream has it now.
+    /// The message was moved to another stream.
     Moved,
     /// The message is forwarded unchanged.
     Passes,
-    /// The message has this number, and the filter handles it: see [`Session::collect`].
+    /// The filter handles the message under this number: see [`Session::collect`].
     Taken(u64),
 }
 
-/// A stream of a session. Leaves it when dropped.
+/// A stream's membership in a session, which ends on drop.
 pub(crate) struct SessionStream {
     pub(crate) session: Arc<Session>,
     pub(crate) stream: StreamId,
-    /// The kind of the stream, or of the stream that it continues.
+    /// The kind of the stream; for a resumed stream, that of the stream that it continues.
     pub(crate) kind: StreamKind,
     pub(crate) mailbox: Arc<Mailbox>,
     /// The client of the session.
@@ -119,7 +119,7 @@ pub(crate) struct SessionStream {
 }
 
 impl Session {
-    /// A session; `begun` if Milepost has not seen its beginning.
+    /// Returns a session. `begun`: its beginning was not seen by this process.
     pub(crate) fn new(
         policy: &Arc<Policy>,
         begun: bool,
@@ -160,7 +160,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
-        // A poisoned lock is used: panics stay inside the filter's guard, and no other state is left inconsistent.
+        // A poisoned lock is used, because panics stay inside the filter's guard and leave no other state inconsistent.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.used = Instant::now();
         shared
@@ -170,19 +170,19 @@ impl Session {
         self.lock().filter.try_with(|filter| filter.calls().handshake().revision()).flatten()
     }
 
-    /// Whether the server serves the session, and has not just refused this caller. A caller changes
-    /// when its token is renewed.
+    /// Whether the server has accepted a caller in the session, and has not refused this one last. The same client is
+    /// another caller after its token is renewed.
     pub(crate) fn is_proven(&self, caller: u64) -> bool {
         let shared = self.lock();
         shared.proven.is_some() && shared.refused != Some(caller)
     }
 
-    /// Whether the last caller that the server has served is another caller.
+    /// Whether the server has last accepted another caller than this one.
     pub(crate) fn has_served_another(&self, caller: u64) -> bool {
         self.lock().proven.is_some_and(|proven| proven != caller)
     }
 
-    /// Notes that the server has served a caller.
+    /// Notes that the server has accepted a caller.
     pub(crate) fn mark_accepted(&self, caller: u64) {
         let mut shared = self.lock();
         shared.proven = Some(caller);
@@ -215,7 +215,7 @@ impl Session {
         let opens = Input::OpenStream(stream, StreamKind::Exchange, StreamPacing::Immediate);
         shared.filter.apply(now(), opens);
         match message {
-            // What nearly all clients send is not copied.
+            // A single message, which nearly all clients send, is not copied.
             Some((one, members)) if one.kind() != Kind::Batch => {
                 shared.filter.client_message_of(now(), stream, one, Some(members));
             }
@@ -244,8 +244,8 @@ impl Session {
         std::iter::from_fn(|| shared.filter.poll_to_server()).collect()
     }
 
-    /// Notes that a message of the client is on its way to the server. If the message is a cancellation, the response
-    /// of the cancelled request stays open until the server has reacted.
+    /// Notes that a message of the client is on its way to the server. If it is a cancellation, the response of the
+    /// cancelled request stays open while the returned notices exist.
     pub(crate) fn announce(&self, message: &Message) -> Vec<CancelNotice> {
         let cancels = cancels_in(message).into_iter();
         let meant = cancels.filter_map(|cancel| self.lock().cancelled_by(&cancel));
@@ -257,15 +257,15 @@ impl Session {
     pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
-        // The answer may have had an id that the session does not know.
+        // The answer may have had an id that the session does not know, so all requests of the stream are ended.
         if all && shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             shared.filter.apply(now(), Input::SettleStream(on));
         }
         shared.note();
     }
 
-    /// Handles a message on the stream of a request that is, as far as the stream knows, not about that request.
-    /// `modern`: such a stream carries only messages of its own request.
+    /// Handles a message on the stream of a POST whose filter does not know it as a message about its requests.
+    /// `modern`: such a stream carries only messages about its own request.
     pub(crate) fn foreign(&self, on: StreamId, message: &Message, modern: bool) -> Delivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -291,8 +291,8 @@ impl Session {
         }
     }
 
-    /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
-    /// bytes for that stream, and the verdict if it `matters`.
+    /// Handles a message on a listening stream of the client. [`Session::collect`] later returns the bytes for the
+    /// stream and, if `matters`, the verdict.
     pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
@@ -339,18 +339,19 @@ impl Session {
         ListenDelivery::Taken(number)
     }
 
-    /// See [`Correlator::repaired_answer`](crate::progress::Correlator::repaired_answer): for an answer that passes on a stream which is not that of its request.
+    /// Returns the repaired form of an answer that is forwarded on a stream other than that of its request. See
+    /// [`Correlator::repaired_answer`](crate::progress::Correlator::repaired_answer).
     pub(crate) fn repaired(&self, message: &Message) -> Option<Transmit> {
         self.lock().filter.try_with(|filter| filter.calls().repaired_answer(message)).flatten()
     }
 
-    /// Asks the filter of a listening stream.
+    /// Calls `question` with the filter of the session.
     pub(crate) fn with_filter<T>(&self, question: impl FnOnce(&mut FilterGuard) -> T) -> T {
         question(&mut self.lock().filter)
     }
 
-    /// Collects the bytes that are due on a listening stream, and the verdicts on messages that
-    /// matter: their number, and whether they were withheld.
+    /// Collects the bytes that are due on a listening stream, and returns the verdicts that matter: the number of each
+    /// message, and whether it was withheld.
     pub(crate) fn collect(&self, stream: StreamId, out: &mut Batch) -> Vec<(u64, bool)> {
         let mut shared = self.lock();
         let at = now();
@@ -397,13 +398,13 @@ impl SessionState {
     fn deliver(&mut self, stream: StreamId, message: &Message, on: StreamId) -> Delivery {
         let Some(mailbox) = self.streams.get(&stream) else { return Delivery::Unknown };
         if self.listening.contains(&stream) && message.kind() != Kind::Response {
-            // The session's filter itself writes on listening streams.
+            // On a listening stream the session's filter writes messages itself, so it gets this one.
             let message = message.clone().framed(Framing::Apart(None));
             self.filter.server_message(now(), Origin::Stream(stream), &message);
             mailbox.wake();
             return Delivery::Moved;
         }
-        // If Milepost holds this stream for the client, the client may read no other stream than that of its request.
+        // If Milepost holds this stream for the client, the client may read only the stream of its request.
         let is_held = || self.held.is_some() && self.listening.contains(&on);
         if message.kind() == Kind::Response
             && (mailbox.takes_answers() || is_held())
@@ -412,7 +413,7 @@ impl SessionState {
             return Delivery::Moved;
         }
         if message.kind() == Kind::Response {
-            // The answer stays on the stream on which it came: the client finds the request by the id.
+            // The answer stays on the stream on which it came, because the client finds the request by the id.
             self.post(mailbox, Mail::Settled(message.clone()));
             // On a stream that the client has left, the answer may not reach it.
             let is_left = self.listening.contains(&stream) && !self.streams.contains_key(&on);
@@ -424,7 +425,7 @@ impl SessionState {
         Delivery::Moved
     }
 
-    /// Puts mail into a mailbox; false if the mailbox is full, which is counted.
+    /// Puts mail into a mailbox. Returns false if the mailbox is full, which is counted.
     fn post(&self, mailbox: &Mailbox, mail: Mail) -> bool {
         let is_kept = mailbox.put(mail);
         if !is_kept {

@@ -13,23 +13,23 @@ use crate::observe::events::FilterId;
 use crate::progress::Policy;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 
-/// Parts of the table of sessions.
+/// Number of parts of the session table, each with its own lock.
 const SHARDS: usize = 16;
 
-/// The longest session id, in bytes, that is remembered. Requests of a session with a longer id are handled separately,
-/// so that a client cannot fill the memory with ids.
+/// Limit of the bytes of a session id that is remembered, so that a client cannot fill the memory with ids. Each
+/// request of a session with a longer id is handled separately.
 const ID_MAX: usize = 1 << 10;
 
 type SessionShard = HashMap<Box<[u8]>, Arc<Session>>;
 
 /// The sessions of a route, by the id that the server gave them.
 pub(crate) struct Sessions {
-    /// Divided by a hash of the id, so that requests seldom wait for each other.
+    /// The table, divided by a hash of the id, so that requests seldom wait for each other.
     shards: [Mutex<SessionShard>; SHARDS],
     hasher: RandomState,
-    /// For each shard.
+    /// Limit of the sessions in each shard.
     max: AtomicUsize,
-    /// The tokens that are active in them.
+    /// The progress tokens that are active in these sessions.
     tokens: Arc<ActiveTokens>,
     audience: Arc<Observers>,
 }
@@ -41,8 +41,7 @@ impl Sessions {
         Self { shards, hasher, max, tokens, audience }
     }
 
-    /// The session of a request among the sessions of its route: `session`, else the unknown
-    /// session that the request names as `id`.
+    /// Returns the token scope of a request: that of `session`, else that of the unknown session `id`.
     pub(crate) fn scope(&self, session: Option<&Arc<Session>>, id: Option<&[u8]>) -> TokenScope {
         match (session, id) {
             (Some(session), _) => session.scope.clone(),
@@ -52,17 +51,17 @@ impl Sessions {
         }
     }
 
-    /// The tokens of a client's only stream, which is its session.
+    /// Returns the tokens of an HTTP+SSE stream, which is a session of its own.
     pub(crate) fn tokens_of_stream(&self) -> SessionTokens {
         SessionTokens::new(&self.tokens)
     }
 
-    /// Changes the number of remembered entries.
+    /// Sets the limit of remembered sessions.
     pub(crate) fn keep(&self, max: usize) {
         self.max.store(max.div_ceil(SHARDS), Ordering::Relaxed);
     }
 
-    /// The number of known sessions.
+    /// Returns the number of known sessions.
     pub(crate) fn len(&self) -> usize {
         let known = |shard: &Mutex<SessionShard>| {
             shard.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -80,7 +79,7 @@ impl Sessions {
         self.lock(id).get(id).cloned()
     }
 
-    /// The session of this id, created if unknown.
+    /// Returns the session with this id; creates it if it is unknown.
     pub(crate) fn find_or_begin(
         &self,
         id: &[u8],
@@ -95,7 +94,7 @@ impl Sessions {
         let max = self.max.load(Ordering::Relaxed);
         if known.len() >= max {
             let over = known.len() - max;
-            // More entries than needed are removed, so that the search for idle sessions is rare.
+            // More entries than needed are removed, so that this search is rare.
             forget_idle(&mut known, over + max / 8 + 1);
         }
         let session = Arc::new(Session::new(
@@ -106,14 +105,14 @@ impl Sessions {
             self.scope(None, Some(id)),
         ));
         session.take_cancellations();
-        // If the table is full the session is not remembered: each of its requests is handled separately.
+        // If the table is full the session is not remembered, and each of its requests is handled separately.
         if known.len() < max && id.len() <= ID_MAX {
             known.insert(id.into(), Arc::clone(&session));
         }
         session
     }
 
-    /// The server has another name for a session.
+    /// Notes another id that the server gives to a known session.
     pub(crate) fn also_called(&self, id: &[u8], session: &Arc<Session>) {
         let mut known = self.lock(id);
         if known.len() < self.max.load(Ordering::Relaxed) && id.len() <= ID_MAX {
@@ -121,18 +120,17 @@ impl Sessions {
         }
     }
 
-    /// Handles the server's answer that it does not know the session. The answer counts only if the
-    /// server has served no other caller in the session: a stranger gets this answer for every
-    /// session.
+    /// Handles the answer of a server that does not know the session. It counts only if the server has accepted no
+    /// other caller in the session, because a stranger gets this answer for every session.
     pub(crate) fn forget_for(&self, id: &[u8], caller: u64) {
         if !self.find(id).is_some_and(|session| session.has_served_another(caller)) {
             self.forget(id);
         }
     }
 
-    /// The server knows it no longer.
+    /// Forgets a session that the server no longer knows.
     pub(crate) fn forget(&self, id: &[u8]) {
-        // The lock is released before those of the session are taken.
+        // The lock is released before the locks of the session are taken.
         let session = self.lock(id).remove(id);
         if let Some(session) = session {
             session.release();
@@ -140,7 +138,7 @@ impl Sessions {
         }
     }
 
-    /// The client has ended the session: no answer comes on its GET stream any more.
+    /// Notes that the client has ended the session, so that no answer will come on its GET stream.
     pub(crate) fn end_waits(&self, id: &[u8]) {
         if let Some(session) = self.find(id) {
             session.end_waits();
@@ -148,7 +146,7 @@ impl Sessions {
     }
 }
 
-/// Forgets some of the sessions that were unused for longest, and releases the streams that are held for them.
+/// Forgets the sessions that were unused for longest, and closes the streams that are held for them.
 fn forget_idle(known: &mut SessionShard, count: usize) {
     let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
     let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
@@ -170,7 +168,7 @@ mod tests {
     use crate::gateway::direct::session::SessionStream;
     use crate::observe::metrics::Metrics;
 
-    /// Returns sessions of which each part remembers `max`, and ids that belong to one part.
+    /// Returns sessions of which each shard remembers `max`, and ids that all belong to one shard.
     fn one_part(max: usize) -> (Sessions, impl Iterator<Item = String>) {
         let observers = Observers::new("/r", Metrics::new().route("/r"), &[]);
         let sessions = Sessions::new(max * SHARDS, observers);

@@ -1,4 +1,4 @@
-//! Open HTTP+SSE streams of a route, each with the requests that were posted for the stream.
+//! Open HTTP+SSE streams of a route, each with the requests of the POSTs to its endpoint.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::transport::clock::now;
 use crate::transport::http::in_flight::{InFlight, InFlightGuard};
 use crate::transport::random::random_id;
 
-/// The parameter added to an endpoint that several clients would otherwise share.
+/// The query parameter added to an endpoint that several clients would otherwise share.
 const OWN_KEY: &str = "milepost_stream";
 
-/// One stream and the requests that were posted for it.
+/// One HTTP+SSE stream, and the requests of the POSTs to its endpoint.
 pub(crate) struct DirectSseStream {
     pub(crate) state: Mutex<SseStreamState>,
     pub(crate) reader: Mailbox,
@@ -37,9 +37,9 @@ pub(crate) struct SseStreamState {
     pub(crate) log: Connection,
     pub(crate) calls: Arc<InFlight>,
     pub(crate) tokens: SessionTokens,
-    /// While requests are open.
+    /// Set while requests are open, so that the shutdown waits for them.
     pub(crate) open: Option<InFlightGuard>,
-    /// The sender of cancellations to the server, as used for the last request.
+    /// Sends cancellations to the server, in the way of the last request.
     pub(crate) control: Option<ControlSender>,
 }
 
@@ -49,13 +49,13 @@ impl SseStreamState {
         self.filter.try_with(|filter| filter.calls().policy().observes()) == Some(true)
     }
 
-    /// Applies the present settings of the route to the following requests.
+    /// Applies the current settings of the route to later requests.
     fn settle(&mut self) {
         self.watch.has_changed();
         self.filter.set_policy(&self.watch.state().policy);
     }
 
-    /// Requests have been opened or are over.
+    /// Updates the active tokens after requests were opened or have ended.
     pub(crate) fn renew_tokens(&mut self) {
         let Self { filter, tokens, .. } = self;
         tokens.renew(filter);
@@ -83,7 +83,7 @@ pub(crate) struct SsePostTarget {
     pub(crate) on_server: PathAndQuery,
 }
 
-/// The open streams of a route, by the query of the endpoint that their client was given.
+/// The open streams of a route, by the query of the endpoint that each client was given.
 #[derive(Default)]
 pub(crate) struct DirectSseStreams {
     known: Mutex<HashMap<String, SsePostTarget>>,
@@ -94,17 +94,17 @@ impl DirectSseStreams {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of open streams.
+    /// Returns the number of open streams.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there is a stream with an endpoint of this query.
+    /// Whether there is a stream whose endpoint has this query.
     pub(crate) fn knows(&self, query: &str) -> bool {
         self.lock().contains_key(query)
     }
 
-    /// Enters a stream under the query of its endpoint, or under a query of Milepost's own.
+    /// Adds a stream under the query of its endpoint, or under a query that Milepost makes.
     pub(crate) fn enter(&self, endpoint: SsePostTarget) -> Option<String> {
         // The lock is kept from the check to the entry, so that two streams cannot get the same key.
         let mut known = self.lock();
@@ -122,7 +122,7 @@ impl DirectSseStreams {
 }
 
 impl DirectSseStream {
-    /// The policy of the next request.
+    /// Returns the policy for the next request.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         let mut state = self.lock();
         state.settle();

@@ -1,4 +1,4 @@
-//! Bodies of streams of events: each ends when the proxy does.
+//! Bodies of event streams, which end when Milepost shuts down.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::shutdown::{MOVED, SHUTTING_DOWN};
 
-/// The body of a response of events; the end of the proxy ends it.
+/// Returns the body of an event stream that answers a call. It ends at the shutdown of Milepost.
 pub(crate) fn of_call<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     stream: EventStream<H, U>,
     permit: StreamPermit,
@@ -23,8 +23,8 @@ pub(crate) fn of_call<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     ended(stream, permit, None)
 }
 
-/// Returns the body of a stream on which a client listens. It also ends with the last call to a server that its route
-/// no longer has.
+/// Returns the body of a stream on which a client listens. After its route was removed or got another server, it also
+/// ends with the last call to the old server.
 pub(crate) fn of_listener<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     stream: EventStream<H, U>,
     permit: StreamPermit,
@@ -39,7 +39,7 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     over: Option<Pin<Box<OwnedNotified>>>,
 ) -> Body {
     let shared = Arc::clone(&permit.state().shared);
-    // Registered before the flags are read: an end in between is not missed.
+    // Registered before the flags are read, so that an end between the two is not missed.
     let shutdown = Box::pin(Arc::clone(shared.shutdown.shard()).notified_owned());
     let mut ended = EndingStream { stream, shutdown, over, permit };
     if shared.shutdown.has_ended() {
@@ -51,11 +51,11 @@ fn ended<H: EventHandler + 'static, U: Chunks<H> + 'static>(
     Body::Stream(Box::new(ended))
 }
 
-/// A stream that ends when the proxy does.
+/// A stream that ends at the shutdown of Milepost.
 struct EndingStream<J, U> {
     stream: EventStream<J, U>,
     shutdown: Pin<Box<OwnedNotified>>,
-    /// The shutdown of the route's server.
+    /// Signals the end of the route's server.
     over: Option<Pin<Box<OwnedNotified>>>,
     permit: StreamPermit,
 }
@@ -64,7 +64,7 @@ impl<J: EventHandler, U: Chunks<J>> EndingStream<J, U> {
     fn end(&mut self, why: &'static str) {
         self.stream.break_off(why);
         self.over = None;
-        // The stream has ended: a later signal must not end it again.
+        // The stream has ended, so a later signal must not end it again.
         self.shutdown = Box::pin(Arc::<Notify>::default().notified_owned());
     }
 }

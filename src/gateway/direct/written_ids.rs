@@ -1,19 +1,19 @@
-//! The event ids that this process has written on the streams of a session: a client that resumes names one of them, or
-//! an id of another process.
+//! The event ids that this process has written on the streams of a session. A client that resumes sends one of them, or
+//! an id that another process has written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::progress::{StreamId, StreamKind};
 
-/// Maximum number of event ids of a session that are remembered: the newest of each stream. A client that resumes with
-/// an older id counts as a client of another process. Beyond it the stream with the most ids forgets its oldest id, so
-/// that a loud stream does not displace the ids of a quiet stream.
+/// Limit of the event ids that a session remembers. Beyond it the stream with the most ids forgets its oldest id, so
+/// that a busy stream does not displace the ids of a quiet one. A client that resumes with a forgotten id is treated as
+/// a client of another process.
 const IDS_MAX: usize = 1024;
 
 struct WrittenId {
     hash: u64,
-    /// The last value that the client of the stream had received before.
+    /// The last progress value that the client of the stream had received before this event.
     before: Option<f64>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct WrittenIds {
 }
 
 impl WrittenIds {
-    /// Notes that an event with this id is written on `stream`, a stream of this kind whose client has received the
-    /// value `before`.
+    /// Notes that an event with this id is written on `stream`. `before`: the last progress value that its client had
+    /// received before the event.
     pub(crate) fn insert(
         &mut self,
         id: &[u8],
@@ -47,7 +47,7 @@ impl WrittenIds {
         if id.is_empty() {
             return;
         }
-        // Only a hash is kept: ids may be long, and the client sends the id again.
+        // Only a hash is kept, because ids may be long and the client sends the id again.
         let hash = self.hasher.hash_one(id);
         self.of(stream, kind).ids.push_back(WrittenId { hash, before });
         self.count += 1;
@@ -56,17 +56,17 @@ impl WrittenIds {
         }
     }
 
-    /// The ids of a stream, which is of this kind if it is new here.
+    /// Returns the ids of a stream; a stream that is new here gets this kind.
     fn of(&mut self, stream: StreamId, kind: StreamKind) -> &mut StreamIds {
         self.streams.entry(stream).or_insert_with(|| StreamIds { kind, ids: VecDeque::new() })
     }
 
-    /// Forgets the oldest id of the stream with the most; `newest` has had the last id.
+    /// Forgets the oldest id of the stream with the most ids. `newest` is the stream of the latest id.
     fn forget_one(&mut self, newest: StreamId) {
         let share = IDS_MAX / self.streams.len().max(1);
         let is_loud = self.streams.get(&newest).is_some_and(|written| written.ids.len() > share);
         let loudest = if is_loud {
-            // The usual case, which needs no search: a stream with more than its share is the one that forgets.
+            // The usual case needs no search: the stream of the latest id has more than its share.
             Some(newest)
         } else {
             self.streams
@@ -84,7 +84,7 @@ impl WrittenIds {
         }
     }
 
-    /// The streams on which this id was written, each once.
+    /// Returns the streams on which this id was written, each once.
     pub(crate) fn streams_of(&self, id: &[u8]) -> Vec<StreamId> {
         let hash = self.hasher.hash_one(id);
         let has_it = |written: &StreamIds| written.ids.iter().any(|id| id.hash == hash);
@@ -92,7 +92,7 @@ impl WrittenIds {
         found.map(|(stream, _)| *stream).collect()
     }
 
-    /// Returns the kind of the stream for a client that resumes after an id of one of these streams.
+    /// Returns the kind of stream on which a client gets the messages after an id of one of these streams.
     pub(crate) fn kind_of(&self, streams: &[StreamId]) -> StreamKind {
         let is_exchange = |stream| {
             self.streams.get(stream).is_some_and(|written| written.kind == StreamKind::Exchange)
@@ -101,8 +101,7 @@ impl WrittenIds {
         if all { StreamKind::Exchange } else { StreamKind::Shared }
     }
 
-    /// Notes that the client of the stream `old` has reconnected on the stream `new`: its ids belong to the new stream
-    /// from now on.
+    /// Moves the ids of the stream `old` to the stream `new`, on which its client has reconnected.
     pub(crate) fn move_ids(&mut self, old: StreamId, new: StreamId) {
         if let Some(written) = self.streams.remove(&old) {
             self.of(new, written.kind).ids.extend(written.ids);
@@ -113,7 +112,7 @@ impl WrittenIds {
     /// if no event followed.
     pub(crate) fn value_behind(&self, id: &[u8], stream: StreamId) -> Option<Option<f64>> {
         let hash = self.hasher.hash_one(id);
-        // Newest first: if a server uses an id twice, the last event is meant.
+        // Newest first: if a server uses an id twice, the client means the last event.
         let mut next = None;
         self.streams.get(&stream)?.ids.iter().rev().find_map(|written| {
             let behind = next.replace(written.before);

@@ -1,15 +1,15 @@
-//! Where a request of a session is served. The decision is pure.
+//! Decides where a request of a session is served. The decision is a pure function.
 
 use std::net::SocketAddr;
 
 use super::seal::Owner;
 
-/// Where a request goes.
+/// Where a request of a session is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
-    /// The session is this process's own.
+    /// Here: this process owns the session.
     Here,
-    /// The session is that of the replica at this address.
+    /// At the replica with this address, which owns the session.
     Elsewhere(SocketAddr),
     /// The process that owned the session has ended, or cannot be reached.
     Gone,
@@ -18,9 +18,9 @@ pub enum Course {
     Loop,
 }
 
-/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `passed_on`: whether another
-/// replica has passed the request on. `is_down`: returns whether the replica at an address was unreachable a short time
-/// ago.
+/// Decides where a request is served whose session belongs to `owner`. `me` is this process, `passed_on` whether
+/// another replica has passed the request on. `is_down` tells whether the replica at an address could not be reached a
+/// short time ago.
 pub fn course(
     owner: Owner,
     me: Owner,
@@ -30,7 +30,7 @@ pub fn course(
     if owner == me {
         Course::Here
     } else if owner.address == me.address {
-        // An earlier process had this address, and its sessions ended with it.
+        // An earlier process had this address, and the session ended with that process.
         Course::Gone
     } else if passed_on {
         Course::Loop

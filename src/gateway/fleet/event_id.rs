@@ -1,9 +1,9 @@
-//! Event ids that name the requests of their stream, so that any replica can answer for a stream whose
-//! replica is gone.
+//! Event ids that contain the ids of their stream's requests, so that any replica can answer the requests after the
+//! stream's own replica has ended.
 //!
-//! `STREAM-NUMBER` is the id without a fleet. In a fleet `STREAM-NUMBER-REQUESTS` follows, where REQUESTS are the
-//! ids of the requests of the stream, in base64url. A client names its own requests only, so nothing is sealed:
-//! the session's id, which comes with it, is.
+//! Without a fleet an event id is `STREAM-NUMBER`. In a fleet it is `STREAM-NUMBER-REQUESTS`, with the ids of the
+//! requests in base64url. They are not sealed, because a client can only name requests in its own session, whose id is
+//! sealed and comes with the event id.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,16 +13,16 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, own_error};
 use crate::transport::http::body::Batch;
 
-/// Bytes of the request ids of one stream that event ids may contain.
+/// Limit of the bytes of request ids in the event ids of one stream.
 const NAMED_IDS_MAX: usize = 256;
 
-/// The part of an event id that names the requests of its stream; `None` if there are none, or too many.
+/// Returns the part of an event id with the requests of its stream; `None` if there are none, or too many.
 pub(crate) fn requests_part(ids: &[Bytes]) -> Option<Box<str>> {
     let text = ids.join(&b","[..]);
     (!text.is_empty() && text.len() <= NAMED_IDS_MAX).then(|| URL_SAFE_NO_PAD.encode(text).into())
 }
 
-/// The requests that an event id names, each as JSON text.
+/// Returns the requests that an event id names, each as JSON text.
 pub(crate) fn requests_in(event_id: &[u8]) -> Vec<Bytes> {
     let Some(part) = event_id.splitn(3, |byte| *byte == b'-').nth(2) else { return Vec::new() };
     let text = URL_SAFE_NO_PAD.decode(part).ok().filter(|text| text.len() <= NAMED_IDS_MAX);
@@ -33,7 +33,7 @@ pub(crate) fn requests_in(event_id: &[u8]) -> Vec<Bytes> {
     if end == array.len() { ids } else { Vec::new() }
 }
 
-/// Events that end these requests with an error.
+/// Returns events that answer these requests with an error.
 pub(crate) fn error_events(requests: &[Bytes], why: &str) -> Bytes {
     let mut events = Batch::default();
     for id in requests {

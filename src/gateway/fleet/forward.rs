@@ -1,4 +1,4 @@
-//! A request is passed on to the replica that has its session, as a plain pipe.
+//! Passes a request on to the replica that has its session, without reading the request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,14 +28,15 @@ impl FleetMember {
     /// Passes a request on to the replica `to`, and returns the response while it arrives.
     ///
     /// # Errors
-    /// The request itself, if that replica cannot be reached, and whether this machine is the cause.
+    ///
+    /// If that replica cannot be reached: the request itself, and whether the cause is on this machine.
     pub(super) async fn pass_on(
         self: &Arc<Self>,
         to: Owner,
         request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<Response<Body>, Unreached> {
-        // A GET may be an endless stream, so the shutdown waits for calls only.
+        // A GET may be an endless stream, so the shutdown waits only for other requests.
         let is_get = request.method() == Method::GET;
         let begun = Instant::now();
         let open = (!is_get).then(|| self.calls.open());
@@ -98,7 +99,7 @@ impl FleetMember {
         Ok(text(StatusCode::BAD_GATEWAY, why))
     }
 
-    /// The owner's response, unchanged.
+    /// Returns the owner's response, unchanged.
     fn piped(&self, response: Response<UpstreamBody>, pipe: HopBody) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         parts.headers = next_hop_headers(parts.headers);
@@ -114,14 +115,15 @@ impl FleetMember {
     }
 }
 
-/// A request for a replica that cannot be reached.
+/// A request whose replica cannot be reached.
 pub(super) struct Unreached {
     pub(super) request: Box<Request<Incoming>>,
-    /// Whether this machine or process is the cause, so that the other replica may still be running.
+    /// Whether the cause is on this machine, so that the other replica may still be running.
     pub(super) is_own_fault: bool,
 }
 
-/// The response to a request that cannot be passed on now. A client that got 404 would take its session for ended.
+/// Returns the response to a request that cannot be passed on now. It is not a 404, after which the client would
+/// consider its session ended.
 pub(super) fn unreachable_now() -> Response<Body> {
     let why = "this replica cannot reach the one that has this session; send the request again";
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -133,6 +135,6 @@ pub(super) fn unreachable_now() -> Response<Body> {
 enum HopBody {
     /// A stream on which the client may only be listening.
     Stream,
-    /// A call, for which the shutdown waits.
+    /// A call; the shutdown waits for it.
     Call(InFlightGuard),
 }

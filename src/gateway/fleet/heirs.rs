@@ -1,8 +1,8 @@
-//! Decides which replica serves a session whose owner has ended: in a store that all replicas can reach, if the
+//! Decides which replica takes over a session whose owner has ended: with a store that all replicas can reach, if the
 //! settings name one.
 //!
 //! Without a store each replica that gets a request of such a session serves it, without heartbeats. With a store one
-//! of them is the heir, the others pass requests on to it, and it serves the session as an owner does.
+//! replica becomes the heir. It serves the session as an owner does, and the others pass requests on to it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,35 +14,35 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
 
-/// Maximum number of inherited sessions that a replica remembers. Beyond it sessions of other replicas are forgotten,
-/// and then the store is asked for each request.
+/// Limit of the sessions whose heirs a replica remembers. Beyond it heirs that are other replicas are forgotten, and
+/// the store is asked for each request.
 const HEIRS_MAX: usize = 1 << 16;
 
-/// The longest time that a request waits for the store.
+/// Deadline for an answer of the store to a request.
 const SETTLE_MAX: Duration = Duration::from_millis(50);
 
-/// After a failure of the store, the time for which the store is not used.
+/// The time for which the store is not asked after it has failed.
 const STORE_DOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The time for which the heir of a session is remembered where that is another replica.
+/// The time for which an heir that is another replica is remembered.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// The time after its last request for which a replica stays the heir of a session.
+/// The time after the last request of a session for which this replica stays its heir.
 const HEIR_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The interval at which a replica renews the sessions that it has inherited: a third of [`OWNED_FOR`], so that two
+/// The interval at which a replica renews its inherited sessions in the store: a third of [`OWNED_FOR`], so that two
 /// failed renewals do not lose a session.
 const RENEW_EVERY: Duration = Duration::from_secs(20);
 
-/// The time for which an entry of the store lives without being renewed.
+/// The time for which an entry in the store is valid without a renewal.
 pub const OWNED_FOR: Duration = Duration::from_secs(60);
 
-/// The name of a session in the store: a digest, so that the store does not reveal the id of the session.
+/// The name of a session in the store. It is a digest, so that the store does not reveal the session's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey([u8; 16]);
 
 impl SessionKey {
-    /// The name of a session of a route, by the id that the server gave.
+    /// Returns the name of a route's session, made of the id that the server gave.
     pub fn of(route: &str, id: &[u8]) -> Self {
         let whole = digest(&SHA256, &[route.as_bytes(), &[0], id].concat());
         let mut key = [0; 16];
@@ -50,7 +50,7 @@ impl SessionKey {
         Self(key)
     }
 
-    /// The name as text: 32 hexadecimal digits.
+    /// Returns the name as text: 32 hexadecimal digits.
     pub fn text(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
@@ -61,9 +61,9 @@ impl SessionKey {
 pub struct HeirClaim {
     /// The session.
     pub session: SessionKey,
-    /// The replica that claims it.
+    /// The replica that claims the session.
     pub claimant: Owner,
-    /// An earlier heir, which has ended too.
+    /// An earlier heir of the session, which has ended too.
     pub gone: Option<Owner>,
 }
 
@@ -73,22 +73,23 @@ pub trait OwnerStore: Send + Sync + 'static {
     /// replica has it. `None` if the store does not answer.
     fn settle(&self, claim: HeirClaim) -> BoxFuture<'static, Option<Owner>>;
 
-    /// Renews the sessions of a replica, as far as the entries still belong to it. The result is not awaited.
+    /// Renews the sessions of a replica, as far as their entries still belong to it. Does not wait for the result.
     fn renew(&self, owner: Owner, sessions: Vec<SessionKey>);
 }
 
 /// The replica that serves a session whose owner has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heir {
-    /// This replica, which serves the session as its owner does.
+    /// This replica, which serves the session as an owner does.
     Me,
     /// Another replica.
     Other(Owner),
-    /// Not settled: this replica serves the request, and others may do so at the same time.
+    /// Not decided: this replica serves the request, and others may do so at the same time.
     Unknown,
 }
 
-/// The heir of a session, and the time of the last request (if the heir is this replica) or of the settlement.
+/// The heir of a session. `at`: the time of the session's last request if the heir is this replica, else the time when
+/// the store was asked.
 #[derive(Debug, Clone, Copy)]
 struct KnownHeir {
     owner: Owner,
@@ -110,26 +111,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Heirs {
-    /// Returns heirs that a store settles, and starts a task that renews the sessions that this replica inherits.
+    /// Returns heirs that a store decides about, and starts a task that renews the sessions that this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
-        // `Weak`: the task ends with the replica's part in the fleet.
+        // `Weak`, so that the task ends when this replica leaves the fleet.
         tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }
 
-    /// Whether this replica has inherited a session. Its request counts as a use.
+    /// Whether this replica has inherited a session. The question counts as a use of the session.
     pub(super) fn is_mine(&self, session: SessionKey) -> bool {
         let mut known = lock(&self.known);
         let mine = known.get_mut(&session).filter(|known| known.owner == self.me);
         mine.map(|known| known.at = Instant::now()).is_some()
     }
 
-    /// Returns the replica that serves a session. `gone`: an heir that cannot be reached.
+    /// Returns the replica that serves a session. `gone`: an earlier heir that cannot be reached.
     pub(super) async fn settle(&self, session: SessionKey, gone: Option<Owner>) -> Heir {
         let now = Instant::now();
         if let Some(known) = lock(&self.known).get(&session)
-            // An heir that has been found to have ended does not count, even if it is remembered.
+            // An heir that has ended is ignored, even if it is remembered.
             && Some(known.owner) != gone
             && (known.owner == self.me || now < known.at + REMEMBERED)
         {
@@ -140,7 +141,7 @@ impl Heirs {
         }
         let claim = HeirClaim { session, claimant: self.me, gone };
         let Ok(Some(owner)) = timeout(SETTLE_MAX, self.store.settle(claim)).await else {
-            // An unreachable store must not delay each request, so it is not asked for a while.
+            // An unreachable store must not delay each request, so it is not asked for some time.
             *lock(&self.down_until) = Some(Instant::now() + STORE_DOWN_FOR);
             return Heir::Unknown;
         };
@@ -155,7 +156,7 @@ impl Heirs {
     fn remember(&self, session: SessionKey, heir: KnownHeir) {
         let mut known = lock(&self.known);
         if known.len() >= HEIRS_MAX {
-            // Sessions that this replica has inherited stay in the table: they must be renewed.
+            // Sessions that this replica has inherited stay in the table, because they must be renewed.
             known.retain(|_, known| known.owner == self.me);
         }
         if known.len() < HEIRS_MAX {
@@ -164,7 +165,7 @@ impl Heirs {
     }
 }
 
-/// Renews the inherited sessions that are still used, and forgets the others.
+/// Renews the inherited sessions that were used recently, and forgets the others.
 async fn renew(me: Owner, known: Weak<KnownHeirs>, store: Arc<dyn OwnerStore>) {
     let mut ticks = interval(RENEW_EVERY);
     loop {
@@ -248,7 +249,7 @@ mod tests {
             assert_eq!(one.settle(key(), None).await, Heir::Me);
         }
         assert_eq!(*lock(&shelf.asked), 2, "what is settled is remembered");
-        // The heir is gone too.
+        // The next heir has ended too.
         assert_eq!(two.settle(key(), Some(replica(1))).await, Heir::Me);
         assert!(two.is_mine(key()));
     }

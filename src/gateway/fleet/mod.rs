@@ -1,4 +1,4 @@
-//! Several replicas behind one balancer: any replica serves any request.
+//! Several replicas behind one load balancer: any replica can answer any request.
 //!
 //! ```text
 //! client ─> any replica ─> whose session? ─┬─ mine ──────> the routes
@@ -6,9 +6,9 @@
 //!                                          └─ gone ──────> the routes here, if the server has an address
 //! ```
 //!
-//! The id of a session that a client is given is sealed ([`seal`]): it holds the replica that owns the session
-//! and the id of the server. The replica that gets a request opens it. There is no membership and no
-//! election, and a store only if the operator wants one: [`heirs`]. A replica passes a request on once, as it came.
+//! The id of a session that a client is given is sealed ([`seal`]): it contains the replica that owns the session and
+//! the id of the server. The replica that gets a request opens the id. There is no membership and no election, and a
+//! store only if the operator wants one: [`heirs`]. A replica passes a request on once, as it came.
 
 pub mod course;
 pub(crate) mod event_id;
@@ -55,16 +55,16 @@ use crate::transport::random::random_bytes;
 
 pub use self::peers::DialReplica;
 
-/// The error of a request whose replica has ended together with the server.
+/// The error for a request whose owner has ended together with the server.
 const LOST: &str =
     "the replica that ran the MCP server of this session has ended; initialize a new session";
 
-/// The part of this replica in its fleet.
+/// This replica as a member of its fleet.
 pub struct FleetMember {
-    /// The address where other replicas pass requests on.
+    /// The address on which this replica accepts requests that other replicas pass on.
     pub(crate) listen: SocketAddr,
     seal: Arc<FleetSeal>,
-    /// How a call of a session of this replica arrived, for its log and trace: directly, or passed on by another
+    /// How a call of this replica's sessions has arrived, for its log and trace: directly, or passed on by another
     /// replica.
     hops: [Arc<ReplicaHop>; 2],
     office: PassportOffice,
@@ -72,24 +72,24 @@ pub struct FleetMember {
     /// nonce.
     nonces: AtomicU64,
     peers: Peers,
-    /// Decides who serves sessions whose owners have ended, if a store is configured.
+    /// Decides who serves sessions whose owners have ended; `None` if no store is configured.
     heirs: Option<Heirs>,
     counts: FleetCounts,
     calls: Arc<InFlight>,
     shutdown: Arc<Shutdown>,
 }
 
-/// Maximum number of replicas of one session that a request tries, one after the other: its owner, and heirs that the
+/// Limit of the replicas that are tried for one request, one after the other: the session's owner, and heirs that the
 /// store names.
 const REPLICAS_TRIED_MAX: usize = 3;
 
-/// Another replica has passed the request on.
+/// Marks a request that another replica has passed on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PassedOn;
 
 impl FleetMember {
-    /// The part of a proxy in the fleet of these settings; if there is a `dial`, it replaces the network.
-    /// `None` if the system gives no random bytes.
+    /// Makes a proxy a member of the fleet of these settings. `dial`, if given, replaces the network. `None` if the
+    /// system gives no random bytes.
     pub fn join(
         settings: &routes::Fleet,
         proxy: &Proxy,
@@ -98,7 +98,7 @@ impl FleetMember {
         Self::join_with(settings, proxy, dial, None)
     }
 
-    /// Joins a fleet with a store, in which replicas settle who serves a session whose owner has ended.
+    /// Makes a proxy a member of a fleet with a store, which decides who serves a session whose owner has ended.
     pub fn join_with(
         settings: &routes::Fleet,
         proxy: &Proxy,
@@ -118,13 +118,13 @@ impl FleetMember {
             nonces: AtomicU64::new(nonce),
             peers: Peers::new(dial),
             counts: proxy.metrics.fleet(),
-            // Requests that are passed on are calls too.
+            // Requests that are passed on are counted as calls too.
             calls: Arc::clone(&proxy.calls),
             shutdown: Arc::clone(&proxy.shutdown),
         }))
     }
 
-    /// Returns the settings as text. Keys are shown by their numbers, which every sealed id shows too.
+    /// Returns the settings as text. Keys are shown by their numbers, which every sealed id contains.
     pub(crate) fn words(settings: &routes::Fleet) -> String {
         let routes::Fleet { keys, listen, advertise, seal, .. } = settings;
         let numbers = Seal::new(keys.iter().map(FleetKey::reveal));
@@ -132,11 +132,12 @@ impl FleetMember {
         format!("listen {listen}, advertise {advertise}, keys {}, seal {seal}", to_hex(&numbers))
     }
 
-    /// Takes a request that another replica passes on: removes the facts about its client that the other replica has
-    /// signed, and returns them.
+    /// Accepts a request that another replica passes on: removes the signed facts about its client from the headers and
+    /// returns them.
     ///
     /// # Errors
-    /// If no replica with the same key has just passed it on.
+    ///
+    /// If it was not passed on just now by a replica with the same key.
     pub(crate) fn admit(&self, parts: &mut Parts) -> Result<ClientFacts, PassportError> {
         let client = self.office.check(parts, self.seal.me.address, now_ms())?;
         parts.headers.remove(passport::FORWARDED);
@@ -145,8 +146,8 @@ impl FleetMember {
         Ok(client)
     }
 
-    /// Decides where a request is served. The request that comes back is served here, and its session has the
-    /// name that the server knows. The error is the response: the owner's, or why there is none.
+    /// Decides where a request is served. A returned request is served here, and has the session id that the server
+    /// knows. The error is the response: that of the owner, or a refusal.
     pub(crate) async fn receive(
         self: &Arc<Self>,
         route: &Arc<Route>,
@@ -171,7 +172,8 @@ impl FleetMember {
                 session.note_name(kind, &parts, &id);
                 let request = Request::from_parts(parts, body);
                 let heritage = self.heritage(route, part, &id);
-                // A replica that is shutting down keeps the sessions that no other replica can serve.
+                // Whether any replica can serve the session. A replica that shuts down keeps the sessions that others
+                // cannot.
                 let moves = has_address(route, part);
                 let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
                 let (request, place) = found.await?;
@@ -197,7 +199,7 @@ impl FleetMember {
         Ok(request)
     }
 
-    /// The name under which the store has a session, if another replica can inherit it.
+    /// Returns the name of a session in the store, if another replica can inherit the session.
     fn heritage(
         &self,
         route: &Route,
@@ -208,8 +210,8 @@ impl FleetMember {
         Some((heirs, SessionKey::of(&route.path, id)))
     }
 
-    /// Finds the replica that serves a request: passes the request on, or returns it if this replica serves it. The
-    /// error is the response.
+    /// Finds the replica that serves a request. Returns the request if it is this replica, else passes it on; the error
+    /// is then the response.
     async fn find_server(
         self: &Arc<Self>,
         owner: Owner,
@@ -228,15 +230,15 @@ impl FleetMember {
         for _ in 0..REPLICAS_TRIED_MAX {
             match decided {
                 Course::Here => return Ok((request, ServedHere::Owned)),
-                // The replica that passed the request on may know this address as the address of an heir that has
-                // ended.
+                // The replica that passed the request on may not know that the heir at this address has ended, so the
+                // store is asked.
                 Course::Loop if heritage.is_none() => break,
                 Course::Loop | Course::Gone => {}
                 Course::Elsewhere(_) if moves && self.peers.is_leaving(target) => {}
                 Course::Elsewhere(_) => {
                     match self.pass_on(target, request, client).await {
                         Ok(response) => return Err(Box::new(response)),
-                        // The session still exists on that replica, so no other replica may begin it again.
+                        // The session still exists on that replica, so it must not be begun again elsewhere.
                         Err(unreached) if unreached.is_own_fault && !moves => {
                             return Err(Box::new(unreachable_now()));
                         }
@@ -256,7 +258,7 @@ impl FleetMember {
             if decided == Course::Loop {
                 break;
             }
-            // An heir that cannot be reached either is replaced by the next claim.
+            // If this heir cannot be reached either, the next claim replaces it.
             (target, gone) = (heir, Some(heir));
         }
         if decided == Course::Loop {
@@ -267,8 +269,8 @@ impl FleetMember {
         Ok((request, ServedHere::Unsettled))
     }
 
-    /// Handles a session whose owner has ended: the session continues here if the server has an address. The error is
-    /// the response if the server was lost with the owner.
+    /// Takes over a session whose owner has ended, if its server can be reached from here. The error is the response
+    /// for a session whose server was lost with the owner.
     fn take_over(
         &self,
         route: &Route,
@@ -283,7 +285,7 @@ impl FleetMember {
         let last = request.headers().get(LAST_EVENT_ID).filter(|_| request.method() == Method::GET);
         let lost = last.map_or_else(Vec::new, |id| event_id::requests_in(id.as_bytes()));
         if lost.is_empty() {
-            // The route itself answers that the session does not exist.
+            // The route's own code answers that the session does not exist.
             return Ok(());
         }
         // No other replica can ever answer these requests.
@@ -301,15 +303,15 @@ impl FleetMember {
 /// How this replica serves a request of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServedHere {
-    /// The session is its own.
+    /// This replica owns the session.
     Owned,
-    /// The session is its own from now on.
+    /// This replica has inherited the session.
     Inherited,
-    /// The owner has ended, and other replicas may serve the session at the same time.
+    /// The owner has ended, but no heir is decided, so other replicas may serve the session at the same time.
     Unsettled,
 }
 
-/// Whether every replica can reach the server of a request.
+/// Whether every replica can reach the server for a request.
 fn has_address(route: &Route, part: &EndpointKind) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_some())
         && *part == EndpointKind::Endpoint
@@ -325,20 +327,20 @@ fn no_session(kind: IdKind) -> Response<Body> {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Random numbers; `None` if the system has none.
+/// Returns two random numbers; `None` if the system has none.
 fn random_numbers() -> Option<[u64; 2]> {
     let bytes = random_bytes::<16>()?;
     let (one, rest) = bytes.split_first_chunk::<8>()?;
     Some([u64::from_be_bytes(*one), u64::from_be_bytes(*rest.first_chunk::<8>()?)])
 }
 
-/// The target of a request in the form of HTTP/1.1: the path, and the host as a header.
+/// Rewrites the target of a request to the form of HTTP/1.1: the path, with the host in a header.
 fn in_origin_form(parts: &mut Parts) {
     if let Some(authority) = parts.uri.authority().map(|authority| authority.as_str().to_owned()) {
         if !parts.headers.contains_key(HOST)

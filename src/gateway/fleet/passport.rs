@@ -1,14 +1,13 @@
-//! `Milepost-Forwarded`: what a replica says of a request that it passes on, authenticated.
+//! `Milepost-Forwarded`: the signed facts that a replica adds to a request that it passes on.
 //!
 //! ```text
 //! Milepost-Forwarded: 1;TIME;NONCE;TO;CLIENT;LOCAL;SECURE;NAME;MAC
 //! ```
 //!
-//! TIME is in milliseconds since 1970, TO is the address of the replica that the request is passed on to, CLIENT and
-//! LOCAL are the two ends of the client's connection, NAME is the name of the client that its certificate or a trusted
-//! front gives (base64url), and MAC is an HMAC-SHA-256 over all of it and over the method,
-//! the path with its query, and the headers that say whose the request is. A header is taken once, within
-//! [`AGE_MAX`] of its time.
+//! TIME is in milliseconds since 1970. TO is the address of the replica that gets the request. CLIENT and LOCAL are the
+//! two ends of the client's connection. NAME is the client's name from its certificate or a trusted front (base64url).
+//! MAC is an HMAC-SHA-256 over all of this, the method, the path with its query, and the headers that identify the
+//! client. A header is accepted once, within [`AGE_MAX`] of its time.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -26,23 +25,23 @@ use crate::protocol::trace_context::to_hex;
 use crate::transport::http::client_name::ClientName;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 
-/// The header.
+/// The header with the facts about a request that is passed on.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("milepost-forwarded");
 
-/// The largest difference between the clocks of two replicas, with the time on the way.
+/// Limit of the age of a header: the difference between the clocks of two replicas, and the time on the way.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Headers that are remembered so that none is taken twice. Beyond it the oldest are forgotten, and headers of
-/// before that time are refused.
+/// Limit of the headers that are remembered, so that none is accepted twice. Beyond it the oldest are forgotten, and
+/// headers from before that time are refused.
 const SEEN_MAX: usize = 1 << 17;
 
-/// The usual length of the header.
+/// The usual length of the header, in bytes.
 const FACTS_LENGTH: usize = 192;
 
 /// The usual length of the signed text, in bytes.
 const SIGNED_LENGTH: usize = 512;
 
-/// The facts about a client that the replica which took its request knows.
+/// What the replica that a client is connected to knows about the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientFacts {
     /// The address of the client.
@@ -51,34 +50,34 @@ pub(crate) struct ClientFacts {
     pub(crate) local: SocketAddr,
     /// Whether the client uses TLS.
     pub(crate) secure: bool,
-    /// The name of its principal: from its certificate, or from the header of a trusted front.
+    /// The name of the client's principal: from its certificate, or from the header of a trusted front.
     pub(crate) name: Option<ClientName>,
 }
 
-/// Why a request on the address of a fleet is refused.
+/// Why a request at the fleet's address is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PassportError {
     /// The header is missing, or cannot be read.
     #[error("no other replica has passed the request on")]
     None,
-    /// Another key, or the request was changed.
+    /// The header was signed with another key, or the request was changed.
     #[error("the request was not passed on by a replica with the same key")]
     Forged,
-    /// The passport was signed for another replica.
+    /// The header was signed for another replica.
     #[error(
         "the request was passed on to another replica; does the `advertise` of each replica lead to that replica?"
     )]
     Astray,
-    /// The clocks differ, or the header is old.
+    /// The header is old, or the clocks of the replicas differ.
     #[error("the request was passed on too long ago; do the clocks of the replicas differ?")]
     Old,
-    /// The header was taken before.
+    /// The header was already accepted once.
     #[error("the request was passed on twice")]
     Twice,
 }
 
 impl PassportError {
-    /// The name in logs and metrics.
+    /// Returns the name for logs and metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "not-forwarded",
@@ -90,15 +89,15 @@ impl PassportError {
     }
 }
 
-/// Writes and reads the header.
+/// Signs the header, and checks it.
 pub(crate) struct PassportOffice {
-    /// The first signs, all are accepted.
+    /// The keys: the first one signs, and all of them are accepted.
     keys: Vec<hmac::Key>,
     seen: Mutex<SeenNonces>,
 }
 
 impl PassportOffice {
-    /// With the keys of a fleet.
+    /// Returns an office with the keys of a fleet.
     pub(crate) fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Self {
         let derived = |key: &[u8; 32]| {
             let key = hmac::Key::new(hmac::HMAC_SHA256, key);
@@ -108,8 +107,8 @@ impl PassportOffice {
         Self { keys: keys.into_iter().map(derived).collect(), seen: Mutex::default() }
     }
 
-    /// The header for a request to the replica at `to`. `now`: milliseconds since 1970; `nonce`: a number
-    /// that no replica has used before.
+    /// Returns the header for a request to the replica at `to`. `now`: milliseconds since 1970; `nonce`: a number that
+    /// no replica has used before.
     pub(crate) fn sign(
         &self,
         parts: &Parts,
@@ -146,7 +145,7 @@ impl PassportOffice {
         if !self.keys.iter().any(|key| hmac::verify(key, &signed, &mac).is_ok()) {
             return Err(PassportError::Forged);
         }
-        // Read after the MAC was checked: another version of Milepost may write the facts in another form.
+        // Read after the MAC is checked, because another version of Milepost may write the facts in another form.
         let Passport { time, nonce, to, client } = read(facts).ok_or(PassportError::None)?;
         if to != me {
             return Err(PassportError::Astray);
@@ -155,13 +154,13 @@ impl PassportOffice {
         if now.abs_diff(time) > age {
             return Err(PassportError::Old);
         }
-        // The nonce is taken last: only a header that is valid takes a place among those that were seen.
+        // The nonce is noted last, so that only valid headers are remembered.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.take(nonce, time, now, age).map(|()| client)
     }
 }
 
-/// Returns the content of the header as text. The formatter of the standard library would take a fifth of the work of a
+/// Returns the content of the header as text, without the standard formatter, which would need a fifth of the time of a
 /// request that is passed on.
 fn facts(client: &ClientFacts, to: SocketAddr, now: u64, nonce: u64) -> String {
     let ClientFacts { remote, local, secure, name } = client;
@@ -204,7 +203,7 @@ fn push_address(text: &mut String, address: SocketAddr) {
     push_number(text, address.port().into());
 }
 
-/// The content of the header.
+/// The content of the header, as read.
 struct Passport {
     time: u64,
     nonce: u64,
@@ -229,7 +228,7 @@ fn read(facts: &str) -> Option<Passport> {
     parts.next().is_none().then_some(Passport { time, nonce, to, client })
 }
 
-/// The bytes that are signed. Each part has its length before it, so that none can lend a byte to the next.
+/// Returns the bytes that are signed. Each part is preceded by its length, so that no byte can change its part.
 fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
     let mut bytes = Vec::with_capacity(SIGNED_LENGTH);
@@ -241,28 +240,27 @@ fn signed(facts: &str, parts: &Parts) -> Vec<u8> {
     for name in [&SESSION_ID, &AUTHORIZATION, &LAST_EVENT_ID] {
         let mut values = parts.headers.get_all(name).iter();
         add(values.next().map_or(b"", HeaderValue::as_bytes));
-        // No header of these may occur twice: a reader of the last value would read another than was signed.
+        // Whether a header occurs twice is signed too: a reader of the last value would read an unsigned one.
         add(&[u8::from(values.next().is_some())]);
     }
     bytes
 }
 
-/// The nonces of headers that were taken, in two halves: the older half is forgotten when the newer is full or
-/// old enough.
+/// The nonces of accepted headers, in two halves: the older half is forgotten when the newer one is full or old enough.
 #[derive(Default)]
 struct SeenNonces {
     newer: HashSet<u64>,
     older: HashSet<u64>,
-    /// When the newer half began, in milliseconds since 1970.
+    /// The time when the newer half began, in milliseconds since 1970.
     since: u64,
-    /// Headers of before that time may have been forgotten.
+    /// The time, in milliseconds since 1970, before which nonces may have been forgotten. Older headers are refused.
     known_from: u64,
 }
 
 impl SeenNonces {
     fn take(&mut self, nonce: u64, time: u64, now: u64, age: u64) -> Result<(), PassportError> {
-        // A header may be from `age` ago until `age` from now, because clocks differ: it must be known for twice
-        // that time.
+        // Clocks differ, so the time of a valid header may be up to `age` before or after now, and its nonce must be
+        // remembered for twice `age`.
         let is_full = self.newer.len() >= SEEN_MAX;
         if is_full || now.saturating_sub(self.since) > 2 * age {
             if is_full {

@@ -17,25 +17,24 @@ use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::dialer::Dialer;
 use crate::transport::http::io::Io;
 
-/// The longest time of connecting to another replica.
+/// Deadline for connecting to another replica.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// The time for which an unreachable replica is not tried again.
 const DOWN_FOR: Duration = Duration::from_secs(5);
 
-/// Maximum number of other replicas that are remembered. Beyond it all are forgotten, and connections to them are made
-/// anew.
+/// Limit of the other replicas that are remembered. Beyond it all are forgotten, and connections to them are made anew.
 const PEERS_MAX: usize = 4096;
 
-/// Maximum number of replicas that are known to be shutting down. Beyond it all are forgotten, and the next response of
-/// each reports it again.
+/// Limit of the replicas that are known to be shutting down. Beyond it all are forgotten, and the next response of each
+/// reports it again.
 const LEAVING_MAX: usize = 4096;
 
-/// The header in which a replica that will end soon reports that to the others: sessions that any replica can serve
-/// should continue elsewhere.
+/// The header in which a replica tells the others that it will end soon, so that sessions that any replica can serve
+/// continue elsewhere.
 pub(crate) const LEAVING: HeaderName = HeaderName::from_static("milepost-leaving");
 
-/// Makes connections to replicas within this process, in the place of the network.
+/// Connects to replicas inside this process, in place of the network.
 pub type DialReplica = Arc<dyn Fn(SocketAddr) -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
 
 struct KnownReplica {
@@ -51,7 +50,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// No replica is known. If there is a `dial`, it replaces the network.
+    /// Returns a table without any replica. `dial`, if given, replaces the network.
     pub(crate) fn new(dial: Option<DialReplica>) -> Self {
         Self { dial, known: Mutex::default(), leaving: Mutex::default() }
     }
@@ -60,14 +59,14 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a replica could not be reached just now.
+    /// Whether a replica could not be reached a short time ago.
     pub(crate) fn is_down(&self, address: SocketAddr) -> bool {
         let known = self.lock();
         let until = known.get(&address).and_then(|peer| peer.down_until);
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// A replica could not be reached.
+    /// Notes that a replica could not be reached.
     pub(crate) fn mark_down(&self, address: SocketAddr) {
         if let Some(peer) = self.lock().get_mut(&address) {
             peer.down_until = Some(Instant::now() + DOWN_FOR);
@@ -88,7 +87,7 @@ impl Peers {
         leaving.insert(replica);
     }
 
-    /// The connections to a replica.
+    /// Returns the connections to a replica.
     pub(crate) fn pool(&self, address: SocketAddr) -> Arc<ConnectionPool> {
         let mut known = self.lock();
         if known.len() >= PEERS_MAX && !known.contains_key(&address) {

@@ -1,12 +1,12 @@
-//! Sealed ids: an id of a server, with the replica that owns the session. All functions are pure.
+//! Sealed ids: the id of a server, together with the replica that owns the session. All functions are pure.
 //!
 //! ```text
 //! base64url( version 1 | number of the key 1 | nonce 12 | AES-256-GCM( owner 7 or 19 | boot 8 | id ) + 16 )
 //! ```
 //!
-//! What the id is bound to is authenticated with it: the kind of the id, the path of the route, and the
-//! principal of the client. An id of 16 bytes in hexadecimal digits is packed, so that one of
-//! Milepost's own has 82 characters when it is sealed; a UUID has 108.
+//! The seal also authenticates what the id is bound to: its kind, the path of the route, and the principal of the
+//! client. An id of 32 hexadecimal digits is packed into 16 bytes, so that an id made by Milepost has 82 characters
+//! when it is sealed; a UUID has 108.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,52 +17,52 @@ use ring::digest::{SHA256, digest};
 use crate::protocol::trace_context::to_hex;
 use crate::transport::sealing::{SEAL_TAG, SealKey, SealNonce};
 
-/// Bytes of a server's id that can be sealed. A longer id is forwarded unchanged.
+/// Limit of the bytes of a server's id that is sealed. A longer id is forwarded unchanged.
 pub(crate) const SEALED_ID_MAX: usize = 1 << 10;
 
 const VERSION: u8 = 1;
-/// The version and the number of the key.
+/// Bytes before the nonce: the version, and the number of the key.
 const HEAD: usize = 2;
 const V4: u8 = 4;
 const V6: u8 = 6;
-/// Marks an id that is packed.
+/// Flag for an id that is packed.
 const PACKED: u8 = 0x80;
 
-/// The replica that a session belongs to, during the life of one process.
+/// The process of a replica that owns a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
-    /// The address under which the others reach it.
+    /// The address at which the other replicas reach this one.
     pub address: SocketAddr,
-    /// The number of the process: a process that is started again at the same address has another number.
+    /// The number of the process. A process that is started again at the same address has another number.
     pub boot: u64,
 }
 
 /// The content of a sealed id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedId {
-    /// Whose it is.
+    /// The owner of the session.
     pub owner: Owner,
-    /// The id as the server made it.
+    /// The id that the server made.
     pub id: Vec<u8>,
 }
 
 /// The kind of an id. An id of one kind is not valid as another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdKind {
-    /// A session of Streamable HTTP.
+    /// The id of a Streamable HTTP session.
     Session,
-    /// The query of an endpoint of HTTP+SSE.
+    /// The query of an HTTP+SSE endpoint.
     Endpoint,
 }
 
-/// The data that an id is bound to.
+/// What a sealed id is bound to: it is not valid with anything else.
 #[derive(Debug, Clone, Copy)]
 pub struct IdBinding<'a> {
     /// The kind of the id.
     pub kind: IdKind,
     /// The path of the route.
     pub route: &'a str,
-    /// The principal of the client, by its certificate or by a trusted front; empty if neither names the client.
+    /// The principal of the client, from its certificate or a trusted front; empty if neither names the client.
     pub principal: &'a str,
 }
 
@@ -72,31 +72,31 @@ impl IdBinding<'_> {
             IdKind::Session => b's',
             IdKind::Endpoint => b'e',
         };
-        // The zero cannot be in a path, so that route and principal cannot be taken for each other.
+        // A path cannot contain the zero byte, so route and principal cannot be mistaken for each other.
         [&[kind][..], self.route.as_bytes(), &[0], self.principal.as_bytes()].concat()
     }
 }
 
-/// The reading of a text that may be a sealed id.
+/// The result of opening a text that may be a sealed id.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The id was sealed with one of the keys, for this binding.
     Sealed(SealedId),
-    /// The id is a server's own, or was sealed by another program.
+    /// The id is one of a server, or was sealed by another program.
     Plain,
-    /// The id has the form of a sealed id of one of the keys, but is not authentic, or is bound to other data.
+    /// The id has the form of an id sealed with one of the keys, but is not authentic or is bound to something else.
     Forged,
 }
 
 struct FleetCipher {
-    /// A byte that names the key, as in the id.
+    /// The byte in sealed ids that identifies the key.
     number: u8,
     key: SealKey,
 }
 
-/// The keys of a fleet.
+/// Seals and opens ids with the keys of a fleet.
 pub struct Seal {
-    /// The first seals, all open.
+    /// The keys: the first one seals, and each of them opens.
     ciphers: Vec<FleetCipher>,
 }
 
@@ -104,7 +104,7 @@ impl Seal {
     /// Returns the seal with these keys; the first key seals new ids. `None` if there is no key.
     pub fn new<'a>(keys: impl IntoIterator<Item = &'a [u8; 32]>) -> Option<Self> {
         let cipher = |key: &[u8; 32]| {
-            // A byte of a digest: enough to find the key, and it tells nothing about the key.
+            // A byte of a digest is enough to find the key, and reveals nothing about it.
             let number = digest(&SHA256, &[b"milepost fleet key", &key[..]].concat()).as_ref()[0];
             Some(FleetCipher { number, key: SealKey::new(key)? })
         };
@@ -151,7 +151,7 @@ impl Seal {
 
     /// Opens a text that a client presents as an id.
     pub fn open(&self, text: &[u8], to: &IdBinding<'_>) -> Opened {
-        // Too long for a sealed id: base64 has 4 characters for 3 bytes.
+        // Too long for a sealed id, because base64 has 4 characters for 3 bytes.
         if text.len() > 2 * (SEALED_ID_MAX + 64) {
             return Opened::Plain;
         }
@@ -162,19 +162,19 @@ impl Seal {
         let Some((nonce, sealed)) = rest.split_first_chunk() else {
             return Opened::Plain;
         };
-        // The seal of another fleet or an old key: such an id is forwarded unchanged, and the server judges it.
+        // Sealed by another fleet or with an old key: the id is forwarded unchanged, and the server decides about it.
         let mut ciphers = self.ciphers.iter().filter(|cipher| cipher.number == number).peekable();
         if ciphers.peek().is_none() {
             return Opened::Plain;
         }
         let bound_to = to.bytes();
-        // Two keys may have the same number: each of them is tried.
+        // Two keys may have the same number, so each of them is tried.
         let opened = ciphers.find_map(|cipher| read(&cipher.key.open(*nonce, &bound_to, sealed)?));
         opened.map_or(Opened::Forged, Opened::Sealed)
     }
 }
 
-/// Reads the content of a seal.
+/// Reads the decrypted content of a sealed id.
 fn read(plain: &[u8]) -> Option<SealedId> {
     let (mark, rest) = plain.split_first()?;
     let (ip, rest) = match mark & !PACKED {
@@ -195,9 +195,9 @@ fn read(plain: &[u8]) -> Option<SealedId> {
     Some(SealedId { owner: Owner { address, boot: u64::from_be_bytes(*boot) }, id })
 }
 
-/// The bytes of an id that is hexadecimal digits; `None` if it has another character or half a byte.
+/// Returns the bytes of an id in hexadecimal digits; `None` if it has another character or an odd number of digits.
 fn pack(id: &[u8]) -> Option<Vec<u8>> {
-    // Only lower-case digits are packed: unpacking would turn capital ones into lower case.
+    // Only lower-case digits are packed, because unpacking writes lower case.
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),

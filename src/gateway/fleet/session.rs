@@ -1,4 +1,4 @@
-//! The fleet's data for one request: the id of its session, sealed and as the server knows it.
+//! What the fleet knows about one request: the id of its session, sealed and as the server knows it.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_bytes;
 
-/// The parameter with the sealed query in an endpoint of HTTP+SSE.
+/// The query parameter of an HTTP+SSE endpoint that contains the sealed query.
 const KEY: &str = "sessionId";
 
-/// The keys with which this replica seals ids.
+/// The keys with which this replica seals ids, and its own identity.
 pub(super) struct FleetSeal {
     /// The address and boot number of this process.
     pub(super) me: Owner,
@@ -26,7 +26,7 @@ pub(super) struct FleetSeal {
     pub(super) seals: bool,
 }
 
-/// The fleet's data for a request, an extension of its head.
+/// What the fleet knows about a request. Stored in the extensions of the request.
 #[derive(Clone)]
 pub(crate) struct FleetSession {
     seal: Arc<FleetSeal>,
@@ -34,7 +34,7 @@ pub(crate) struct FleetSession {
     principal: Option<ClientName>,
     /// The session that the request names, as the client has it and as the server has it.
     named: Option<(HeaderValue, HeaderValue)>,
-    /// Whether its owner has ended, and this replica serves it without knowing all of its state.
+    /// Whether the session's owner has ended, and this replica serves the session without knowing all of its state.
     pub(super) is_taken_over: bool,
 }
 
@@ -48,7 +48,7 @@ impl FleetSession {
         Self { seal, route, principal, named: None, is_taken_over: false }
     }
 
-    /// The fleet's part in a request, if there is a fleet.
+    /// Returns the fleet's data of a request, if there is a fleet.
     pub(crate) fn of(parts: &Parts) -> Option<&Self> {
         parts.extensions.get()
     }
@@ -64,7 +64,7 @@ impl FleetSession {
         IdBinding { kind, route: &self.route.path, principal }
     }
 
-    /// The session that a request names, opened.
+    /// Returns the session id that a request names, opened.
     pub(super) fn opened(&self, part: &EndpointKind, parts: &Parts) -> (IdKind, Opened) {
         let (kind, text) = match part {
             EndpointKind::Endpoint | EndpointKind::Sse => {
@@ -86,7 +86,7 @@ impl FleetSession {
         self.seal.seal.seal(self.seal.me, id, random_bytes()?, &self.bound_to(kind))
     }
 
-    /// The query of an endpoint of HTTP+SSE, as the client of this replica gets it.
+    /// Returns the query of an HTTP+SSE endpoint as a client of this replica gets it.
     pub(crate) fn endpoint_query(&self, query: &str) -> String {
         match self.seal(IdKind::Endpoint, query.as_bytes()) {
             Some(sealed) => format!("{KEY}={sealed}"),
@@ -99,7 +99,7 @@ impl FleetSession {
         self.is_taken_over
     }
 
-    /// Seals the session that a response names. A client that has the session keeps its name for it.
+    /// Seals the session id that a response names. If the client already has an id for the session, it keeps that id.
     pub(crate) fn seal_response(&self, response: &mut Response<Body>) {
         let Some(id) = response.headers().get(SESSION_ID) else { return };
         let known = self.named.as_ref().filter(|(_, known)| known == id);
@@ -121,7 +121,7 @@ fn sealed_query(query: &str) -> Option<&[u8]> {
     pairs.find(|(name, _)| *name == KEY).map(|(_, text)| text.as_bytes())
 }
 
-/// Gives the session of a request the name that the server knows.
+/// Replaces the session id of a request by the id that the server knows.
 pub(super) fn rename(kind: IdKind, parts: &mut Parts, id: &[u8]) {
     match kind {
         IdKind::Session => {

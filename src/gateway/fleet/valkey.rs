@@ -1,7 +1,7 @@
-//! The store of a fleet in Valkey or Redis: `mp:{session}:o` is the owner of a session, for a minute.
+//! The store of a fleet in Valkey or Redis: the key `mp:{session}:o` names the owner of a session, for a minute.
 //!
-//! One task speaks to the server, and requests reach it through a bounded queue. A server that is down, slow, empty
-//! or full changes nothing but who may send heartbeats.
+//! One task sends commands to the server; requests reach the task through a bounded queue. If the server is down, slow,
+//! empty or full, only heartbeats of inherited sessions are affected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,29 +17,28 @@ use super::heirs::{HeirClaim, OWNED_FOR, OwnerStore, SessionKey};
 use super::seal::Owner;
 use crate::config::routes::Secret;
 
-/// Maximum number of commands that wait for the connection to the store. A further command counts as an error of the
-/// store.
+/// Limit of the commands that wait for the connection to the store. A further command counts as an error of the store.
 const COMMANDS_MAX: usize = 1024;
 
 /// Number of sessions that are renewed in one pipeline.
 const RENEWED_AT_ONCE: usize = 256;
 
-/// The longest time that the server may take for an answer.
+/// Deadline for an answer of the store.
 const ANSWER_MAX: Duration = Duration::from_millis(200);
 
-/// The longest time of connecting to the server.
+/// Deadline for connecting to the store.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The longest pause between two attempts to connect.
+/// The longest pause between two attempts to connect to the store.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
-// In one script, so that two replicas cannot both read nothing and both write.
-/// Claims a session: the entry's owner stays, unless it is the owner that has ended.
+// A script, so that two replicas cannot both find no entry and both write one.
+/// Claims a session: an owner in the entry stays, unless it is the owner that has ended.
 const SETTLE: &str = "local now = redis.call('GET', KEYS[1]) \
      if not now or now == ARGV[2] then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) return ARGV[1] end \
      return now";
 
-/// Renews an entry, if it is still the replica's own, and restores it where the store has lost it.
+/// Renews an entry if it still belongs to the replica, and restores it if the store has lost it.
 const RENEW: &str = "local now = redis.call('GET', KEYS[1]) \
      if now == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end \
      if not now then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end \
@@ -50,15 +49,15 @@ enum StoreCommand {
     Renew(Owner, Vec<SessionKey>),
 }
 
-/// The store.
+/// The store of owners in Valkey or Redis.
 pub(crate) struct Valkey {
     commands: mpsc::Sender<StoreCommand>,
     errors: Counter,
 }
 
 impl Valkey {
-    /// The store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the first use.
-    /// `errors` counts failures.
+    /// Returns the store at an address such as `rediss://user:password@host:6379`. Nothing is connected before the
+    /// first use. `errors` counts failures.
     ///
     /// # Errors
     /// If the address is not one of Valkey or Redis. The error does not contain the address, which may contain a
@@ -106,7 +105,7 @@ async fn speak(
     while let Some(command) = commands.recv().await {
         let is_renewal = matches!(command, StoreCommand::Renew(..));
         let done = match command {
-            // The request may have continued without the result.
+            // The request may have gone on without the result.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
             StoreCommand::Settle(claim, answer) => match settle(&mut connection, claim).await {
                 Ok(owner) => {
@@ -155,7 +154,7 @@ enum StoreChange {
 }
 
 impl StoreHealth {
-    /// Takes the outcome of a command.
+    /// Notes the outcome of a command. Returns a change that operators should know.
     fn note(&mut self, is_renewal: bool, is_done: bool) -> Option<StoreChange> {
         let had_failed = self.failing.contains(&true);
         self.failing[usize::from(is_renewal)] = !is_done;
@@ -205,11 +204,11 @@ fn milliseconds() -> u64 {
 }
 
 fn place(session: SessionKey) -> String {
-    // The braces are the hash tag of a cluster: all keys of a session are in one slot.
+    // The braces are the hash tag of a Redis cluster: they put all keys of a session into one slot.
     format!("mp:{{{}}}:o", session.text())
 }
 
-/// An owner as the store has it.
+/// Returns an owner in the form of the store.
 fn text(owner: Owner) -> String {
     format!("{} {:x}", owner.address, owner.boot)
 }
@@ -228,10 +227,10 @@ mod tests {
 
     use super::*;
 
-    /// The longest wait for the server on a busy machine.
+    /// Deadline for the server in tests, long enough for a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A server of Redis with a socket of its own, which ends with the test.
+    /// A Redis server with its own socket, which ends with the test.
     struct RedisServer {
         child: Child,
         folder: TempDir,
@@ -293,7 +292,7 @@ mod tests {
         cmd("FLUSHALL").exec_async(&mut store).await.unwrap();
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(second, None).await.unwrap(), Some(first));
-        // A replica that inherits from the first one keeps the session, even if the first one renews it.
+        // A replica that has inherited the session keeps it, even if the first replica renews it.
         assert_eq!(settled(second, Some(first)).await.unwrap(), Some(second));
         renew(&mut store, first, &[session]).await.unwrap();
         assert_eq!(settled(third, None).await.unwrap(), Some(second));

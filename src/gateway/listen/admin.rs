@@ -46,31 +46,31 @@ pub use streams::ROUTES_WATCHED;
 pub(super) use streams::{AdminBody, AdminStreams, JSON};
 pub use token::AdminToken;
 
-/// Maximum number of connections to the admin listener. If one more arrives, the connection that was idle for longest
-/// is closed.
+/// Limit of the connections to the admin listener. If one more arrives, the connection that was idle for longest is
+/// closed.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 
-/// Bytes of the head of a request to the admin listener. A longer head is refused.
+/// Limit of the bytes of a request head on the admin listener. A longer head is refused.
 pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the body of a request to the admin listener (a log filter, a reason). A longer body is refused.
+/// Limit of the bytes of a request body on the admin listener (a log filter, a reason). A longer body is refused.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
-/// The time that the body of a request may take to arrive.
+/// Deadline for the body of a request to arrive.
 const BODY: Duration = Duration::from_secs(5);
 
-/// The header that a changing request must have. A page of another site can send the header only
-/// after a preflight request, which the listener never allows.
+/// The header that a request must have to change something. A page of another site can send it only after a preflight
+/// request, which the listener never allows.
 pub const ADMIN_CHANGES: HeaderName = HeaderName::from_static("milepost-admin");
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 type AdminResponse = Response<AdminBody>;
 
-/// Answers operators.
+/// Answers the requests of operators.
 pub(super) struct AdminApi<H> {
     access: ArcSwap<Access>,
-    /// The folder of the token that Milepost makes.
+    /// The directory of the token that Milepost makes.
     state: Option<PathBuf>,
     via: Via,
     handler: Arc<H>,
@@ -79,7 +79,7 @@ pub(super) struct AdminApi<H> {
     clients: Option<(SocketAddr, bool)>,
 }
 
-/// Data about the listener for clients, for the live page.
+/// What the live page shows about the listener for clients.
 #[derive(Serialize)]
 struct AboutClients {
     /// The URL to which the paths of routes are appended; `null` without a listener for clients.
@@ -100,7 +100,7 @@ impl<H: Handler> AdminApi<H> {
         Self { access, state, via, handler, streams, clients: None }
     }
 
-    /// The same, with the address of the listener for clients, and whether it speaks TLS.
+    /// Returns the API with the address of the listener for clients, and whether that uses TLS.
     pub(super) fn knowing(self, clients: Option<SocketAddr>, is_tls: bool) -> Self {
         Self { clients: clients.map(|address| (address, is_tls)), ..self }
     }
@@ -116,27 +116,27 @@ impl<H: Handler> AdminApi<H> {
         AboutClients { address, version: env!("CARGO_PKG_VERSION") }
     }
 
-    /// See [`Access::start_link`].
+    /// Returns the link to the live page: see [`Access::start_link`].
     pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
         self.access.load().start_link(listen, with_token)
     }
 
-    /// The file of the token that was made.
+    /// Returns the file of the token that Milepost made.
     pub(super) fn token_file(&self) -> Option<PathBuf> {
         self.access.load().token_file()
     }
 
-    /// Ends the endless streams.
+    /// Ends the endless streams of observers.
     pub(super) fn end_streams(&self) {
         self.streams.end();
     }
 
-    /// From now on this holds.
+    /// Applies new settings to later requests.
     pub(super) fn set_config(&self, server: &Server, admin: &Admin) {
         self.access.store(Arc::new(Access::new(server, admin, self.state.as_deref())));
     }
 
-    /// Answers one request.
+    /// Answers one request of an operator.
     pub(super) async fn answer<B>(
         &self,
         client: Peer,
@@ -186,7 +186,7 @@ impl<H: Handler> AdminApi<H> {
         match parts.uri.path() {
             "/livez" => read(StatusCode::OK, "alive\n"),
             "/readyz" if phase == ListenPhase::Serving => read(StatusCode::OK, "ready\n"),
-            // A front may take 503 for a server that has died, and cut its open requests.
+            // With 503 a front may consider the server dead and cut its open requests, so the probe can ask for 404.
             "/readyz" if asks_for_404(parts) => read(StatusCode::NOT_FOUND, "stopping\n"),
             "/readyz" => read(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             "/" if reads => Ok(AdminDecision::Answered(live_page())),
@@ -241,7 +241,7 @@ impl<H: Handler> AdminApi<H> {
         }
     }
 
-    /// The decision about a request to cancel the call of this number.
+    /// Returns the decision about a request to cancel the call with this number.
     fn cancellation(&self, parts: &Parts, number: &str) -> Result<AdminDecision, Refusal> {
         let calls = self.handler.calls().ok_or(Refusal::NoPage)?;
         match parts.method {
@@ -252,7 +252,7 @@ impl<H: Handler> AdminApi<H> {
     }
 }
 
-/// The decision about a request.
+/// What is done with a request.
 enum AdminDecision {
     Answered(AdminResponse),
     /// A request whose body is the new log filter.
@@ -270,7 +270,7 @@ fn opens_page(parts: &Parts) -> bool {
         && is("sec-fetch-dest", "document")
 }
 
-/// Whether the query of a probe has the word `404`: the status for a listener that is not ready.
+/// Whether the query of a probe contains `404`: the status that it wants while the listener is not ready.
 fn asks_for_404(parts: &Parts) -> bool {
     parts.uri.query().is_some_and(|query| query.split('&').any(|word| word == "404"))
 }
@@ -298,7 +298,7 @@ fn log_level() -> AdminResponse {
     }
 }
 
-/// A short body; `None` if it is too long, breaks off or takes too long.
+/// Reads a short body; `None` if it is too long, breaks off or takes too long.
 async fn read_short<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin>(
     body: B,
 ) -> Option<Bytes> {

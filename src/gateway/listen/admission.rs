@@ -1,8 +1,7 @@
 //! Admission: pure decisions about a request's head, the same for every path and method.
 //!
-//! A page of any site can send requests to a listener on its reader's machine. The page cannot
-//! choose the `Host` and the `Origin` that the browser sends. Hence both are checked before any
-//! other part of the request.
+//! A page of any site can send requests to a listener on the machine of the person who reads it. It cannot choose the
+//! `Host` and `Origin` that the browser sends, so both are checked before any other part of the request.
 
 use std::net::SocketAddr;
 
@@ -19,8 +18,8 @@ use crate::transport::http::client_name::ClientName;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
-/// Headers that decide about a request and may occur only once: a reader of the first and a reader
-/// of the last value would disagree.
+/// Headers that decide about a request and so may occur only once: one program may read the first value and another the
+/// last.
 const ONCE: [&str; 7] = [
     "host",
     "origin",
@@ -31,19 +30,19 @@ const ONCE: [&str; 7] = [
     "mcp-name",
 ];
 
-/// The header in which a browser names the relation of a request's site to this one; no page can change it.
+/// The header in which a browser says how the site of a page is related to this one. No page can change it.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Content types that a browser sends for a page without a preflight request. The last is an empty type.
+/// Content types that a browser sends for a page without a preflight request. The last is the empty type.
 const FORM_TYPES: [&str; 4] =
     ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""];
 
-/// Checks whether a request on the address `local` is admitted.
+/// Checks whether a request that arrived at the address `local` is admitted.
 ///
 /// # Errors
 /// The first reason for a refusal.
 pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Result<(), Refusal> {
-    // A tunnel would lead anywhere, and TRACE would repeat the headers of a request, secrets too (RFC 9110, 9.3.8).
+    // A tunnel could lead anywhere, and TRACE would send the headers of a request back, secrets too (RFC 9110, 9.3.8).
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::Method);
     }
@@ -69,11 +68,11 @@ pub fn admit(server: &Server, via: &Via, local: SocketAddr, parts: &Parts) -> Re
     admit_upgrade(parts)
 }
 
-/// Whether the site of a request's page, as the browser names the site, may use a listener. A page can
-/// leave its `Origin` out, with an image for instance, but cannot change `Sec-Fetch-Site`.
+/// Checks whether the page that sent a request may use the listener, by `Sec-Fetch-Site`. A page can leave `Origin`
+/// out, for instance with an image, but it cannot change `Sec-Fetch-Site`.
 ///
 /// # Errors
-/// If a page of another site sent the request and names no origin. [`admit`] judges an origin.
+/// If a page of another site sent the request without `Origin`. [`admit`] checks an `Origin`.
 pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     let is_checked = server.check_pages && parts.method != Method::OPTIONS;
     let is_foreign = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
@@ -88,10 +87,10 @@ pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
 /// without a type, without a preflight request.
 ///
 /// # Errors
-/// If a browser sent the request and its type is one of these.
+/// If a browser sent the request with such a type.
 pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     let headers = &parts.headers;
-    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is not a page.
+    // Only these two headers show that a page sent the request: `fetch` of Node.js sends other `Sec-Fetch` headers.
     let is_page = headers.contains_key(ORIGIN) || headers.contains_key(SITE);
     if !server.check_pages || parts.method != Method::POST || !is_page {
         return Ok(());
@@ -102,8 +101,8 @@ pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
     if is_form { Err(Refusal::BodyType) } else { Ok(()) }
 }
 
-/// Checks the token of a request where the listener requires one. True if the `Authorization` was
-/// for Milepost, so that it is not forwarded.
+/// Checks the token of a request if the listener requires one. Returns whether `Authorization` was meant for Milepost,
+/// so that it is not forwarded.
 ///
 /// # Errors
 /// If the listener requires a token and the request has another or none.
@@ -120,17 +119,18 @@ pub fn authorize(bearer: Option<&Secret>, headers: &HeaderMap) -> Result<bool, R
 /// The principal of a request, as far as it has been verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPrincipal {
-    /// The name that a trusted front gives, else the name in the certificate.
+    /// The name that a trusted front gives, or else the name in the certificate.
     pub name: Option<ClientName>,
-    /// The `principal` header, if the client is not a trusted front, or names another principal than the verified one.
+    /// The name of the `principal` header, if it must not be forwarded: the client is not a trusted front, or the
+    /// header names another principal than the verified one.
     pub foreign: Option<HeaderName>,
 }
 
-/// Finds the principal of a request. The certificate of a front names the front itself, so that the front's header goes
-/// before the front's certificate. An empty value counts as no principal.
+/// Finds the principal of a request. The certificate of a front names the front itself, so the front's header takes
+/// precedence over its certificate. An empty value means no principal.
 ///
-/// The replica that took a request from its client has found the principal, and has signed it. No header of the request
-/// that it passes on says anything else.
+/// For a request that another replica passes on, that replica has found the principal and signed it. The headers of the
+/// request then decide nothing.
 ///
 /// # Errors
 /// If a trusted front sends the header twice (one of the two may be the client's), or with a value that is no name.
@@ -162,7 +162,7 @@ pub fn principal(
     }
 }
 
-/// Compares in a time that depends only on the length of the presented text.
+/// Compares a token with the secret, in a time that depends only on the length of the presented text.
 fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     let secret = secret.reveal().as_bytes();
     // An empty secret matches nothing, not even an empty token.
@@ -173,7 +173,7 @@ fn is_secret(presented: &[u8], secret: &Secret) -> bool {
     differs == 0
 }
 
-/// The approximate size of the head as written in HTTP/1.1.
+/// Returns the approximate size of the head as HTTP/1.1 writes it.
 fn head_bytes(parts: &Parts) -> usize {
     let target = parts.uri.path_and_query().map_or(1, |target| target.as_str().len());
     let line = |name: usize, value: usize| name + value + 4;
@@ -185,7 +185,7 @@ fn is_twice(headers: &HeaderMap, name: &str) -> bool {
     headers.get_all(name).iter().nth(1).is_some()
 }
 
-/// The host that a request names. HTTP/1.0 may name none, which no browser does.
+/// Returns the host that a request names. HTTP/1.0 may name none, but no browser uses HTTP/1.0.
 fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     let header = match parts.headers.get(HOST) {
         Some(value) => match value.to_str() {
@@ -206,15 +206,15 @@ fn host(parts: &Parts) -> Result<Option<Authority>, Refusal> {
         None => None,
     };
     match (target, header) {
-        // RFC 9112, 3.2.2: the URL counts. A server might read `Host`, so that both have to agree.
+        // RFC 9112, 3.2.2: the host in the URL is valid. A server might use `Host` instead, so both must be equal.
         (Some(target), Some(header)) if target != header => Err(Refusal::TwoHosts),
         (None, None) if parts.version == Version::HTTP_10 => Ok(None),
         (target, header) => target.or(header).map(Some).ok_or(Refusal::NoHost),
     }
 }
 
-/// Returns the loopback host that a request names. Clients of a container's published port name such a host, although
-/// the listener has another address.
+/// Returns the loopback host that a request names. Clients of a container's published port name a loopback host,
+/// although the listener has another address.
 pub fn loopback_name(parts: &Parts) -> Option<String> {
     match host(parts).ok()?.filter(Authority::is_loopback)?.host {
         Host::Name(name) => Some(name),
@@ -222,11 +222,11 @@ pub fn loopback_name(parts: &Parts) -> Option<String> {
     }
 }
 
-/// Whether a listener accepts a host: its own address, loopback names on loopback, and configured
-/// names; every host if configured so.
+/// Whether a listener accepts a host: its own address, loopback names on loopback, and configured names, or every host
+/// if `insecure` is set.
 ///
-/// A loopback name may have any port: behind `ssh -L` and `kubectl port-forward` the port is the client's. A page that
-/// rebinds DNS has to use a *name* of its own.
+/// A loopback name may have any port, because `ssh -L` and `kubectl port-forward` change the port. This is safe: a page
+/// that attacks by DNS rebinding has to use its own *name*.
 fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
     if server.insecure {
         return true;
@@ -240,8 +240,8 @@ fn answers_to(server: &Server, local: SocketAddr, host: &Authority) -> bool {
         })
 }
 
-/// Whether pages of an origin may use a listener: pages of the same machine, and of configured
-/// origins. `null` may be any page, in a frame.
+/// Whether pages of an origin may use a listener: pages of the same machine, and of configured origins. The origin
+/// `null` is refused, because any page can have it in a frame.
 fn may_speak(server: &Server, origin: &str) -> bool {
     let Some(origin) = WebOrigin::parse(origin) else { return false };
     let local = matches!(&origin, WebOrigin::Web { at, .. } if at.is_loopback());
@@ -255,7 +255,7 @@ fn may_speak(server: &Server, origin: &str) -> bool {
 /// A normalised origin, so that equal origins compare equal.
 #[derive(PartialEq, Eq)]
 enum WebOrigin {
-    /// `http://host[:port]` or the same with `https`; the port is always there.
+    /// `http://host[:port]` or the same with `https`; the port is always present.
     Web { secure: bool, at: Authority },
     /// The origin of an extension or an application, in lower case.
     Other(String),

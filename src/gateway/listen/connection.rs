@@ -27,13 +27,12 @@ use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
-/// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first
-/// byte.
+/// Deadline for a client to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first byte.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
-/// Bytes that a connection of HTTP/1.1 holds for each direction, unless heads may be larger. More
-/// costs memory for each client that does not read, less costs time in large answers. (The lines of
-/// a head are limited to 100 by hyper itself; a limit of Milepost's own would cost an allocation each.)
+/// Limit of the buffer of an HTTP/1.1 connection in each direction, in bytes, unless heads may be larger. A larger
+/// buffer costs memory for each client that does not read; a smaller one makes large answers slower. (hyper itself
+/// limits a head to 100 lines; setting a limit here would cost an allocation for each head.)
 const BUFFER: usize = 64 << 10;
 
 /// The flow-control window of an HTTP/2 stream, in bytes.
@@ -42,21 +41,21 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Maximum number of concurrent HTTP/2 streams of one connection. The client waits with further requests.
+/// Limit of concurrent HTTP/2 streams on one connection. The client waits with further requests.
 const STREAMS_MAX: u32 = 100;
 
-/// The interval of pings to a silent HTTP/2 client, and the time that the client has to answer.
+/// The interval of pings to a silent HTTP/2 client, and the deadline for the answer.
 const PING: Duration = Duration::from_secs(20);
 
-/// The time that the client of an idle connection has to answer that the connection ends.
+/// The time that the client of an idle connection has to react to the announced end of the connection.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The time that a client has to send its first request, if it connected while the listener lingered.
+/// The time that a client which connected while the listener lingered has to send its first request.
 pub(super) const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// The time between the end of an HTTP/2 client's bytes and its report to `h2`. If `h2` sees the end in the same poll,
-/// or cannot acknowledge the client's settings, it drops requests that it has read but not passed on: a notification
-/// whose client closes at once would be lost.
+/// The delay before `h2` is told that an HTTP/2 client has sent its last byte. If `h2` sees the end in the same poll,
+/// or cannot acknowledge the client's settings, it drops requests that it has read but not passed on: a notification of
+/// a client that closes immediately would be lost.
 const END_AFTER: Duration = Duration::from_millis(1);
 
 /// The first bytes of an HTTP/2 client.
@@ -65,9 +64,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum ConnectionEnd {
-    /// The connection ended in good order.
+    /// The connection was closed normally.
     Closed,
-    /// No request was open on the connection for long.
+    /// No request was open on the connection for too long.
     Idle,
     /// The bytes were not HTTP.
     Malformed,
@@ -75,7 +74,7 @@ pub(super) enum ConnectionEnd {
     HeadTooLarge,
     /// The client took too long for the head of a request, or did not answer a ping.
     TooSlow,
-    /// The client left in the middle of a request or of its answer.
+    /// The client disconnected in the middle of a request or of its answer.
     CutOff,
     /// TLS could not be agreed on.
     NoTls,
@@ -84,7 +83,7 @@ pub(super) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// The name in logs.
+    /// Returns the name for logs.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -107,7 +106,7 @@ impl ConnectionEnd {
                 _ => Self::Broken,
             };
         }
-        // An error of the connection's bytes, such as the time limit of a head, is inside that of hyper.
+        // An error of the byte stream, such as a missed deadline for a head, is inside hyper's error.
         let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         if source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut) {
             return Self::TooSlow;
@@ -138,14 +137,14 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// With heads of at most this many bytes; all bytes are counted by `traffic`.
+    /// Returns a server that accepts heads of at most this many bytes. `traffic` counts all bytes.
     pub(super) fn new(head_bytes_max: usize, traffic: Traffic) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
             // Without a timer hyper silently applies no time limit.
             .timer(TokioTimer::new())
-            // [`Impatient`] limits the time of a head; hyper's limit would count from the end of the answer before.
+            // [`Impatient`] has the deadline for a head. hyper's would begin at the end of the previous answer.
             .header_read_timeout(None)
             .max_buf_size(head_bytes_max.max(BUFFER));
         builder
@@ -161,7 +160,7 @@ impl Http {
         Self { builder, traffic, idle: IdleRule::default() }
     }
 
-    /// The same with other times for connections on which no request is open.
+    /// Returns the server with the idle times of `idle`.
     pub(super) fn ending_idle(self, idle: IdleRule) -> Self {
         Self { idle, ..self }
     }
@@ -169,7 +168,7 @@ impl Http {
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and new ones are not
     /// accepted; if it returns true, a client that has not sent a request yet may send one.
     ///
-    /// The kinds of connections and of answers are behind pointers: HTTP is compiled once for each kind of body.
+    /// Connections and answers are trait objects, so that the HTTP code is compiled only once for each type of body.
     pub(super) async fn converse<B>(
         &self,
         io: Io,
@@ -183,7 +182,7 @@ impl Http {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();
-            // The request is completed until the message of a POST changes the rule (`set_outlives`).
+            // Completed even without its client, unless the message of a POST changes the rule (`set_outlives`).
             let rule = match *request.method() {
                 Method::POST | Method::DELETE => Outlives::ToTheEnd,
                 _ => Outlives::Nothing,
@@ -200,15 +199,15 @@ impl Http {
         let idle = pin!(answers.idle_by(&self.idle));
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            // Neither of these two has anything to do with a request, and both would be polled several times for each.
+            // Polled lazily: neither future depends on requests, and both would be polled several times for each.
             () = LazyPoll::new(idle) => {
                 self.idle.ended.inc();
                 // A client of HTTP/2 gets a GOAWAY (RFC 9113, 6.8), and sends no further request here.
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::select! {
                     ended = connection.as_mut() => ended,
-                    // The connection does not wait for a client that does not close, but a request that has arrived
-                    // meanwhile is served.
+                    // Do not wait for a client that does not close, but answer a request that has arrived in the
+                    // meantime.
                     () = async { sleep(GOODBYE).await; answers.idle(GOODBYE).await } => Ok(()),
                 };
                 return ended.map_or_else(
@@ -232,8 +231,8 @@ impl Http {
 }
 
 /// Decides about `Upgrade`, which a server may ignore (RFC 9110, 7.8). An offer of HTTP/2, which Java's client sends
-/// with every request, is ignored. A request for another protocol, such as WebSocket, is refused: the client
-/// would wait for it.
+/// with every request, is ignored. A request for another protocol, such as WebSocket, is refused, because the client
+/// would wait for the switch.
 ///
 /// # Errors
 /// If a request asks for a protocol that the listener does not switch to.
@@ -244,30 +243,30 @@ pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
             .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
     };
     let mut offered = parts.headers.get_all(UPGRADE).iter();
-    // `Upgrade` counts only where `Connection` names it (RFC 9110, 7.8).
+    // `Upgrade` is valid only if `Connection` names it (RFC 9110, 7.8).
     let wants_another = parts.headers.get_all(CONNECTION).iter().any(named)
         && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"));
     if wants_another { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 
-/// Closes the connection of a client that does not show its version of HTTP in time, or that begins the head of an
-/// HTTP/1.1 request and does not end it in time. HTTP/2 has pings.
+/// Closes the connection of a client that does not show its HTTP version in time, or that does not complete the head of
+/// an HTTP/1.1 request in time. HTTP/2 has pings instead.
 struct Impatient {
     io: MeteredIo<Io>,
-    /// The time limit, and the number of bytes of the HTTP/2 preface read so far.
+    /// The deadline for the client's HTTP version, and the number of bytes of the HTTP/2 preface read so far.
     undecided: Option<(Pin<Box<Sleep>>, usize)>,
-    /// The first bytes of HTTP/1.1. A reader that asks for the version is told that no byte has arrived, which means
-    /// HTTP/1.1, and hyper then reads these bytes together with the following ones: a head in two reads would double
-    /// its buffer.
+    /// The first bytes of an HTTP/1.1 client. The code that detects the version is told that no byte has arrived, which
+    /// means HTTP/1.1, so that hyper reads these bytes together with the following ones. hyper would double its buffer
+    /// for a head that comes in two reads.
     first: Vec<u8>,
-    /// The end of the bytes of an HTTP/2 client.
+    /// How far the end of an HTTP/2 client's bytes has come.
     end: Http2End,
     write_state: WriteState,
     answers: OpenAnswers,
-    /// The number of the head whose first byte has arrived. If a head begins in the same read as the end of the head
-    /// before, its beginning is not noticed: such a connection ends by its idle time.
+    /// The number of the head whose first byte has arrived. The beginning of a head is not noticed if it arrives in the
+    /// same read as the end of the previous one; such a connection ends by its idle time.
     head: Option<u64>,
-    /// The end of the time of a head that did not come whole, and the number of this head.
+    /// The deadline of an incomplete head, with the number of the head.
     head_limit: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -276,9 +275,9 @@ enum Http2End {
     /// The client speaks HTTP/1.1, or has not shown its version yet.
     NotHttp2,
     Open,
-    /// The client no longer reads: written bytes are dropped, and the rest of the client's own bytes is read.
+    /// The client no longer reads: written bytes are dropped, and the client's remaining bytes are read.
     ReadOnly,
-    /// The bytes have ended, perhaps with an error, and `h2` learns of it after [`END_AFTER`].
+    /// The client's bytes have ended, perhaps with an error, and `h2` is told after [`END_AFTER`].
     Waits(Pin<Box<Sleep>>, Option<io::Error>),
 }
 
@@ -296,7 +295,7 @@ impl Impatient {
         }
     }
 
-    /// Reads from a client of HTTP/1.1. The time of a head counts from its first byte, so that the connection may be
+    /// Reads from an HTTP/1.1 client. The deadline of a head begins with its first byte, so that the connection may be
     /// without a request for longer.
     fn read_http1(
         &mut self,
@@ -318,7 +317,7 @@ impl Impatient {
         }
         if read.is_pending()
             && let Some(head) = self.head
-            // Only if this head is still incomplete: otherwise it has arrived meanwhile.
+            // Only if this head is still incomplete: it may have been completed in the meantime.
             && self.answers.next_head() == Some(head)
         {
             let (of, limit) = self.head_limit.get_or_insert_with(|| (head, Box::pin(sleep(HEAD))));
@@ -351,7 +350,7 @@ impl Impatient {
         Poll::Ready(error.take().map_or(Ok(()), Err))
     }
 
-    /// The outcome of a write of `length` bytes.
+    /// Returns the outcome of a write of `length` bytes.
     fn written(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -392,8 +391,7 @@ impl AsyncRead for Impatient {
                 let new = &buffer.filled()[before..];
                 let (count, preface) = (new.len(), &PREFACE[*seen..]);
                 let is_http1 = !preface.starts_with(new);
-                // Only if no byte of an HTTP/2 preface has arrived: bytes taken for a preface have already been passed
-                // on.
+                // Only if no byte of an HTTP/2 preface has arrived before: those bytes have already been passed on.
                 if is_http1 && *seen == 0 {
                     this.first = new.to_vec();
                     buffer.set_filled(before);

@@ -1,12 +1,12 @@
-//! Descriptors of the process: how many there may be, and how many of them connections of clients may take.
+//! The descriptors of the process: how many there may be, and how many of them client connections may use.
 
 use tracing::warn;
 
 use crate::config::routes::Server;
 use crate::transport::child::{descriptor_limit, raise_descriptor_limit};
 
-/// One of this many descriptors is kept from connections of clients. A child needs three; a call to a server over
-/// HTTP/1.1, an operator, a long message and a file of recordings need one each.
+/// One in this many descriptors is reserved and not used for client connections. A child needs three; a call to a
+/// server over HTTP/1.1, an operator, a long message and a file of recordings need one each.
 const KEPT_ONE_OF: u64 = 4;
 
 /// Raises the descriptor limit of the process if the settings say so, and warns if `max_connections` exceeds the limit.
@@ -29,14 +29,14 @@ pub(super) fn prepare(server: &Server) {
     }
 }
 
-/// The number of connections of clients that are served.
+/// Returns the limit of client connections.
 pub(super) fn connections_max(server: &Server) -> usize {
-    // If the system does not report a limit, `max_connections` of the settings counts.
+    // If the system does not report a limit, `max_connections` of the settings applies.
     descriptor_limit()
         .map_or(server.max_connections, |limit| server.max_connections.min(room(limit)))
 }
 
-/// Returns the number of connections for which a limit of descriptors suffices; at least one.
+/// Returns the number of client connections that a limit of descriptors allows; at least one.
 fn room(limit: u64) -> usize {
     usize::try_from(limit - limit / KEPT_ONE_OF).unwrap_or(usize::MAX).max(1)
 }

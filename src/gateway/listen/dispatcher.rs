@@ -1,4 +1,4 @@
-//! The dispatcher handles each request before its handler, and each response after it.
+//! The dispatcher: everything that happens to a request before its handler, and to a response after it.
 
 use std::error::Error;
 use std::future::{Future, ready};
@@ -36,39 +36,38 @@ use crate::transport::http::endpoints::{EndpointKind, RouteTable};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
-/// Bytes of a refused request's body that are read. A client that still writes when its connection
-/// closes may lose the answer with the reason.
+/// Limit of the bytes that are read of a refused request's body. If the connection closed while the client still
+/// writes, the client could lose the answer with the reason.
 const REFUSED_BYTES_MAX: usize = 256 << 10;
 
-/// The time that the read of a refused body may take.
+/// Deadline for reading a refused body.
 const REFUSED_BODY: Duration = Duration::from_millis(500);
 
-/// Characters of a refused request's header value that are logged. The rest is cut off.
+/// Limit of the characters of a refused header value that are logged. The rest is cut off.
 const TOLD_MAX: usize = 100;
 
-/// The dispatcher of every request to the listener.
+/// Handles every request to the listener before and after its handler.
 pub(super) struct Dispatcher<H> {
-    // Settings are exchanged by pointer: a request loads this value once, without a lock that
-    // others write to, and keeps the state of its route. Sessions and streams, which outlive a
-    // request, compare two numbers before they handle a client message, and give their filter the
-    // new policy.
+    // Settings are exchanged by pointer: a request loads this value once, without taking a lock, and keeps the state of
+    // its route. Sessions and streams last longer than a request: before they handle a client message they check
+    // whether the settings have changed, and then give their filter the new policy.
     config: ArcSwap<ServingConfig>,
     via: Via,
     handler: Arc<H>,
     open: Arc<AtomicUsize>,
-    /// The listener will close soon: see [`Dispatcher::linger`].
+    /// Whether the listener will close soon: see [`Dispatcher::linger`].
     is_lingering: AtomicBool,
 }
 
-/// The times of a shutdown.
+/// The durations of the two phases of a shutdown.
 pub(super) struct StopTimes {
-    /// The time that the listener still serves, although it is not ready any more.
+    /// The time for which the listener still serves requests, although it reports that it is not ready.
     pub(super) linger: Duration,
-    /// The time that open calls may continue afterwards.
+    /// The time for which open calls may continue after that.
     pub(super) drain: Duration,
 }
 
-/// The settings for new requests. They are replaced as a whole, so that a request never sees a mixture of two versions.
+/// The settings for new requests. They are replaced as a whole, so that no request sees some old and some new ones.
 pub(super) struct ServingConfig {
     server: Server,
     trusted_proxies: Arc<[IpNet]>,
@@ -96,13 +95,13 @@ impl ServingConfig {
     }
 }
 
-/// The route whose CORS headers an answer gets.
+/// The route of a request, whose CORS headers the response gets.
 struct MatchedRoute {
     route: usize,
     cors: Option<Arc<Cors>>,
 }
 
-/// The decision about a request.
+/// What is done with a request.
 enum Decision {
     Handle(Admitted),
     Answered(Response<()>),
@@ -122,25 +121,25 @@ impl<H: Handler> Dispatcher<H> {
         Self { config, via, handler, open, is_lingering: AtomicBool::new(false) }
     }
 
-    /// From now on this holds.
+    /// Applies new settings to later requests.
     pub(super) fn set_config(&self, config: ServingConfig) {
         self.config.store(Arc::new(config));
     }
 
-    /// The times of a shutdown that begins now.
+    /// Returns the durations for a shutdown that begins now.
     pub(super) fn stop_times(&self) -> StopTimes {
         let config = self.config.load();
         StopTimes { linger: config.server.linger, drain: config.server.drain }
     }
 
-    /// From now on each response over HTTP/1.1 asks its client to use another connection. Otherwise an open connection
-    /// might be closed while its client sends the next request.
+    /// Asks the client of each HTTP/1.1 response, from now on, to use another connection. Otherwise the listener might
+    /// close a connection while its client sends the next request.
     pub(super) fn linger(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.linger();
     }
 
-    /// From now on only open requests continue. Other replicas may still ask for their sessions.
+    /// Lets only open requests continue from now on. Other replicas may still pass on requests for their sessions.
     pub(super) fn drain(&self) {
         self.is_lingering.store(true, Ordering::Relaxed);
         self.handler.drain();
@@ -151,7 +150,7 @@ impl<H: Handler> Dispatcher<H> {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Answers one request. Decisions that need no waiting are made here, so that the future only has to hold the rest.
+    /// Answers one request. Decisions that need no waiting are made before the future is created, which keeps it small.
     pub(super) fn answer(
         self: Arc<Self>,
         client: Peer,
@@ -178,7 +177,7 @@ impl<H: Handler> Dispatcher<H> {
             Err(refusal) => {
                 note(refusal, &parts, &client);
                 self.handler.count_refusal(refusal);
-                // Boxed: a refusal is rare, and would make the future of every request larger.
+                // Boxed: a refusal is rare, and would make the future of every answer larger.
                 let refused = Box::pin(async move {
                     read_some(&parts, body).await;
                     refusal.response(&method).map(Either::Left)
@@ -208,7 +207,7 @@ impl<H: Handler> Dispatcher<H> {
             Ok(client) => {
                 let front = Arc::clone(&self);
                 let mut response = self.answer(client, Request::from_parts(parts, body)).await;
-                // Only a replica may set this header, so a server's own header of this name is removed.
+                // Only a replica may set this header, so a header of this name from a server is removed.
                 response.headers_mut().remove(LEAVING);
                 if front.is_lingering.load(Ordering::Relaxed) {
                     response.headers_mut().insert(LEAVING, HeaderValue::from_static("1"));
@@ -225,7 +224,7 @@ impl<H: Handler> Dispatcher<H> {
         }
     }
 
-    /// Decides about a request. `found` is the route whose CORS headers the answer gets.
+    /// Decides what is done with a request. `found` is set to the route whose CORS headers the response gets.
     fn course(
         &self,
         client: &Peer,
@@ -274,8 +273,8 @@ impl<H: Handler> Dispatcher<H> {
     }
 }
 
-/// Returns the answer of the handler. The handler's state is dropped with it, so that no later request sees the
-/// incomplete state after a panic.
+/// Returns the answer of the handler. After a panic the state of the request is dropped, so that no later request sees
+/// it incomplete.
 fn handled<H: Handler>(
     handler: &Arc<H>,
     request: Request<Incoming>,
@@ -284,7 +283,7 @@ fn handled<H: Handler>(
     route: Option<usize>,
 ) -> impl Future<Output = Response<Either<Full<Bytes>, H::Body>>> + Send + use<H> {
     let begun = catch_unwind(AssertUnwindSafe(|| handler.handle(request, admitted)));
-    // No `async`: such a future would contain the other future twice.
+    // Not an `async` function, whose future would contain the other future twice.
     let handled = match begun {
         Ok(begun) => future::Either::Left(AssertUnwindSafe(begun).catch_unwind()),
         Err(panic) => future::Either::Right(ready(Err(panic))),
@@ -306,7 +305,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     let Some(left_out) = may_log_refusal() else { return };
     let header = |name: HeaderName| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
-        // The text before a host may be a password.
+        // The text before `@` may be a password.
         let value = value.map(|text| text.rsplit('@').next().unwrap_or_default());
         value.map(|text| text.chars().take(TOLD_MAX).collect::<String>())
     };
@@ -322,7 +321,7 @@ fn note(refusal: Refusal, parts: &Parts, client: &Peer) {
     );
 }
 
-/// Says in the log that a loopback name was refused.
+/// Logs that a loopback name was refused, and what to change.
 fn tell_of_loopback_name(parts: &Parts) {
     static TOLD: LogBudget = LogBudget::one_a_minute();
     if let Some(host) = loopback_name(parts)
@@ -337,7 +336,7 @@ fn tell_of_loopback_name(parts: &Parts) {
     }
 }
 
-/// Reads a small part of a body that no handler needs.
+/// Reads the beginning of a refused body, so that the client gets the answer.
 async fn read_some(parts: &Parts, body: Incoming) {
     // A client that waits for `100 Continue` has not sent the body.
     if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
@@ -347,7 +346,7 @@ async fn read_some(parts: &Parts, body: Incoming) {
     }
 }
 
-/// A request that has not been answered to its end.
+/// Counts a request until its answer has ended.
 struct OpenRequest(Arc<AtomicUsize>);
 
 impl OpenRequest {
@@ -363,7 +362,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The body of an answer, ours or the handler's.
+/// The body of an answer, made by Milepost or by the handler.
 pub(super) struct AnswerBody<B> {
     body: Either<Full<Bytes>, B>,
     _open: OpenRequest,

@@ -1,7 +1,7 @@
-//! Detection of changed files: the target of each path is examined at intervals.
+//! Detects changed files by examining the target of each path at intervals.
 //!
-//! An examination detects all ways in which files change: written in place, replaced by a rename,
-//! or reached over a symbolic link with a new target, as in a ConfigMap or a Secret of Kubernetes.
+//! This detects all ways in which files change: written in place, replaced by a rename, or reached through a symbolic
+//! link that gets a new target, as in a ConfigMap or Secret of Kubernetes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use crate::platform::files;
 
-// Poll the file instead of subscribing to changes: every way to replace a file changes the device, inode, time or
-// length behind the path, and a check every 2 s needs neither a crate nor a watch of the system.
-/// The interval of the examinations. A change counts when two examinations have found the same state:
-/// no write of a file takes that long.
+// Files are polled instead of watched: every way to replace a file changes the device, inode, time or length at the
+// path, and a check every 2 s needs neither another crate nor a limited resource of the system.
+/// The interval of the examinations. A change is reported when two examinations have found the same new state, so that
+/// a file is not read while it is written.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The target of a path, as far as it can be identified without reading; `None` without a target.
+/// What identifies the target of a path without reading it; `None` if there is none.
 type FileMark = Option<(u64, u64, i64, i64, u64)>;
 
 fn mark(path: &Path) -> FileMark {
-    // `metadata` follows links: the target counts, not the link.
+    // `metadata` follows symbolic links, because a link may get a new target.
     let found = fs::metadata(path).ok()?;
     let ((device, number), (seconds, nanos)) = (files::identity(&found), files::modified(&found));
     Some((device, number, seconds, nanos, found.len()))
@@ -29,17 +29,17 @@ fn marks(files: &[PathBuf]) -> Vec<FileMark> {
     files.iter().map(|file| mark(file)).collect()
 }
 
-/// Files, and the state in which they were found.
+/// Files, and their states at the last examinations.
 pub(super) struct FileWatch {
     files: Vec<PathBuf>,
-    /// The state that the caller knows.
+    /// The states that the caller has been told of.
     known: Vec<FileMark>,
-    /// The state that the last examination found.
+    /// The states that the last examination found.
     seen: Vec<FileMark>,
 }
 
 impl FileWatch {
-    /// Watches these files; their present state counts as known.
+    /// Watches these files. Changes are reported relative to their current state.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
         let known = marks(&files);
         Self { files, seen: known.clone(), known }
@@ -65,7 +65,7 @@ impl FileWatch {
     pub(super) fn check(&mut self) -> FileChange {
         let now = marks(&self.files);
         let is_being_written = now.iter().zip(&self.seen).any(|(now, seen)| match (now, seen) {
-            // The same file, but shorter: it was truncated to be written again. A new file has another inode.
+            // The same file, but shorter: truncated, and being written again. A replaced file has another inode.
             (Some(now), Some(seen)) => now.0 == seen.0 && now.1 == seen.1 && now.4 < seen.4,
             _ => false,
         });
@@ -85,11 +85,11 @@ impl FileWatch {
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FileChange {
-    /// The files are unchanged, or have changed since the last check only.
+    /// The files are unchanged, or their change is so new that one more check is needed.
     Same,
-    /// The files have changed, and were the same at the last two looks.
+    /// The files have changed, and the last two checks found the same state.
     Changed,
-    /// A file has become shorter in its place since the last look: the rest is still to come.
+    /// A file has become shorter in its place since the last check, so its new content is not complete yet.
     BeingWritten,
 }
 

@@ -5,15 +5,15 @@ use http::{HeaderMap, HeaderName};
 
 use crate::config::routes::{ForwardedRule, FrontHeader, Route, Server};
 
-/// The beginning of the names of the older form of headers about clients of fronts.
+/// The beginning of the names of the older headers in which fronts describe their clients.
 const X_FORWARDED: &str = "x-forwarded-";
 
 /// Finds the headers that are not forwarded: those of `Forwarded` and `X-Forwarded-*` that fronts do not write, and
 /// headers with another spelling of a name that a setting determines.
 ///
-/// CGI, WSGI and PHP give a program `X_User` and `X-User` under one name, `HTTP_X_USER`, and the program reads either.
-/// So nginx drops names with `_`, and Apache names with any other sign than `-`. Here only those are dropped that would
-/// pass for the principal, a front's client or a header that the route sets or removes.
+/// CGI, WSGI and PHP give a program both `X_User` and `X-User` as `HTTP_X_USER`, so that one can imitate the other.
+/// nginx therefore drops names with `_`, and Apache names with any sign except `-`. Here only those names are dropped
+/// that could be mistaken for the principal, a front's client or a header that the route sets or removes.
 pub(super) fn foreign_headers(
     server: &Server,
     route: Option<&Route>,
@@ -35,7 +35,7 @@ pub(super) fn foreign_headers(
     headers.keys().filter(is_foreign).cloned().collect()
 }
 
-/// Whether a setting decides about any header.
+/// Whether a setting determines the value of any header.
 fn decides(server: &Server, route: Option<&Route>) -> bool {
     server.principal.is_some()
         || decides_on_fronts(server, route)
@@ -44,13 +44,13 @@ fn decides(server: &Server, route: Option<&Route>) -> bool {
         })
 }
 
-/// Whether a setting decides about the headers of fronts.
+/// Whether a setting determines the headers in which fronts describe their clients.
 fn decides_on_fronts(server: &Server, route: Option<&Route>) -> bool {
     server.front_header != FrontHeader::Either
         || route.is_some_and(|route| route.forwarded != ForwardedRule::Pass)
 }
 
-/// Whether a setting decides about a header that some servers read under the same name.
+/// Whether some servers read the header `text` under the same name as a header that a setting determines.
 fn is_decided(server: &Server, route: Option<&Route>, text: &str) -> bool {
     let is_same = |name: &HeaderName| name.as_str() != text && is_alike(text, name.as_str());
     let rules = route.map(|route| &route.request_headers);
@@ -61,7 +61,7 @@ fn is_decided(server: &Server, route: Option<&Route>, text: &str) -> bool {
         })
 }
 
-/// Whether a name has a sign that some servers read as `_`, besides `-`.
+/// Whether a name has a sign besides `-` that some servers read as `_`.
 fn has_sign(text: &str) -> bool {
     text.bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-')
 }
@@ -88,7 +88,7 @@ mod tests {
         Route::new("/a".to_owned(), Upstream::Demo)
     }
 
-    /// The headers of these that are left out.
+    /// Returns those of the headers `names` that are not forwarded.
     fn left_out(server: &Server, route: &Route, names: &[&'static str]) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for name in names {
@@ -127,7 +127,7 @@ mod tests {
         let mut route = plain_route();
         route.request_headers.remove.push(HeaderName::from_static("x-api-key"));
         assert_eq!(left_out(&Server::default(), &route, &SENT), ["x_api_key"]);
-        // The name of the header may have the sign itself.
+        // The name of the `principal` header may itself contain a `_`.
         let principal = Some(HeaderName::from_static("x_user"));
         let server = Server { principal, ..Server::default() };
         assert_eq!(left_out(&server, &plain_route(), &SENT), ["x-user", "x.user"]);

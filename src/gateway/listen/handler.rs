@@ -39,7 +39,7 @@ use crate::transport::http::write_state::WriteState;
 /// The client of a connection, and its local address.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// The address that it came from.
+    /// The address of the client.
     pub remote: SocketAddr,
     /// The local address of the connection.
     pub local: SocketAddr,
@@ -48,9 +48,9 @@ pub struct Peer {
     /// The name in the client's certificate, if the listener requests one; for an admitted request, the name of its
     /// principal.
     pub name: Option<ClientName>,
-    /// Whether the client takes written bytes.
+    /// Whether the client takes bytes that are written to it.
     pub write_state: WriteState,
-    /// The last use of the connection; `None` where its listener closes no silent connection.
+    /// The last use of the connection; `None` if its listener never closes an idle connection.
     pub last_use: Option<LastUse>,
 }
 
@@ -60,14 +60,14 @@ impl Peer {
         ClientFacts { remote, local, secure, name: self.name.clone() }
     }
 
-    /// The client of a request that another replica passes on over this connection.
+    /// Returns the client of a request that another replica passes on over this connection.
     pub(super) fn passed_on(self, client: ClientFacts) -> Self {
         let ClientFacts { remote, local, secure, name } = client;
         Self { remote, local, secure, name, ..self }
     }
 }
 
-/// The facts about an admitted request.
+/// What is known about an admitted request.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     /// The route and endpoint of the request.
@@ -78,25 +78,25 @@ pub struct Admitted {
     pub client: Peer,
     /// Fronts whose headers about their clients are trusted.
     pub trusted_proxies: Arc<[IpNet]>,
-    /// Headers that are removed: the `principal` header of clients other than these fronts, and headers that some
-    /// servers would read as a header that a setting determines.
+    /// Headers that are not forwarded: the `principal` header of clients that are not trusted fronts, and headers that
+    /// some servers would take for a header that a setting determines.
     pub foreign_headers: Vec<HeaderName>,
-    /// The request's `Authorization` was for this listener and is not forwarded.
+    /// Whether the request's `Authorization` was meant for this listener, so that it is not forwarded.
     pub authorization_was_ours: bool,
 }
 
-/// The routes behind a listener.
+/// The handler of a listener that has routes.
 pub struct Routed {
     /// The routes.
     pub proxy: Arc<Proxy>,
-    /// The table of their calls for operators.
+    /// The table of the routes' calls, for operators.
     pub calls: Option<Arc<Table>>,
-    /// The other replicas.
+    /// The connection to other replicas, in a fleet.
     pub fleet: Option<Arc<FleetMember>>,
 }
 
 impl Routed {
-    /// Serves a request here: the client counts, and headers about clients are as the route has them.
+    /// Serves a request on this replica: counts it for its client, and applies the route's rule for headers of fronts.
     fn serve_here(
         &self,
         served: ServedRoute,
@@ -113,14 +113,14 @@ impl Routed {
             request.extensions_mut().insert(client);
         }
         let is_front = trusted_proxies.iter().any(|net| net.contains(remote));
-        // A call to a Streamable HTTP server needs no marker, which would cost an allocation.
+        // A Streamable HTTP server has its own sessions and does not need the marker, which costs an allocation.
         let has_own_sessions =
             matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
         let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
         if is_local && !proxy_auth && !has_own_sessions {
             request.extensions_mut().insert(LoopbackCaller);
         }
-        // Before the rules of the route, which may remove the header.
+        // Read before the rules of the route are applied, which may remove the header.
         let prefix = ForwardedPrefix::read(request.headers()).filter(|_| is_front);
         if let Some(prefix) = prefix {
             request.extensions_mut().insert(prefix);
@@ -136,7 +136,7 @@ impl Routed {
         proxy.handle(served, route_match.part, request, proxy_auth, client.write_state)
     }
 
-    /// Serves a request of a fleet: here, or by the replica that owns its session.
+    /// Serves a request of a fleet, here or on the replica that owns its session.
     async fn receive(
         &self,
         served: ServedRoute,
@@ -177,7 +177,7 @@ impl Handler for Routed {
         mut request: Request<Incoming>,
         mut admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<> {
-        // Neither the server nor another replica (which may trust other fronts) may read these headers.
+        // These headers must reach neither the server nor another replica, which may trust other fronts.
         for header in &admitted.foreign_headers {
             request.headers_mut().remove(header);
         }
@@ -266,7 +266,7 @@ impl Handler for Routed {
     }
 }
 
-/// Applies a route's rule for headers about clients of fronts; true if values were left out.
+/// Applies a route's rule to the headers in which fronts describe their clients. Returns whether values were removed.
 fn forward(
     rule: ForwardedRule,
     request: &mut Request<Incoming>,
@@ -285,9 +285,9 @@ fn forward(
     forwarded::apply(rule, request.headers_mut(), &by)
 }
 
-/// Answers requests that were let in.
+/// Answers requests that the dispatcher has admitted.
 pub trait Handler: Send + Sync + 'static {
-    /// The body of its responses.
+    /// The body of the handler's responses.
     type Body: AnyBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
         + Send
         + Unpin
@@ -301,7 +301,7 @@ pub trait Handler: Send + Sync + 'static {
         admitted: Admitted,
     ) -> impl Future<Output = Response<Self::Body>> + Send + use<Self>;
 
-    /// Notes that the listener will close soon, and announces that.
+    /// Notes that the listener will close soon, so that the handler can tell its clients.
     fn linger(&self) {}
 
     /// Notes that the listener has closed, and only open requests continue.
@@ -313,53 +313,53 @@ pub trait Handler: Send + Sync + 'static {
         future::pending()
     }
 
-    /// The routes that are served, in the order in which places number them.
+    /// Returns the routes that are served, in the order of their numbers in a `RouteMatch`.
     fn served(&self) -> Vec<ServedRoute> {
         Vec::new()
     }
 
-    /// The metrics as Prometheus reads them; `None` if there are none.
+    /// Returns the metrics in the format of Prometheus; `None` if there are none.
     fn metrics(&self) -> Option<String> {
         None
     }
 
-    /// The table of calls; `None` if there are no observers.
+    /// Returns the table of calls; `None` if there are no observers.
     fn calls(&self) -> Option<&Arc<Table>> {
         None
     }
 
-    /// Counts a request that was refused before this handler saw it.
+    /// Counts a request that was refused before it reached this handler.
     fn count_refusal(&self, _refusal: Refusal) {}
 
-    /// The counters of bytes to and from clients.
+    /// Returns the counters of bytes to and from clients.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }
 
-    /// The counter of connections that ended because no request was open on them.
+    /// Returns the counter of connections that were closed because no request was open on them.
     fn idle_connections(&self) -> Counter {
         Counter::default()
     }
 
-    /// The counters of connections of clients that are turned away.
+    /// Returns the counters of client connections that were turned away.
     fn connection_counts(&self) -> ConnectionCounts {
         ConnectionCounts::default()
     }
 
-    /// The address where other replicas pass requests on; `None` without a fleet.
+    /// Returns the address on which other replicas pass requests on; `None` without a fleet.
     fn fleet_address(&self) -> Option<SocketAddr> {
         None
     }
 
-    /// The client of a request that another replica passes on over the connection of `peer`.
+    /// Returns the client of a request that the replica `peer` passes on.
     ///
     /// # Errors
-    /// If no other replica has passed it on.
+    /// If the request was not passed on by another replica.
     fn passed_on(&self, _peer: Peer, _parts: &mut Parts) -> Result<Peer, Refusal> {
         Err(Refusal::NotPassedOn)
     }
 
-    /// The connections, streams and sessions of each client; `None` if no limit applies.
+    /// Returns what is counted for each client; `None` if no limit applies.
     fn client_limits(&self) -> Option<&Arc<ClientLimits>> {
         None
     }

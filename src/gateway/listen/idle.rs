@@ -1,4 +1,4 @@
-//! Connections on which no request is open, and their end.
+//! Closes connections on which no request is open.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::SetOnce;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The interval in which a connection that ends is asked for its first request.
+/// The interval of checks whether a connection that will be closed has got its first request.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The end of connections on which no request is open.
+/// When connections are closed on which no request is open.
 #[derive(Debug, Clone)]
 pub(super) struct IdleRule {
-    /// The time without a request on HTTP/1.1; `None`: such a connection stays open.
+    /// The time without a request on HTTP/1.1; `None`: such a connection is not closed.
     pub(super) http1: Option<Duration>,
-    /// The same on HTTP/2.
+    /// The time without a request on HTTP/2; `None`: such a connection is not closed.
     pub(super) http2: Option<Duration>,
-    /// Counts the connections that are ended.
+    /// Counts the connections that are closed.
     pub(super) ended: Counter,
 }
 
@@ -32,7 +32,7 @@ impl Default for IdleRule {
     }
 }
 
-/// The open requests of a connection, from their heads to the end of their answers. Cheap to clone.
+/// The open requests of a connection: each is open from its head to the end of its answer. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct OpenAnswers {
     answers: Arc<Answers>,
@@ -50,7 +50,7 @@ struct Answers {
 }
 
 impl OpenAnswers {
-    /// None; the time without a request begins.
+    /// Returns a state without requests, whose idle time begins now.
     pub(super) fn new() -> Self {
         let answers = Answers {
             open: AtomicUsize::default(),
@@ -69,19 +69,19 @@ impl OpenAnswers {
         OpenAnswer { answers: Arc::clone(&self.answers) }
     }
 
-    /// The client has shown its version of HTTP.
+    /// Notes the HTTP version that the client has shown.
     pub(super) fn set_version(&self, is_http2: bool) {
         // The first call counts, and there is no second one.
         let _ = self.answers.is_http2.set(is_http2);
     }
 
-    /// The number of the head that bytes of the client belong to now; `None` while a request is open.
+    /// Returns the number of the head to which the client's next bytes belong; `None` while a request is open.
     pub(super) fn next_head(&self) -> Option<u64> {
         let is_free = self.answers.open.load(Ordering::Acquire) == 0;
         is_free.then(|| self.answers.entered.load(Ordering::Relaxed))
     }
 
-    /// Waits until no request was open for the time that the rule gives to the client's version.
+    /// Waits until no request was open for the time in `rule` for the client's HTTP version.
     pub(super) async fn idle_by(&self, rule: &IdleRule) {
         let after = if *self.answers.is_http2.wait().await { rule.http2 } else { rule.http1 };
         match after {
@@ -90,7 +90,7 @@ impl OpenAnswers {
         }
     }
 
-    /// Waits until a request has arrived, at most for `most`.
+    /// Waits until a request has arrived, for at most `most`.
     pub(super) async fn begun(&self, most: Duration) {
         let until = Instant::now() + most;
         let has_begun = || {
@@ -120,7 +120,7 @@ impl OpenAnswers {
     }
 }
 
-/// A request until the end of its answer.
+/// Marks a request as open until its answer has ended.
 #[derive(Debug)]
 pub(super) struct OpenAnswer {
     answers: Arc<Answers>,
@@ -129,15 +129,15 @@ pub(super) struct OpenAnswer {
 impl Drop for OpenAnswer {
     fn drop(&mut self) {
         let since = self.answers.begun.elapsed().as_millis();
-        // Rounded up: the connection ends rather later than earlier.
+        // Rounded up, so that the connection is not closed too early.
         let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
-        // Before the count goes down: whoever sees no open request also sees when the last one ended.
+        // Stored before the count goes down: a reader that sees no open request sees when the last one ended.
         self.answers.last_end.fetch_max(since, Ordering::Relaxed);
         self.answers.open.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The body of an answer, with which the request ends.
+/// The body of an answer; the request is open until it is dropped.
 pub(super) struct LastingBody<B> {
     pub(super) body: B,
     pub(super) _open: OpenAnswer,

@@ -7,10 +7,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 use tracing::warn;
 
-/// The interval of the log message about closed connections.
+/// The interval of log messages about closed connections.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// The last use of a connection. Cheap to clone.
+/// Notes when a connection was last used. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LastUse {
     shared: Arc<Use>,
@@ -18,15 +18,15 @@ pub struct LastUse {
 
 #[derive(Debug)]
 struct Use {
-    /// The number of uses of all connections of the listener.
+    /// Counts the uses of all connections of the listener.
     order: Arc<AtomicU64>,
-    /// The number at the last use of this connection.
+    /// The count at the last use of this connection.
     last: AtomicU64,
-    /// Shared with each endless answer.
+    /// Shared with each endless answer, to know whether there is one.
     answer: Arc<()>,
 }
 
-/// An endless answer on a connection, which is not silent meanwhile.
+/// Marks an endless answer on a connection, during which the connection counts as used.
 pub(super) struct EndlessAnswer(#[expect(dead_code, reason = "it is there to be counted")] Arc<()>);
 
 impl LastUse {
@@ -44,7 +44,7 @@ impl LastUse {
         self.shared.last.store(now, Ordering::Relaxed);
     }
 
-    /// An endless answer begins.
+    /// Notes that an endless answer begins; it ends when the returned value is dropped.
     pub(super) fn begin_answer(&self) -> EndlessAnswer {
         EndlessAnswer(Arc::clone(&self.shared.answer))
     }
@@ -58,31 +58,31 @@ impl LastUse {
 pub(super) struct SilentConnections {
     order: Arc<AtomicU64>,
     open: Vec<(LastUse, AbortHandle)>,
-    /// Is called for each connection that is closed.
+    /// Called for each connection that is closed.
     count: Box<dyn Fn() + Send + Sync>,
     last_warning: Option<Instant>,
 }
 
 impl SilentConnections {
-    /// None yet. `count` is called for each connection that is closed.
+    /// Returns an empty table. `count` is called for each connection that is closed.
     pub(super) fn new(count: impl Fn() + Send + Sync + 'static) -> Self {
         let (order, open) = (Arc::default(), Vec::new());
         Self { order, open, count: Box::new(count), last_warning: None }
     }
 
-    /// The first use of a new connection.
+    /// Returns the state of a new connection, which counts as a use.
     pub(super) fn first_use(&self) -> LastUse {
         LastUse::new(&self.order)
     }
 
-    /// A connection is served by this task from now on.
+    /// Adds a connection, which the task `task` serves.
     pub(super) fn add(&mut self, last_use: LastUse, task: AbortHandle) {
         self.open.retain(|(_, task)| !task.is_finished());
         self.open.push((last_use, task));
     }
 
-    /// Closes the connection, among those without an endless answer, whose last request is the oldest. False if there
-    /// is none.
+    /// Closes the connection whose last request is the oldest, among those without an endless answer. Returns false if
+    /// there is none.
     pub(super) fn close_one(&mut self) -> bool {
         self.open.retain(|(_, task)| !task.is_finished());
         let silent = self.open.iter().enumerate().filter(|(_, (last_use, _))| last_use.is_silent());
@@ -120,7 +120,7 @@ mod tests {
             tasks.push(task);
             uses.push(last_use);
         }
-        // The first one looks on, the second one has just asked.
+        // The first connection has an endless answer, and the second has just made a request.
         let answer = uses[0].begin_answer();
         uses[1].renew();
         let mut closed = Vec::new();

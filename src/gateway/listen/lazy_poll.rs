@@ -1,5 +1,5 @@
-//! A future that is polled only after it was woken. Beside the work of a connection, an ordinary future would be polled
-//! as often as that work is, to find each time that it has nothing to do.
+//! A future that is polled only after it was woken. An ordinary future beside the work of a connection would be polled
+//! as often as that work, and nearly always for nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use futures::task::AtomicWaker;
 pub(super) struct LazyPoll<'a, F: ?Sized> {
     future: Pin<&'a mut F>,
     bell: Arc<Bell>,
-    /// Rings the bell.
+    /// Wakes the future by ringing the bell.
     waker: Waker,
 }
 
-/// The wake-ups of the future.
+/// What a wake-up of the future changes.
 struct Bell {
-    /// The future was woken, or was never polled.
+    /// Whether the future was woken since its last poll, or was never polled.
     has_rung: AtomicBool,
     /// The task that polls the future.
     task: AtomicWaker,
@@ -31,14 +31,14 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Before the task wakes, which then finds it.
+        // Set before the task is woken, so that the task sees it.
         self.has_rung.store(true, Ordering::Release);
         self.task.wake();
     }
 }
 
 impl<'a, F: ?Sized> LazyPoll<'a, F> {
-    /// `future` is not polled yet.
+    /// Wraps `future`, which must not have been polled yet.
     pub(super) fn new(future: Pin<&'a mut F>) -> Self {
         let bell = Arc::new(Bell { has_rung: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { future, waker: Waker::from(Arc::clone(&bell)), bell }
@@ -49,12 +49,12 @@ impl<F: Future + ?Sized> Future for LazyPoll<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Registered before the look: a wake-up in between is either seen or wakes this task.
+        // Registered before the flag is read: a wake-up between the two is then seen, or wakes this task.
         self.bell.task.register(context.waker());
         if !self.bell.has_rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before the poll: a wake-up during the poll asks for another one.
+        // Reset before the poll, so that a wake-up during the poll causes another one.
         self.bell.has_rung.store(false, Ordering::Release);
         let Self { future, waker, .. } = &mut *self;
         future.as_mut().poll(&mut Context::from_waker(waker))
@@ -98,7 +98,7 @@ mod tests {
             () = lazy.as_mut() => {}
             () = busy => {}
         }
-        // At first, after the notification, and after the sleep.
+        // Polled at first, after the notification, and after the sleep.
         assert_eq!(polls.get(), 3);
     }
 }

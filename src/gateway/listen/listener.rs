@@ -38,19 +38,19 @@ use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
 
-/// The pause before the next accept after the system had no room for another connection. The condition
-/// lasts, and an immediate retry would only take time from the open connections.
+/// The pause before the next accept after the system had no room for another connection. The shortage lasts for some
+/// time, and an immediate retry would only take time from the open connections.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
-/// Connections beyond `max_connections` or the limit of a client that get the reason at the same time. Further
-/// connections are closed without an answer.
+/// Limit of connections that are told at the same time why they are refused: beyond `max_connections`, or beyond the
+/// limit of a client. Further ones are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// Number of places that a connection takes, among those for connections that are told the reason of their refusal, if
-/// no descriptor is left: such connections use reserved descriptors, which have to suffice for operators.
+/// Number of permits of [`TURNED_AWAY_MAX`] that a refused connection takes if only reserved descriptors are left. It
+/// takes more then, so that the reserve suffices for operators.
 const TURNED_AWAY_WITHOUT_DESCRIPTOR: u32 = 16;
 
-/// Connections that are accepted from the system's queue after a listener has lingered, before its socket is closed.
+/// Limit of the connections that are accepted from the queue after a listener has lingered, before its socket closes.
 const LAST_ACCEPTED_MAX: usize = 1024;
 
 /// The time that a refused client has to read the refusal.
@@ -59,23 +59,23 @@ const TURNING_AWAY: Duration = Duration::from_secs(1);
 /// The phase of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListenPhase {
-    /// Serve.
+    /// Requests are served.
     Serving,
     /// Requests are served, but the listener reports that it is not ready.
     Lingering,
-    /// Accept no new connection, and finish open requests.
+    /// No new connection is accepted, and open requests are finished.
     Draining,
-    /// End.
+    /// Every connection is cut.
     Over,
 }
 
-/// Waits for a phase, or for the end of the sender of phases.
+/// Waits until this phase begins, or until the sender of phases is dropped.
 pub(super) async fn wait_for_phase(phases: &mut watch::Receiver<ListenPhase>, phase: ListenPhase) {
     let _ = phases.wait_for(|now| *now >= phase).await;
 }
 
-/// Waits for the phase in which only open requests continue. Returns whether the listener was in the lingering phase
-/// before: its clients were asked to leave then, and clients that connected nevertheless are served.
+/// Waits for the phase in which only open requests continue. Returns whether the listener has lingered before: clients
+/// have then been asked to leave, but those that connect nevertheless are served.
 async fn wait_for_drain(phases: &mut watch::Receiver<ListenPhase>) -> bool {
     let now = phases.wait_for(|now| *now >= ListenPhase::Lingering).await;
     let lingers = now.is_ok_and(|now| *now == ListenPhase::Lingering);
@@ -83,13 +83,13 @@ async fn wait_for_drain(phases: &mut watch::Receiver<ListenPhase>) -> bool {
     lingers
 }
 
-/// A socket that listens.
+/// A listening socket, with the terms for its connections.
 pub(super) struct HttpListener {
     socket: TcpListener,
     terms: Arc<ArcSwap<ConnectionTerms>>,
     open: Arc<AtomicUsize>,
     silent: Option<SilentConnections>,
-    /// Whether clients get descriptors of the reserve.
+    /// Whether connections may use the reserved descriptors.
     is_for_operators: bool,
     shortage: Shortage,
 }
@@ -100,13 +100,12 @@ pub(super) struct ConnectionTerms {
     tls: Option<TlsAcceptor>,
     http: Http,
     connections_max: usize,
-    /// The limits for each client, and the fronts that are none.
+    /// The limits of each client, and the fronts, to which they do not apply.
     clients: Option<(Arc<ClientLimits>, Arc<[IpNet]>)>,
 }
 
 impl ConnectionTerms {
-    /// Terms with the largest number of connections and of bytes of a head. `traffic` counts the
-    /// bytes.
+    /// Returns terms with limits for connections and for the bytes of a head. `traffic` counts the bytes.
     pub(super) fn new(
         tls: Option<TlsAcceptor>,
         (connections_max, head_bytes_max): (usize, usize),
@@ -115,12 +114,12 @@ impl ConnectionTerms {
         Self { tls, http: Http::new(head_bytes_max, traffic), connections_max, clients: None }
     }
 
-    /// The same, with a limit for each client except `fronts`.
+    /// Returns these terms with limits for each client except `fronts`.
     pub(super) fn limiting(self, clients: &Arc<ClientLimits>, fronts: &[IpNet]) -> Self {
         Self { clients: Some((Arc::clone(clients), Arc::from(fronts))), ..self }
     }
 
-    /// The same, but connections on which no request is open for long end.
+    /// Returns these terms with the idle times of `idle`, after which connections are closed.
     pub(super) fn ending_idle(self, idle: IdleRule) -> Self {
         Self { http: self.http.ending_idle(idle), ..self }
     }
@@ -153,7 +152,7 @@ impl Drop for Room {
 }
 
 impl HttpListener {
-    /// Serves connections to `socket`, on these terms.
+    /// Returns a listener on `socket`, with these terms for its connections.
     pub(super) fn new(socket: TcpListener, terms: ConnectionTerms) -> Self {
         let terms = Arc::new(ArcSwap::from_pointee(terms));
         Self {
@@ -172,27 +171,27 @@ impl HttpListener {
         Self { silent: Some(SilentConnections::new(count)), ..self }
     }
 
-    /// The same, and connections that are turned away are counted.
+    /// Returns the listener with counters for connections that are turned away.
     pub(super) fn counting(self, counts: ConnectionCounts) -> Self {
         Self { shortage: Shortage::counted(counts), ..self }
     }
 
-    /// The same for operators, who are served where only the reserve of descriptors is left.
+    /// Returns the listener for operators, which serves connections even if only the reserved descriptors are left.
     pub(super) fn for_operators(self) -> Self {
         Self { is_for_operators: true, ..self }
     }
 
-    /// The settings of the listener, which can be exchanged.
+    /// Returns the terms for connections, which can be exchanged.
     pub(super) fn terms(&self) -> Arc<ArcSwap<ConnectionTerms>> {
         Arc::clone(&self.terms)
     }
 
-    /// The address it listens on.
+    /// Returns the address of the listening socket.
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Serves until the phase ends, and returns the number of connections that had to be cut.
+    /// Serves until the phase is over. Returns the number of connections that had to be cut.
     pub(super) async fn serve<A, F, B>(
         mut self,
         answer: A,
@@ -211,7 +210,7 @@ impl HttpListener {
         };
         let lingered = loop {
             let accepted = tokio::select! {
-                // `biased`: once the listener drains, no connection is accepted, however many wait.
+                // `biased`: once the listener drains, it accepts no connection, however many wait.
                 biased;
                 lingered = wait_for_drain(&mut phase) => break lingered,
                 Some(ended) = connections.join_next() => {
@@ -222,7 +221,7 @@ impl HttpListener {
             };
             match accepted {
                 Ok(accepted) => {
-                    // Read here: the phase may change before the task of the connection reads it.
+                    // Read here, because the phase may change before the task of the connection reads it.
                     let lingers = *server.stop.borrow() == ListenPhase::Lingering;
                     self.admit(&server, accepted, lingers, &mut connections);
                 }
@@ -234,7 +233,7 @@ impl HttpListener {
             }
         };
         if lingered {
-            // The system resets the connections that still wait for their acceptance when the socket is closed.
+            // When a socket is closed, the system resets the connections in its queue, so those are accepted first.
             for _ in 0..LAST_ACCEPTED_MAX {
                 let Ok((stream, remote)) = socket2::SockRef::from(&self.socket).accept() else {
                     break;
@@ -246,7 +245,7 @@ impl HttpListener {
                 }
             }
         }
-        // Closed at once, so that no client waits in the queue of a listener that accepts no more connections.
+        // Closed immediately, so that no client waits in the queue of a listener that accepts no more connections.
         drop(self.socket);
         finish(connections, phase).await
     }
@@ -317,7 +316,7 @@ impl HttpListener {
         }
     }
 
-    /// Room for a connection from `remote`.
+    /// Returns a permit for a connection from `remote`, or the reason why there is none.
     fn room(&mut self, terms: &ConnectionTerms, remote: SocketAddr) -> Result<Room, TurnedAway> {
         let client = terms.admit(remote).map_err(|over| {
             over.tell();
@@ -345,14 +344,14 @@ struct ConnectionServer<A> {
 
 /// The reason why a connection is not served.
 enum TurnedAway {
-    /// There are as many as the listener serves.
+    /// The listener serves as many connections as it may.
     Busy,
     /// The client has reached its limit of connections.
     OverLimit(OverLimit),
 }
 
 impl TurnedAway {
-    /// The status line and the text.
+    /// Returns the status line and the text for a refused client.
     fn answer(&self) -> (&'static str, String) {
         match self {
             Self::Busy => ("503 Service Unavailable", Refusal::Busy.text()),
@@ -378,7 +377,7 @@ async fn finish(mut connections: JoinSet<()>, mut phase: watch::Receiver<ListenP
     }
 }
 
-/// A panic ends the connection that it happened in, and nothing else.
+/// Logs a panic. It has ended only the connection in which it happened.
 fn note_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         error!("a connection has failed by a fault of ours");
@@ -392,7 +391,7 @@ struct AcceptedConnection {
     http: Http,
     room: Room,
     last_use: Option<LastUse>,
-    /// The listener lingered, or had lingered, when it accepted the connection.
+    /// Whether the listener lingered, or had lingered, when it accepted the connection.
     lingered: bool,
 }
 
@@ -430,7 +429,7 @@ impl AcceptedConnection {
     }
 }
 
-/// The connection over which HTTP is spoken, with TLS or without, and the name in the client's certificate.
+/// Returns the connection for HTTP, with TLS or without, and the name in the client's certificate.
 async fn secured(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -470,7 +469,7 @@ async fn refuse(mut stream: TcpStream, why: TurnedAway, _place: OwnedSemaphorePe
     let tell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // If a connection is closed while bytes are unread, the system resets it, and the answer may be lost.
+        // If a connection is closed with unread bytes, the system resets it, and the client may lose the answer.
         let mut unread = [0; 1024];
         while stream.read(&mut unread).await? > 0 {}
         io::Result::Ok(())

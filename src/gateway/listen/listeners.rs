@@ -1,4 +1,4 @@
-//! Listeners, from their binding to their end.
+//! The listeners of a process, from binding their sockets to their end.
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
@@ -34,16 +34,16 @@ use crate::platform::service;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
 
-/// The time that streams have at shutdown to end in the way that HTTP requires.
+/// Deadline at shutdown for streams to end in the way that HTTP requires.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The time for observers to receive the end of their streams.
+/// Deadline for observers to receive the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// On most systems, only privileged programs may use ports below this one.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Returns advice for an address on which the program cannot listen.
+/// Returns what to do about an address on which the program cannot listen.
 fn listen_cure(address: SocketAddr, source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied if address.port() < FIRST_FREE_PORT => {
@@ -58,7 +58,7 @@ fn listen_cure(address: SocketAddr, source: &io::Error) -> &'static str {
 /// The reason why the listeners cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened on.
+    /// The program cannot listen on an address.
     #[error(
         "cannot listen on {address}; {}, or choose another address with `listen` in [{table}]",
         listen_cure(*address, source)
@@ -66,13 +66,13 @@ pub enum ServeError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// The table of the route file that names it.
+        /// The table of the route file with the address.
         table: &'static str,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A socket that systemd has passed cannot be listened on.
+    /// A socket that systemd has passed cannot be used.
     #[error("the socket passed for [{table}] cannot be used; a listening TCP socket is expected")]
     Passed {
         /// The table of the route file whose address the socket replaces.
@@ -81,7 +81,7 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
-    /// Other machines could connect, under any name.
+    /// Other machines could connect, and no host name is configured.
     #[error(
         "{address} can be reached from other machines; name the hosts that clients use for it in \
          `allowed_hosts` of [server], or listen on 127.0.0.1"
@@ -101,7 +101,7 @@ pub enum ServeError {
 /// The listeners and their handler.
 pub struct Listeners<H> {
     clients: HttpListener,
-    /// For other replicas.
+    /// The listener for other replicas.
     fleet: Option<HttpListener>,
     admin: Option<HttpListener>,
     front: Arc<Dispatcher<H>>,
@@ -111,14 +111,14 @@ pub struct Listeners<H> {
 }
 
 impl<H: Handler> Listeners<H> {
-    /// Binds the listeners. Clients that connect from now on wait until they are served.
+    /// Binds the listeners. Clients that connect from now on wait for [`Self::serve`].
     ///
-    /// Sockets that systemd has passed take the place of addresses: the first that of `[server]`, the second that of
-    /// `[admin]`. `state` is the directory of the operators' token; `None` if no state is kept.
+    /// Sockets that systemd has passed replace the addresses of `[server]` (the first) and `[admin]` (the second).
+    /// `state` is the directory of the operators' token; `None` if no state is kept.
     ///
     /// # Errors
-    /// If an address cannot be listened on, other machines could connect though no names are allowed and it is not
-    /// `insecure`, or the certificate cannot be used.
+    /// If it cannot listen on an address, if other machines could connect although neither `allowed_hosts` nor
+    /// `insecure` is set, or if the certificate cannot be used.
     pub async fn bind<'a>(
         server: &Server,
         admin: &Admin,
@@ -151,14 +151,14 @@ impl<H: Handler> Listeners<H> {
         };
         let fleet = match handler.fleet_address() {
             Some(address) => {
-                // Connections of replicas have no idle time limit, and no limits per client.
+                // Connections of other replicas have neither an idle time nor limits per client.
                 let limits = (descriptors::connections_max(server), server.max_header_bytes);
                 let terms = ConnectionTerms::new(None, limits, Traffic::default());
                 Some(HttpListener::new(listen(None, address, "fleet").await?, terms))
             }
             None => None,
         };
-        // Only after the addresses are bound: a process that ends at once must not write a token.
+        // Only after the addresses are bound, because a process that fails to bind must not write a token.
         let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler))
             .knowing(clients.address().ok(), server.tls.is_some());
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
@@ -166,7 +166,7 @@ impl<H: Handler> Listeners<H> {
         Ok(Self { clients, fleet, admin: listener, front, handler, tls, admin_api })
     }
 
-    /// The settings that can be exchanged at run time.
+    /// Returns access to the settings that can be exchanged at run time.
     pub fn controls(&self) -> Controls<H> {
         let addresses = [self.address().ok(), self.admin_address().ok().flatten()];
         Controls {
@@ -178,7 +178,7 @@ impl<H: Handler> Listeners<H> {
         }
     }
 
-    /// The address that clients connect to, as the system has given it.
+    /// Returns the address that clients connect to; port 0 is replaced by the port that the system has chosen.
     ///
     /// # Errors
     /// If the system does not know it.
@@ -194,10 +194,9 @@ impl<H: Handler> Listeners<H> {
         self.admin.as_ref().map(HttpListener::address).transpose()
     }
 
-    /// Serves until the first signal of `stop`. If that is SIGTERM, the listener says for `linger` of
-    /// `[server]` that it is not ready, and still serves; the next signal ends this time. Then open calls go
-    /// on for `drain` at most, streams end by the rules of their protocol, and the rest is cut. One more
-    /// signal cuts everything at once.
+    /// Serves until the first signal of `stop`. After SIGTERM the listener reports for the time `linger` that it is not
+    /// ready, and still serves; the next signal ends this time. Then open calls continue for at most `drain`, streams
+    /// end by the rules of their protocol, and the rest is cut. One more signal cuts everything immediately.
     ///
     /// Returns the exit code: 0, or 1 if a request had to be cut.
     pub async fn serve(self, mut stop: mpsc::Receiver<StopSignal>) -> u8 {
@@ -220,7 +219,7 @@ impl<H: Handler> Listeners<H> {
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
         let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
-        // Only now: systemd starts the units that depend on this service.
+        // Only now, because systemd then starts the units that depend on this service.
         service::notify_ready();
 
         let signal = next_signal(&mut stop).await;
@@ -235,8 +234,8 @@ impl<H: Handler> Listeners<H> {
             fleet_phase.send_replace(ListenPhase::Lingering);
             self.front.linger();
             if timeout(linger, next_signal(&mut stop)).await.is_err() {
-                // A client that has its answer sends the next request at once, and other replicas may not know yet that
-                // they should get it.
+                // A client that has its answer may send the next request immediately, which may still come here until
+                // the other replicas know that this one is leaving.
                 quiet = FIRST_REQUEST;
             }
             info!(open = self.front.open(), "no new connection is accepted");
@@ -258,7 +257,7 @@ impl<H: Handler> Listeners<H> {
             }
         }
         self.admin_api.end_streams();
-        // Other replicas can reach the calls that run here until the last call has ended.
+        // Other replicas can reach the calls that run here until the last one has ended.
         for (listener, phase) in [(fleet, fleet_phase), (admin, admin_phase)] {
             phase.send_replace(ListenPhase::Draining);
             if let Some(mut listener) = listener
@@ -271,7 +270,7 @@ impl<H: Handler> Listeners<H> {
         code
     }
 
-    /// Writes one log line per address and route, without secrets of the upstream.
+    /// Writes one log line per address and route, without secrets.
     pub(super) fn log_addresses<'a>(&self, routes: impl IntoIterator<Item = &'a Route>) {
         let told = |address: io::Result<SocketAddr>| address.map(|address| address.to_string());
         if let Ok(address) = told(self.address()) {
@@ -291,7 +290,7 @@ impl<H: Handler> Listeners<H> {
     }
 }
 
-/// Protects an address that other machines can reach: their requests must use a configured name.
+/// Refuses an address that other machines can reach if no host name is configured.
 fn shelter(server: &Server, address: SocketAddr) -> Result<(), ServeError> {
     let named = server.insecure || !server.allowed_hosts.is_empty();
     let is_fine = named || address.ip().to_canonical().is_loopback();
@@ -313,7 +312,7 @@ fn terms<H: Handler>(server: &Server, tls: Option<TlsAcceptor>, handler: &H) -> 
     }
 }
 
-/// The settings of the listeners that can be exchanged at run time.
+/// Exchanges the settings of the listeners at run time.
 pub struct Controls<H> {
     terms: Arc<ArcSwap<ConnectionTerms>>,
     front: Arc<Dispatcher<H>>,
@@ -323,17 +322,18 @@ pub struct Controls<H> {
     addresses: Vec<SocketAddr>,
 }
 
-/// Prepared settings, whose application cannot fail.
+/// Checked settings, which can be applied without an error.
 pub struct Readiness(ConnectionTerms);
 
 impl<H: Handler> Controls<H> {
     /// Prepares other settings for the same addresses.
     ///
     /// # Errors
-    /// If other machines could connect though no names are allowed and it is not `insecure`, or the
-    /// certificate cannot be used.
+    ///
+    /// If other machines could connect although neither `allowed_hosts` nor `insecure` is set, or if the certificate
+    /// cannot be used.
     pub fn prepare(&self, server: &Server) -> Result<Readiness, ServeError> {
-        // A new file may lack the names that are needed for other machines.
+        // A new file may lack `allowed_hosts`, which an address that other machines can reach needs.
         self.addresses.iter().try_for_each(|address| shelter(server, *address))?;
         let tls = tls::load(server)?;
         Ok(Readiness(terms(server, tls, &*self.handler)))
@@ -348,7 +348,7 @@ impl<H: Handler> Controls<H> {
     }
 }
 
-/// Waits for calls and then for streams; returns whether every connection has ended.
+/// Waits for calls and then for streams to end. Returns whether every connection has ended.
 async fn drain<H: Handler>(
     handler: &H,
     (patience, quiet): (Duration, Duration),
@@ -357,13 +357,13 @@ async fn drain<H: Handler>(
     stop: &mut mpsc::Receiver<StopSignal>,
 ) -> bool {
     tokio::select! {
-        // Clients of other replicas may have calls here.
+        // In a fleet even a listener without clients waits, because clients of other replicas may have calls here.
         _ = &mut *clients, if !has_fleet => return true,
         () = sleep(patience) => {}
         () = quiet_after_calls(handler, quiet) => {}
         _ = next_signal(stop) => return false,
     }
-    // Streams end after the calls, because a client may wait for messages until then.
+    // Streams are ended after the calls, because a client may wait for messages until then.
     let end = async {
         handler.end_streams().await;
         let _ = clients.await;
@@ -374,7 +374,7 @@ async fn drain<H: Handler>(
     }
 }
 
-/// Waits until no call is open, and then for `quiet`, as long as calls come in that time.
+/// Waits until no call is open and none has come for the time `quiet`.
 async fn quiet_after_calls<H: Handler>(handler: &H, quiet: Duration) {
     loop {
         handler.calls_done().await;
@@ -415,8 +415,8 @@ async fn listen(
     }
 }
 
-/// The upstream of a route for the log: without arguments, which may contain secrets, and of a URL
-/// only origin and path.
+/// Returns the upstream of a route for the log: a command without arguments, which may contain secrets, or the origin
+/// and path of a URL.
 fn upstream(upstream: &Upstream) -> String {
     match upstream {
         Upstream::Demo => "the demo server".to_owned(),

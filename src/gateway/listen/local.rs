@@ -1,5 +1,5 @@
 //! The interface for other processes of the same user: `/about`, `/calls`, `/calls/N/cancel` and `/tap` on a local
-//! socket, without a token. A page in a browser cannot reach the socket.
+//! socket, without a token. No token is needed because a page in a browser cannot reach the socket.
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
@@ -24,25 +24,25 @@ use crate::observe::printable::printable_json;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::local_socket::LocalSocket;
 
-/// Bytes of the head of a request on a local socket. A longer head is refused.
+/// Limit of the bytes of a request head on a local socket. A longer head is refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
-/// The place that an operator on a local socket comes from, in the log.
+/// The origin of a request on a local socket, for the log.
 const OPERATOR: &str = "local";
 
-/// The path of the description of a process.
+/// The path that describes a process.
 pub const PATH_OF_ABOUT: &str = "/about";
 
-/// A process that shows its calls.
+/// What a process that shows its calls says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AboutProcess {
-    /// `wrap` or `serve`.
+    /// The command: `wrap` or `serve`.
     pub kind: String,
-    /// The number of the process.
+    /// The id of the process.
     pub pid: u32,
     /// The server of `wrap`, or the address of `serve`.
     pub name: String,
-    /// The start, in milliseconds since 1970.
+    /// The time of the start, in milliseconds since 1970.
     pub since: u64,
     /// The version of Milepost.
     pub version: String,
@@ -70,13 +70,13 @@ pub struct LocalApi {
 }
 
 impl LocalApi {
-    /// Shows the calls of this process.
+    /// Returns the interface to the calls of this process.
     pub fn new(about: AboutProcess, calls: Arc<Table>) -> Arc<Self> {
         Arc::new(Self { about, calls, streams: AdminStreams::default() })
     }
 
     /// Serves a socket in `folder` while the future is polled. If no socket can be opened, the future never completes.
-    /// Each connection is a task, so that no task runs without an observer.
+    /// Each connection has its own task; without an observer no task runs.
     pub async fn serve(self: Arc<Self>, folder: &Path) -> Infallible {
         let socket = match LocalSocket::bind(folder, &self.about.kind) {
             Ok(socket) => socket,

@@ -22,7 +22,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::via::Via;
 use crate::transport::random::random_id;
 
-/// The calls of one process, without routes.
+/// The handler of a process without routes, for its calls only.
 struct CallsOnly(Arc<Table>);
 
 impl Handler for CallsOnly {
@@ -51,9 +51,10 @@ pub struct LocalPage {
 }
 
 impl LocalPage {
-    /// Binds a free port of loopback, and makes a token.
+    /// Binds a free port on loopback, and makes a token.
     ///
     /// # Errors
+    ///
     /// If there is no free port, or the system has no random bytes.
     pub async fn bind(calls: Arc<Table>) -> io::Result<Self> {
         let token = random_id().ok_or(io::ErrorKind::Unsupported)?;
@@ -79,7 +80,7 @@ impl LocalPage {
 
     /// Serves the page for as long as the future is polled.
     pub async fn serve(self) -> Infallible {
-        // The phase never changes: the process ends first.
+        // The phase never changes, because the process ends first.
         let (_phase, follow) = watch::channel(ListenPhase::Serving);
         let api = self.api;
         let answer = move |client, request| {

@@ -1,7 +1,6 @@
 //! `milepost serve`: listeners, admission, dispatch, shutdown.
 //!
-//! This module knows HTTP and the routes; the [`Handler`] knows how an admitted request is
-//! answered.
+//! This module handles HTTP and finds the route; the [`Handler`] answers an admitted request.
 
 mod admin;
 pub mod admission;

@@ -1,5 +1,5 @@
-//! The reload of the route file: on SIGHUP, and when the file or a file that it names has changed.
-//! A file is applied as a whole or not at all.
+//! Reloads the route file: on SIGHUP, and when the file or a file that it names has changed. A file is applied as a
+//! whole or not at all.
 
 use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,23 +24,23 @@ use crate::observe::metrics::Reload;
 use crate::platform::service;
 use crate::platform::signals::Hangups;
 
-/// Reads the file again and again.
+/// Reloads a route file.
 pub(super) struct Reloading {
     path: PathBuf,
-    /// A file that others may write is refused.
+    /// Whether a file that other users may write to is refused.
     strict_files: bool,
     memory: DurationStore,
     proxy: Arc<Proxy>,
     controls: Controls<Routed>,
-    /// The settings that cannot change while the process runs, as they were at the start.
+    /// The settings that cannot change while the process runs, as they were at startup.
     fixed: Fixed,
-    /// The settings of operators that hold.
+    /// The settings of `[admin]` that are in effect.
     admin: Admin,
-    /// The fingerprints of the file in effect and of the file refused last, with the files that
-    /// they name.
+    /// The fingerprint of the route file in effect, with the files that it names. `mark_refused`: that of the last file
+    /// that was refused.
     mark_in_effect: u64,
     mark_refused: Option<u64>,
-    /// The files that it named.
+    /// The files that the route file names.
     named: Vec<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ impl Fixed {
         Self { fleet, listen: routes.server().listen.to_string(), admin, state }
     }
 
-    /// The keys with changed values, with the running and the requested value.
+    /// Returns the keys whose values differ, with the running and the requested value.
     fn differing<'a>(
         &'a self,
         asked: &'a Self,
@@ -81,16 +81,16 @@ impl Fixed {
     }
 }
 
-/// The text of a file, and its mark when it was read.
+/// The text of a route file, and its fingerprint when it was read.
 struct RouteFileText {
     text: Result<String, RoutesError>,
     named: Vec<PathBuf>,
-    /// A number for the contents of all files.
+    /// The fingerprint: a number for the contents of the route file and the files that it names.
     mark: u64,
 }
 
 impl Reloading {
-    /// A reload for `proxy` and `controls`, which serve `routes` now. `memory` holds the learned durations.
+    /// Returns a reload for `proxy` and `controls`, which now serve `routes`. `memory` holds the learned durations.
     pub(super) fn new(
         routes: &Routes,
         memory: DurationStore,
@@ -115,12 +115,12 @@ impl Reloading {
         reloading
     }
 
-    /// Watches the file while it is served. `hangups` asks for a reload.
+    /// Watches the file while it is served, and reloads it. `hangups` gets SIGHUP, which asks for a reload.
     pub(super) async fn run(mut self, mut hangups: Hangups) {
         let mut watch = FileWatch::new(self.files());
-        // The file may have changed since it was read at the start.
+        // The file may have changed since it was read at startup.
         let mut is_other = self.read().mark != self.mark_in_effect;
-        // SIGHUP came while the file was being written, so the next check answers it.
+        // Set if SIGHUP came while the file was being written, so that the next check has to answer it.
         let mut is_waiting = false;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +132,7 @@ impl Reloading {
             if asked && hangups.was_end_of_terminal() {
                 return;
             }
-            // Reading files and parsing certificates may take a while, on a network file system even long.
+            // A blocking task, because reading files and parsing certificates may take long on a network file system.
             let done = spawn_blocking(move || {
                 if asked {
                     service::notify_reloading();
@@ -157,7 +157,7 @@ impl Reloading {
         }
     }
 
-    /// The files to be looked at.
+    /// Returns the files that are watched for changes.
     fn files(&self) -> Vec<PathBuf> {
         [&self.path].into_iter().chain(&self.named).cloned().collect()
     }
@@ -166,7 +166,7 @@ impl Reloading {
         let text = read_text(&self.path);
         let named = match &text {
             Ok(text) => self.named_in(text),
-            // The files that were named last may be named again.
+            // Keep watching the files that were named before, because the next file may name them again.
             Err(_) => self.named.clone(),
         };
         RouteFileText { mark: self.mark(text.as_deref(), &named), text, named }
@@ -176,7 +176,7 @@ impl Reloading {
         named_files(&self.path, text, &Environment::of_process())
     }
 
-    /// A number for a text, or for the error in its place, and for the contents of the named files.
+    /// Returns the fingerprint of a text, or of the error in its place, and of the contents of the named files.
     fn mark(&self, text: Result<&str, &RoutesError>, named: &[PathBuf]) -> u64 {
         let mut mark = DefaultHasher::new();
         text.map_err(|error| error_chain(error)).hash(&mut mark);
@@ -184,11 +184,11 @@ impl Reloading {
         mark.finish()
     }
 
-    /// Reads the file and applies its settings, if they are valid. `asked`: a client waits for the result. False if the
-    /// file changed while it was read: then nothing is applied.
+    /// Reads the file and applies its settings, if they are valid. `asked`: the reload was requested (SIGHUP), so its
+    /// result is always reported. Returns false, and applies nothing, if the file changed while it was read.
     fn reload(&mut self, asked: bool) -> bool {
         let RouteFileText { text, named, mark } = self.read();
-        // The file is read twice, because a file that changes in between may be incomplete.
+        // The file is read twice, because a file that changes between the two reads may be incomplete.
         if self.read().mark != mark {
             return false;
         }
@@ -206,7 +206,7 @@ impl Reloading {
             }
             return true;
         }
-        // A refused file is reported once, not at each look. SIGHUP asks for the report again.
+        // A refused file is reported once, not at each check, unless SIGHUP asks for the report again.
         if !asked && self.mark_refused == Some(mark) {
             return true;
         }
@@ -226,7 +226,7 @@ impl Reloading {
         true
     }
 
-    /// Does everything that can fail, without an effect on running connections.
+    /// Does everything that can fail, without changing anything that runs.
     fn prepare(&self, text: &str) -> Result<(Routes, Readiness, Prepared), Box<dyn Error>> {
         let routes = Routes::parse(&self.path, text, &Environment::of_process())?
             .with_strict_files(self.strict_files)?
@@ -236,7 +236,7 @@ impl Reloading {
         Ok((routes, ready, prepared))
     }
 
-    /// Applies the prepared settings. No step can fail, so that a reload is never applied in part.
+    /// Applies the prepared settings. No step can fail, so a reload is never applied only in part.
     fn apply(&mut self, routes: &Routes, ready: Readiness, prepared: Prepared) {
         let (changes, left) = self.proxy.apply(routes, prepared);
         let Changes { added, removed, changed, moved, unchanged } = changes;

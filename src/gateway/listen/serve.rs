@@ -1,4 +1,4 @@
-//! `milepost serve` as a whole: the routes of a file, their listeners and the reload, until a signal.
+//! `milepost serve` as a whole: serves the routes of a file, with listeners and reload, until a signal.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub enum StartError {
     /// The system gives no random bytes.
     #[error("cannot make a random name for `Via`")]
     Via(#[from] getrandom::Error),
-    /// The system gives no random bytes for the number of this replica.
+    /// The system gives no random bytes for the boot number of this replica.
     #[error("cannot make a random number for this replica of the fleet")]
     Fleet,
     /// The address of the store is not an address of Valkey or Redis.
@@ -48,10 +48,10 @@ pub enum StartError {
     Serve(#[from] ServeError),
 }
 
-/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` holds the learned
-/// durations of the routes' tools, and `state` is their folder, for the token of operators too (`None`:
-/// nothing is kept); `observers` receive the events of every filter. `socket_folder` is the
-/// folder of the local socket that shows the calls where there is an admin listener.
+/// Serves the routes of a file until SIGTERM or SIGINT: see [`run`]. `memory` holds the learned durations of the
+/// routes' tools. `state` is their directory and that of the operators' token (`None`: nothing is kept). `observers`
+/// receive the events of every filter. `socket_folder` is the directory of the local socket that shows the calls, which
+/// is only opened beside an admin listener.
 ///
 /// # Errors
 /// If a route or a listener cannot be served.
@@ -64,14 +64,14 @@ pub async fn serve(
 ) -> Result<u8, StartError> {
     let via = Via::random()?;
     adopt_orphans();
-    // Servers start later, through a starter that requires adopted orphans.
+    // `adopt_orphans` comes first, because the starter through which servers start later relies on it.
     descriptors::prepare(routes.server());
-    // The table of calls is only read through the admin address. Without that address its cost would be wasted.
+    // The table of calls is only made if there is an admin address, because only that address shows it.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
     let watch =
         calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn ObserverFactory>);
-    // The admin address also changes the log filter.
+    // The admin address can also change which messages are logged.
     let messages = MessageLog::begin_if_on(calls.is_some());
     let observers: Vec<Arc<dyn ObserverFactory>> =
         watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
@@ -99,21 +99,21 @@ pub async fn serve(
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
         local.abort();
-        // Awaited, because the socket file is removed when it ends.
+        // Awaited, because the socket's file is removed when this task ends.
         let _ = local.await;
     }
     let code = code?;
-    // Streams to servers may be open although every client has disconnected.
+    // Streams to servers may still be open although every client has disconnected.
     proxy.end_streams();
     if timeout(SERVERS_LEAVE, proxy.servers_done()).await.is_err() {
         tracing::warn!("servers that do not end are killed");
     }
-    // The last line: sessions with child processes write their own when their child has ended.
+    // The last log line: sessions with child processes have written theirs when the child ended.
     tracing::info!(code, "stopped");
     Ok(code)
 }
 
-/// Returns the store in which replicas settle who inherits sessions, if the settings name one.
+/// Returns the store in which replicas agree who inherits sessions, if the settings name one.
 #[cfg(feature = "fleet-valkey")]
 fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
     let open = |address| Valkey::open(address, proxy.metrics().fleet_store_errors().clone());
@@ -121,19 +121,19 @@ fn owner_store(settings: &Fleet, proxy: &Proxy) -> Result<Option<Arc<dyn OwnerSt
     Ok(store.map(|store| Arc::new(store) as Arc<dyn OwnerStore>))
 }
 
-/// Returns an error if the route file names a store: this build does not include the stores.
+/// Returns an error if the route file names a store, because this build includes no store.
 #[cfg(not(feature = "fleet-valkey"))]
 #[expect(clippy::unnecessary_wraps, reason = "the store may be refused where there is one")]
 fn owner_store(_: &Fleet, _: &Proxy) -> Result<Option<Arc<dyn OwnerStore>>, StartError> {
     Ok(None)
 }
 
-/// The time that child processes have to end at shutdown: the sum of the waits after the end of their
-/// input, after SIGTERM, and for the processes that they leave behind.
+/// Deadline for child processes to end at shutdown. It is the sum of the waits after the end of their input, after
+/// SIGTERM, and for the processes that they leave behind.
 const SERVERS_LEAVE: Duration = Duration::from_secs(15);
 
-/// Wakes the runtime once a second. A new timer that is due before all others wakes the runtime with a
-/// system call; this timer is always due before the timers of calls.
+/// Wakes the runtime once a second. Setting a timer that is due before all others costs a system call; this timer is
+/// always due before the timers of calls, which then need no system call.
 async fn tick() {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -141,11 +141,11 @@ async fn tick() {
     }
 }
 
-/// Serves routes until SIGTERM or SIGINT, and answers with the exit code: 0, or 1 if a request had
-/// to be cut at the end. See [`Listeners::serve`] for how it ends.
+/// Serves routes until SIGTERM or SIGINT, and returns the exit code: 0, or 1 if a request had to be cut at the end.
+/// [`Listeners::serve`] describes the shutdown.
 ///
-/// `state` is the folder of the token for operators (`None`: nothing is kept), `via` is the name of this proxy in
-/// `Via`, which `handler` uses too. `beside` makes a task for the listeners, which runs until they have ended.
+/// `state` is the directory of the operators' token (`None`: nothing is kept). `via` is the name of this proxy in
+/// `Via`, which `handler` uses too. `beside` creates a task that runs beside the listeners until they have ended.
 ///
 /// # Errors
 /// If nothing can be served: see [`Listeners::bind`].

@@ -1,4 +1,4 @@
-//! A listener that turns connections away: each is counted, and the reason is logged with the cure.
+//! Counts connections that a listener turns away, and logs why and what to do.
 
 use std::{fmt, io};
 
@@ -8,14 +8,14 @@ use tracing::{info, warn};
 use crate::observe::log::LogBudget;
 use crate::observe::metrics::ConnectionCounts;
 
-/// The time without a failure after which a shortage is over.
+/// The time without a failure after which a shortage counts as over.
 const OVER_AFTER: Duration = Duration::from_secs(5);
 
-/// The times in which a listener could not accept connections.
+/// Notes when a listener could not accept connections.
 pub(super) struct Shortage {
     last: Option<Instant>,
     counts: ConnectionCounts,
-    /// The log lines about connections beyond `max_connections`.
+    /// Limits the log lines about connections beyond `max_connections`.
     told: LogBudget,
 }
 
@@ -26,12 +26,12 @@ impl Default for Shortage {
 }
 
 impl Shortage {
-    /// No connection has been turned away; `counts` counts them from now on.
+    /// Returns a state without a shortage. `counts` counts the connections that are turned away.
     pub(super) fn counted(counts: ConnectionCounts) -> Self {
         Self { last: None, counts, told: LogBudget::one_a_minute() }
     }
 
-    /// A connection was turned away because `max` others are open.
+    /// Notes a connection that was turned away because `max` others are open.
     pub(super) fn note_full(&self, max: usize) {
         self.counts.over_limit.inc();
         if let Some(left_out) = self.told.take(std::time::Instant::now()) {
@@ -51,7 +51,7 @@ impl Shortage {
         self.note(&"the last descriptors are kept for operators");
     }
 
-    /// Notes a connection that was not accepted, or not served. Logs the first one of a shortage.
+    /// Notes a connection that was not accepted or not served. Logs the first one in a shortage.
     pub(super) fn note(&mut self, why: &dyn fmt::Display) {
         if self.last.replace(Instant::now()).is_none() {
             warn!(
@@ -61,7 +61,7 @@ impl Shortage {
         }
     }
 
-    /// A connection was accepted and is served.
+    /// Notes that a connection was accepted and is served, which may end a shortage.
     pub(super) fn end(&mut self) {
         if self.last.is_some_and(|last| last.elapsed() >= OVER_AFTER) {
             self.last = None;
@@ -70,7 +70,7 @@ impl Shortage {
     }
 }
 
-/// Whether a failed accept concerns only this connection, so that the next one may succeed.
+/// Whether a failed accept is the fault of only one connection, so that the next one may succeed.
 pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

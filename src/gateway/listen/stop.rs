@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use crate::platform::child::Signal;
 use crate::platform::signals::Signals;
 
-/// Maximum number of signals that wait to be received. The third signal cuts everything at the latest, so a fourth
-/// would have no effect.
+/// Limit of the signals that wait to be received. The third signal cuts everything at the latest, so a fourth would
+/// have no effect.
 const SIGNALS_MAX: usize = 3;
 
 /// A signal to stop.
@@ -20,9 +20,10 @@ pub enum StopSignal {
     Interrupt,
 }
 
-/// A receiver of one message for each SIGTERM and SIGINT.
+/// Returns a receiver of one message for each SIGTERM and SIGINT.
 ///
 /// # Errors
+///
 /// If the system does not deliver signals.
 pub(super) fn signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     let mut signals = Signals::to_stop()?;
@@ -43,7 +44,7 @@ pub(super) fn signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     Ok(receiver)
 }
 
-/// The next signal. Waits for ever where none can come any more.
+/// Returns the next signal. Never completes if none can come any more.
 pub(super) async fn next_signal(stop: &mut mpsc::Receiver<StopSignal>) -> StopSignal {
     match stop.recv().await {
         Some(signal) => signal,

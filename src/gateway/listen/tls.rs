@@ -1,4 +1,4 @@
-//! The listener's certificate, and the authorities of its clients' certificates.
+//! Loads the listener's certificate, and the certificate authorities of its clients.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// The authorities of clients cannot be used.
+    /// The certificate authorities of clients cannot be used.
     #[error("{} holds no authority that can be used", path.display())]
     Authorities {
         /// The file.
@@ -60,12 +60,12 @@ pub enum TlsError {
     },
 }
 
-/// Loads the files of a listener that speaks TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1; `None` if the listener
-/// speaks plain HTTP.
+/// Loads the files of a listener that speaks TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1; `None` if the listener speaks plain
+/// HTTP.
 ///
 /// # Errors
-/// If a file cannot be read, the certificate and its key do not go together, or the authorities of
-/// clients cannot be used.
+/// If a file cannot be read, the certificate and its key do not go together, or the clients' certificate authorities
+/// cannot be used.
 pub(super) fn load(server: &Server) -> Result<Option<TlsAcceptor>, TlsError> {
     let Some(ServerTls { certificate, key }) = &server.tls else { return Ok(None) };
     let chain = certificates(certificate)?;
@@ -73,7 +73,7 @@ pub(super) fn load(server: &Server) -> Result<Option<TlsAcceptor>, TlsError> {
         pem::Error::NoItemsFound => TlsError::NoKey { path: key.clone() },
         source => TlsError::Unreadable { path: key.clone(), source },
     })?;
-    // The provider is named: rustls panics if it has to choose between two providers of a program.
+    // The provider is named, because rustls panics if it has to choose between two providers in a program.
     let provider = Arc::new(ring::default_provider());
     let clients = match &server.client_ca_file {
         None => WebPkiClientVerifier::no_client_auth(),
@@ -102,7 +102,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if found.is_empty() { Err(TlsError::NoCertificate { path: path() }) } else { Ok(found) }
 }
 
-/// Verifies that a client has a certificate of an authority in this file.
+/// Returns a verifier that requires client certificates of an authority in this file.
 fn verifier(
     file: &Path,
     provider: &Arc<CryptoProvider>,

@@ -1,5 +1,4 @@
-//! Which address of a name gets the connection: each is tried, and the first that connects wins ("Happy Eyeballs",
-//! RFC 8305).
+//! Races the addresses of a name: each is tried, and the first that connects is used ("Happy Eyeballs", RFC 8305).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,10 +11,10 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::sleep;
 
-/// The time that an address has before the next address is tried beside it ("Connection Attempt Delay", RFC 8305, 5).
+/// The time after which the next address is tried beside a running attempt ("Connection Attempt Delay", RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Maximum number of addresses of a name that are tried for one connection. Further addresses are not used.
+/// Limit of the addresses of a name that are tried for one connection. Further addresses are not used.
 const ADDRESSES_MAX: usize = 16;
 
 /// The family of an address.
@@ -27,18 +26,18 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// The family of `address`.
+    /// Returns the family of `address`.
     pub(super) fn of(address: SocketAddr) -> Self {
         if address.is_ipv6() { Self::V6 } else { Self::V4 }
     }
 }
 
-/// The attempts of one connection, in the order in which they began.
+/// The addresses tried for one connection, in the order in which the attempts began.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// Each address, with its error once it has failed.
     tried: Vec<(IpAddr, Option<String>)>,
-    /// The most informative error about the server.
+    /// The most useful of the errors.
     error: Option<io::Error>,
 }
 
@@ -65,15 +64,15 @@ impl Attempts {
     }
 }
 
-/// Whether an error is about this machine's network, and not about the server: a machine without IPv6 cannot reach any
-/// server's IPv6 addresses.
+/// Whether an error is about this machine's network and not about the server. For example, a machine without IPv6
+/// cannot reach any server's IPv6 addresses.
 fn is_of_own_side(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
 }
 
-/// Names the addresses that were tried, in parentheses; nothing if none was tried. Each has its error where the errors
-/// differ.
+/// Lists the addresses that were tried, in parentheses; nothing if none was tried. If their errors differ, each has its
+/// error.
 impl fmt::Display for Attempts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: BTreeSet<_> = self.tried.iter().map(|(_, error)| error).collect();
@@ -88,8 +87,8 @@ impl fmt::Display for Attempts {
     }
 }
 
-/// The addresses in the order in which they are tried: the families take turns, beginning with `first`, and the
-/// addresses of a family stay in their order, which is that of RFC 6724. At most [`ADDRESSES_MAX`] are kept.
+/// Returns the addresses in the order in which they are tried: the families alternate, beginning with `first`, and the
+/// addresses of a family keep their order, which is that of RFC 6724. At most [`ADDRESSES_MAX`] are returned.
 pub(super) fn in_turns(
     addresses: impl IntoIterator<Item = SocketAddr>,
     first: Family,
@@ -100,7 +99,7 @@ pub(super) fn in_turns(
     let mut order = Vec::new();
     loop {
         let before = order.len();
-        // RFC 8305, 4: the families take turns, so that a broken one costs one delay and not one for each address.
+        // RFC 8305, 4: the families alternate, so that a broken family costs one delay and not one for each address.
         for address in first.next().into_iter().chain(second.next()) {
             if !order.contains(&address) && order.len() < ADDRESSES_MAX {
                 order.push(address);
@@ -117,7 +116,7 @@ pub(super) fn in_turns(
 /// succeeded for [`ATTEMPT_DELAY`]. The attempts that lose are dropped.
 ///
 /// # Errors
-/// If there is no address, or none can be connected to. `attempts` then has the addresses.
+/// If there is no address, or none can be connected to. `attempts` then contains the addresses and their errors.
 pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     attempts: &mut Attempts,
@@ -134,7 +133,7 @@ pub(super) async fn race<T, F: Future<Output = io::Result<T>>>(
         }
         let is_last = untried.as_slice().is_empty();
         let next_is_due = async {
-            // No address is left: only the attempts that run can end the race.
+            // No address is left, so only the running attempts can end the race.
             if is_last {
                 pending().await
             } else {
@@ -177,7 +176,8 @@ mod tests {
         SocketAddr::new(text.parse().unwrap(), 443)
     }
 
-    /// Runs a race: the winner or the error, the milliseconds, when each address was tried, and the names in errors.
+    /// Runs a race. Returns the winner or the error, the duration in milliseconds, when each address was tried, and the
+    /// text for errors.
     async fn run(hosts: &[(&str, Acts)]) -> (String, u128, Vec<u128>, String) {
         let (began, starts) = (Instant::now(), Mutex::new(Vec::new()));
         let acts = |tried: SocketAddr| {
@@ -243,7 +243,7 @@ mod tests {
         let hosts = [("2001:db8::1", Acts::Connects(400)), ("192.0.2.1", Acts::Connects(300))];
         let (winner, time, ..) = run(&hosts).await;
         assert_eq!((&*winner, time), ("2001:db8::1", 400));
-        // The only address has all the time that there is.
+        // An only address may take as long as it needs.
         let (winner, time, ..) = run(&[("192.0.2.1", Acts::Connects(4000))]).await;
         assert_eq!((&*winner, time), ("192.0.2.1", 4000));
     }

@@ -1,4 +1,4 @@
-//! `host[:port]`, as in `Host`, `:authority` and `Origin`. The module knows nothing of requests.
+//! Reads `host[:port]`, as in `Host`, `:authority` and `Origin`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,23 +12,23 @@ pub(crate) struct Authority {
 /// The host, without the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// An IP address; an IPv4 address that is written as IPv6 counts as IPv4.
+    /// An IP address. An IPv4 address in IPv6 form is stored as IPv4.
     Address(IpAddr),
-    /// A name in lower case, without the dot that may end it.
+    /// A name in lower case, without a final dot.
     Name(String),
 }
 
 impl Authority {
-    /// Reads `localhost`, `localhost.:7332`, `127.0.0.1`, `[::1]:7332` and their like. `None` for
-    /// everything else: user names, zones, empty hosts, ports that are none.
+    /// Reads a host with or without a port, such as `localhost`, `localhost.:7332`, `127.0.0.1`, `[::1]:7332`. Returns
+    /// `None` for everything else: user names, zones, empty hosts, invalid ports.
     ///
-    /// Forms of an address that only some resolvers take for one (`127.1`, `0x7f.1`) are names.
+    /// Forms that only some resolvers accept as an address (`127.1`, `0x7f.1`) count as names.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (address, rest) = rest.split_once(']')?;
                 let address: Ipv6Addr = address.parse().ok()?;
-                // A host that is written as IPv6 and means IPv4 is compared as IPv4.
+                // An IPv4 address in IPv6 form is compared as IPv4.
                 (Host::Address(IpAddr::V6(address).to_canonical()), rest)
             }
             None => {
@@ -37,14 +37,14 @@ impl Authority {
             }
         };
         let port = match port {
-            // RFC 3986 lets a colon stand alone.
+            // RFC 3986 allows a colon without a port.
             "" | ":" => None,
             port => Some(port_number(port.strip_prefix(':')?)?),
         };
         Some(Self { host, port })
     }
 
-    /// Whether the host means the machine itself on every machine.
+    /// Whether the host means the local machine, on every machine.
     pub(crate) fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Address(address) => address.is_loopback(),
@@ -54,7 +54,7 @@ impl Authority {
 }
 
 fn host_name(text: &str) -> Option<Host> {
-    // Addresses are read strictly, as `Ipv4Addr` does: `127.1` counts as a name, and not as a name of this machine.
+    // Addresses are read strictly, as `Ipv4Addr` does, so `127.1` counts as a name, and not as a loopback name.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Some(Host::Address(IpAddr::V4(address)));
     }
@@ -63,7 +63,7 @@ fn host_name(text: &str) -> Option<Host> {
     (!name.is_empty() && name.bytes().all(fine)).then(|| Host::Name(name.to_ascii_lowercase()))
 }
 
-/// Digits only: `u16`'s own reading takes a sign.
+/// Reads a port of digits only, because `u16::from_str` also accepts a sign.
 fn port_number(text: &str) -> Option<u16> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,4 +1,4 @@
-//! Bodies: of requests towards a server, of responses towards a client.
+//! Bodies of requests to a server, and of responses to a client.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,11 +12,10 @@ use crate::protocol::sse;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::in_flight::InFlightGuard;
 
-/// Number of bytes of events that are written together, in one write, however many reads they came in.
+/// Number of bytes of events that are collected for one write, even from several reads.
 pub(crate) const BATCH_BYTES: usize = 16 << 10;
 
-/// The longest piece of a body, in bytes, that is copied together with others. A longer piece is
-/// forwarded without a copy.
+/// Limit of the bytes of a piece that is copied together with others. A longer piece is forwarded without a copy.
 const COPY_MAX: usize = 4 << 10;
 
 /// A source of the bytes of a response, which produces them when the client reads.
@@ -24,12 +23,11 @@ pub(crate) trait BodyProducer: Send {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 }
 
-/// The body of a response towards a client.
+/// The body of a response to a client.
 pub enum Body {
-    /// The whole body.
+    /// A whole body, until it is taken.
     Whole(Option<Bytes>),
-    /// The server's body while it arrives: the held part and the rest, with the guard of the open
-    /// call.
+    /// The server's body while it arrives: the part that was read before, the rest, and the guard of the open call.
     #[expect(private_interfaces, reason = "made in here only")]
     Piped(Option<Bytes>, Box<UpstreamBody>, Option<InFlightGuard>),
     /// A stream of events.
@@ -46,7 +44,7 @@ impl Body {
         Self::Piped(held, Box::new(rest), open)
     }
 
-    /// An empty body.
+    /// Returns an empty body.
     pub fn empty() -> Self {
         Self::Whole(None)
     }
@@ -80,7 +78,7 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
             Self::Piped(held, rest, _) => held.is_none() && rest.is_end(),
-            // The end of a stream is only known after a poll: the filter may still add messages.
+            // The end of a stream is only known after a poll, because the filter may still add messages.
             Self::Stream(_) => false,
         }
     }
@@ -98,13 +96,13 @@ impl http_body::Body for Body {
     }
 }
 
-/// Events that are about to be written.
+/// Events that are collected for the next write.
 #[derive(Default)]
 pub(crate) struct Batch {
     ready: VecDeque<Bytes>,
     tail: BytesMut,
     bytes: usize,
-    /// Whether bytes have been written on this stream.
+    /// Whether bytes have been written on this stream before.
     pub(crate) begun: bool,
 }
 
@@ -122,7 +120,7 @@ impl Batch {
         self.bytes + more < BATCH_BYTES
     }
 
-    /// Adds unchanged bytes, which contain no long event, by copying.
+    /// Copies unchanged bytes, which contain no long event.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.tail.extend_from_slice(bytes);
@@ -135,7 +133,7 @@ impl Batch {
         if bytes.len() < COPY_MAX {
             self.tail.extend_from_slice(bytes);
         } else {
-            // The gathered bytes came before this piece, and go out before it.
+            // The collected bytes came before this piece and must be written before it.
             self.close_tail();
             self.ready.push_back(bytes.clone());
         }
@@ -147,7 +145,7 @@ impl Batch {
         match (payload.form(), part) {
             (_, Fragment::Broken) => {
                 payload.pieces().for_each(|piece| self.raw(piece));
-                // A message that breaks off ends its event: the next event must not be taken for its rest.
+                // A message that breaks off must end its event, so that the next event is not read as its rest.
                 self.raw(&Bytes::from_static(sse::BROKEN_OFF));
             }
             (Form::AsCame, _) | (_, Fragment::Piece | Fragment::End) => {
@@ -169,7 +167,7 @@ impl Batch {
         self.bytes += self.tail.len() - before;
     }
 
-    /// Adds a message of Milepost's own.
+    /// Adds a message that Milepost itself has made.
     pub(crate) fn own(&mut self, payload: &Payload) {
         let before = self.tail.len();
         sse::append(&mut self.tail, payload.pieces());
@@ -182,10 +180,10 @@ impl Batch {
         }
     }
 
-    /// Takes the next bytes to write.
+    /// Takes the next bytes to be written.
     pub(crate) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
-            // Only if no piece waits before the tail, which must stay last.
+            // Only if no piece is ready, because the tail comes after all pieces.
             self.close_tail();
         }
         let next = self.ready.pop_front()?;

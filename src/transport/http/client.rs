@@ -1,4 +1,4 @@
-//! The server of a route: the way to it, its responses, and why there is none.
+//! Requests to the server of a route: how it is reached, its responses, and the errors.
 
 use std::io;
 use std::pin::Pin;
@@ -27,15 +27,15 @@ use crate::observe::log::LogBudget;
 use crate::transport::child::is_of_this_machine;
 use crate::transport::http::request_body::RequestBodyError;
 
-/// Makes connections inside this process.
+/// Makes connections inside this process, in place of the network.
 pub type InProcess = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Io>> + Send + Sync>;
 
-/// The way to open a connection to a route's server.
+/// How connections to a route's server are made.
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// Over the network.
     Network(Arc<Dialer>),
-    /// Within this process.
+    /// Inside this process.
     InProcess(InProcess),
 }
 
@@ -45,7 +45,7 @@ pub enum UpstreamError {
     /// The connection to the server cannot be made.
     #[error("cannot connect to {to}")]
     Connect {
-        /// Host and port, and the addresses that were tried.
+        /// The host and port, with the addresses that were tried.
         to: String,
         /// The cause.
         #[source]
@@ -54,15 +54,15 @@ pub enum UpstreamError {
     /// Connecting took too long.
     #[error("cannot connect to {to} within {within:?}")]
     ConnectTimeout {
-        /// Host and port, and the addresses that were tried.
+        /// The host and port, with the addresses that were tried.
         to: String,
         /// The time that was allowed.
         within: Duration,
     },
-    /// The forward proxy on the way to the server refuses.
+    /// The forward proxy on the way to the server refuses the connection.
     #[error("{0}")]
     Proxy(ProxyRefusal),
-    /// Every stream of HTTP/2 that the server allows is in use, and none has ended for this time.
+    /// Every HTTP/2 stream that the server allows is in use, and none has ended within this time.
     #[error("the server allows no further stream of HTTP/2, and none ended within {0:?}")]
     StreamsFull(Duration),
     /// The HTTP/2 connection or its stream failed, or its bytes are not HTTP/2.
@@ -80,16 +80,16 @@ pub enum UpstreamError {
     /// The client's request ended too early, or is too long.
     #[error(transparent)]
     RequestBody(RequestBodyError),
-    /// We ended it.
+    /// Milepost has ended the response.
     #[error("{0}")]
     BrokenOff(&'static str),
     /// The server sent nothing for too long.
     #[error("the server sent nothing for {0:?}")]
     Idle(Duration),
-    /// The server redirects to a place where Milepost does not follow.
+    /// The server redirects to an address that Milepost does not follow.
     #[error("the server redirects {why}: {to}; the address of the server has to say so")]
     Redirected {
-        /// Where to: another origin, or once more.
+        /// Why the redirect is not followed: to another origin, or once too often.
         why: &'static str,
         /// The target, without parts that may be secret.
         to: String,
@@ -97,7 +97,7 @@ pub enum UpstreamError {
     /// The server has moved to another path of its origin, and the request cannot be sent again.
     #[error("the server has moved to another path; send the request again")]
     Moved,
-    /// The server answers 401 to the credential that the route sets: no sign-in of the client could help.
+    /// The server answers 401 to the credential that the route sets, so that no sign-in of the client could help.
     #[error("the server refuses the credential of the route")]
     CredentialRefused,
     /// The server switched to another protocol without a request.
@@ -126,7 +126,7 @@ impl From<LinkError> for UpstreamError {
 }
 
 impl UpstreamError {
-    /// Returns the error and its causes as text for clients of other users: without the address of the server.
+    /// Returns the error and its causes as text, without the address of the server, which clients must not learn.
     pub(crate) fn for_clients(&self) -> String {
         match self {
             Self::Connect { source, .. } => format!("cannot connect to the server: {source}"),
@@ -141,21 +141,20 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the reason is in this machine or process, such as no free descriptor.
+    /// Whether the cause is in this machine or process, such as no free descriptor.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if is_of_this_machine(source))
     }
 
-    /// Logs that a request to a server failed. A reason in this machine is logged once a minute, with advice, because
-    /// it is the same for each request.
+    /// Logs that a request to a server failed. A cause in this machine is logged once a minute, with advice, because it
+    /// is the same for each request.
     pub(crate) fn log(&self, route: Option<&str>) {
         static TOLD: LogBudget = LogBudget::one_a_minute();
         match self {
-            // `ServerClient` logs this error itself, with the cure.
+            // `ServerClient` logs this error itself, with advice.
             Self::CredentialRefused => {}
             error if error.is_local() => {
-                // The first refusal is logged and the following ones are counted: the text would be the same for each
-                // request.
+                // The text would be the same for each request, so the following ones are only counted.
                 let Some(left_out) = TOLD.take(Instant::now()) else { return };
                 tracing::warn!(
                     route,
@@ -173,7 +172,7 @@ impl UpstreamError {
         }
     }
 
-    /// The name in metrics; `None` if Milepost itself is the cause.
+    /// Returns the name for metrics; `None` if Milepost itself is the cause.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         match self {
             error if error.is_local() => Some("local"),
@@ -191,7 +190,7 @@ impl UpstreamError {
     }
 }
 
-/// Marks a request that has the credential of its route, not that of a client.
+/// Marks a request that has the credential of its route and not that of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RouteCredential;
 
@@ -204,23 +203,23 @@ impl RouteCredential {
     }
 }
 
-/// A request that is being sent, until there is a head.
+/// A request that is being sent; completes with the head of the response.
 pub(crate) type Sending = BoxFuture<'static, Result<Response<UpstreamBody>, UpstreamError>>;
 
-/// The body of a response. Dropping it before its end closes its connection.
+/// The body of a server's response. Dropping it before its end closes an HTTP/1.1 connection.
 pub(crate) struct UpstreamBody {
     source: BodySource,
-    /// The first bytes, which were read to find out the type of the body.
+    /// The first bytes, if they were read to find out the type of the body.
     ahead: Option<Bytes>,
 }
 
-/// The source of a body.
+/// Where the bytes of a body come from.
 enum BodySource {
     /// A server over HTTP/1.1, and the pool that gets the connection back.
     Http1(Http1Body, Arc<ConnectionPool>),
     /// A server over HTTP/2. The stream counts as open until the body is dropped.
     Http2 { incoming: Incoming, _stream: Arc<Http2Stream> },
-    /// A body of the proxy in the server's place: the whole body, until it is taken.
+    /// A body that Milepost has made in the server's place, until it is taken.
     Ours(Option<Bytes>),
 }
 
@@ -229,21 +228,21 @@ impl UpstreamBody {
         Self { source, ahead: None }
     }
 
-    /// The body of a response over HTTP/1.1.
+    /// Returns the body of an HTTP/1.1 response.
     pub(super) fn http1(body: Http1Body, pool: &Arc<ConnectionPool>) -> Self {
         let mut body = Self::of(BodySource::Http1(body, Arc::clone(pool)));
-        // A small response arrives complete with its head, so the connection is free before the client has read
-        // anything.
+        // A small response arrives completely with its head, so its connection is free even before the client has read
+        // the body.
         body.keep_link();
         body
     }
 
-    /// The body of a response over HTTP/2.
+    /// Returns the body of an HTTP/2 response.
     pub(super) fn http2(incoming: Incoming, stream: Arc<Http2Stream>) -> Self {
         Self::of(BodySource::Http2 { incoming, _stream: stream })
     }
 
-    /// A body of Milepost's own.
+    /// Returns a body that Milepost has made.
     pub(crate) fn own(bytes: Bytes) -> Self {
         Self::of(BodySource::Ours(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
@@ -258,9 +257,9 @@ impl UpstreamBody {
         self.is_end() || self.size().exact() == Some(0)
     }
 
-    /// Whether the body is known to be over.
+    /// Whether the body is known to have ended.
     pub(crate) fn is_end(&self) -> bool {
-        // Bytes that were read ahead still have to be read, even if the source is at its end.
+        // Bytes that were read ahead must still be returned, even if the source has ended.
         if self.ahead.is_some() {
             return false;
         }
@@ -271,10 +270,10 @@ impl UpstreamBody {
         }
     }
 
-    /// The length of the body, if it is known.
+    /// Returns the length of the rest of the body, if it is known.
     pub(crate) fn size(&self) -> SizeHint {
         if self.ahead.is_some() {
-            // The size of the source does not have the bytes that were read ahead.
+            // The size of the source does not include the bytes that were read ahead.
             return SizeHint::new();
         }
         match &self.source {
@@ -286,7 +285,7 @@ impl UpstreamBody {
         }
     }
 
-    /// The next frame.
+    /// Ready with the next frame.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -311,7 +310,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Gives the connection of a response that is over to the next request.
+    /// Makes the connection of a finished response available to the next request.
     fn keep_link(&mut self) {
         if let BodySource::Http1(body, pool) = &mut self.source
             // Taken out, so that a second call finds nothing and the connection is not given back twice.
@@ -321,7 +320,7 @@ impl UpstreamBody {
         }
     }
 
-    /// The next bytes; trailers are left out.
+    /// Ready with the next bytes. Trailers are left out.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,

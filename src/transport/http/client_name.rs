@@ -1,4 +1,4 @@
-//! The name of a client: in the certificate that it presents, or in a header of a trusted front.
+//! The name of a client, from its certificate or from a header of a trusted front.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use webpki::EndEntityCert;
 /// The object identifier of a common name (2.5.4.3), in DER.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The tags of texts that are read: UTF8String, PrintableString and IA5String.
+/// The tags of text types that are read: UTF8String, PrintableString and IA5String.
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The longest name in a header, in bytes. A request with a longer name is refused.
+/// Limit of the bytes of a name in a header. A request with a longer name is refused.
 const HEADER_NAME_BYTES_MAX: usize = 1 << 10;
 
 /// The prefix of a name that comes from a header.
@@ -32,8 +32,8 @@ pub struct ClientName {
 }
 
 impl ClientName {
-    /// The first URI of the subject alternative names; else their first DNS name, else the common name of
-    /// the subject, else the fingerprint of the certificate.
+    /// Returns the first URI of the certificate's subject alternative names; else the first DNS name there, else the
+    /// common name of the subject, else the fingerprint of the certificate.
     pub fn of_certificate(certificate: &CertificateDer<'_>) -> Self {
         let name = EndEntityCert::try_from(certificate).ok().and_then(|read| {
             let uri = read.valid_uri_names().next().map(|name| format!("uri:{name}"));
@@ -44,24 +44,24 @@ impl ClientName {
         Self { name: name.unwrap_or_else(|| fingerprint(certificate)).into() }
     }
 
-    /// The name in a header of a trusted front; `None` if the value is longer than 1 KiB or no readable text.
+    /// Returns the name in a header of a trusted front; `None` if the value is longer than 1 KiB or not readable text.
     pub fn of_header(value: &HeaderValue) -> Option<Self> {
         let name = std::str::from_utf8(value.as_bytes()).ok()?;
         let is_name = name.len() <= HEADER_NAME_BYTES_MAX && !name.chars().any(char::is_control);
         is_name.then(|| Self { name: format!("{HEADER}{name}").into() })
     }
 
-    /// Whether a front gives the name, and no certificate.
+    /// Whether the name comes from a front and not from a certificate.
     pub fn is_of_header(&self) -> bool {
         self.name.starts_with(HEADER)
     }
 
-    /// The name of a client that another replica has verified.
+    /// Returns the name of a client that another replica has verified.
     pub(crate) fn passed_on(name: &str) -> Self {
         Self { name: name.into() }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.name
     }
@@ -79,14 +79,14 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     text
 }
 
-/// The first common name of a subject (the content of its outer sequence).
+/// Returns the first common name of a subject (given as the content of its outer sequence).
 fn common_name(mut subject: &[u8]) -> Option<&str> {
     while !subject.is_empty() {
         let mut set = element(&mut subject, SET)?;
         while !set.is_empty() {
             let mut pair = element(&mut set, SEQUENCE)?;
             if element(&mut pair, OBJECT_IDENTIFIER)? == COMMON_NAME {
-                // Another kind of text, such as one in UTF-16, is not read: the fingerprint names the client then.
+                // Text of another type, such as UTF-16, is not read. The fingerprint is then the name.
                 let tag = TEXTS.into_iter().find(|tag| pair.first() == Some(tag))?;
                 let name = std::str::from_utf8(element(&mut pair, tag)?).ok();
                 return name.filter(|name| !name.is_empty());
@@ -100,10 +100,11 @@ fn common_name(mut subject: &[u8]) -> Option<&str> {
 fn element<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let (&[found, short], mut rest) = from.split_first_chunk::<2>()?;
     let mut length = usize::from(short);
-    // X.690, 8.1.3.5: the first byte has the number of the bytes of the length behind it.
+    // X.690, 8.1.3.5: in a long form, the first byte tells how many bytes of length follow.
     if short >= 0x80 {
         let (bytes, after) = rest.split_at_checked(usize::from(short & 0x7f))?;
-        // Three bytes are 16 MiB, more than any certificate. No bytes are the indefinite form, which DER does not have.
+        // Three bytes are 16 MiB, more than any certificate. Zero bytes would be the indefinite form, not allowed in
+        // DER.
         if bytes.is_empty() || bytes.len() > 3 {
             return None;
         }
@@ -156,7 +157,7 @@ mod tests {
         let of = |text: &[u8]| ClientName::of_header(&HeaderValue::from_bytes(text).unwrap());
         let name = of("Ada ü".as_bytes()).unwrap();
         assert!(name.is_of_header() && name.as_str() == "header:Ada ü");
-        // A prefix inside a front's name is only a part of that name.
+        // A prefix such as `dns:` in a front's name has no meaning and is a part of the name.
         assert_eq!(of(b"dns:ada.example.com").unwrap().as_str(), "header:dns:ada.example.com");
         let made = rcgen::generate_simple_self_signed(vec!["header".to_owned()]).unwrap();
         assert!(!ClientName::of_certificate(made.cert.der()).is_of_header());

@@ -1,4 +1,4 @@
-//! The HTTP client of OpenTelemetry's trace exporter.
+//! The HTTP client of the OpenTelemetry trace exporter.
 
 use std::error::Error;
 use std::fmt;
@@ -26,22 +26,22 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Traffic;
 use crate::observe::otlp::settings::Collector;
 
-/// Bytes of a trace collector's answer that are read.
+/// Limit of the bytes that are read of a trace collector's answer.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// The setting that names the authorities of a collector, for errors.
+/// The setting with the certificate authorities of a collector, for errors.
 const AUTHORITIES: &str = "`OTEL_EXPORTER_OTLP_CERTIFICATE`";
 
 /// The reason why a collector can never be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// The address has no host to connect to, or none that a certificate can name.
+    /// The address has no host, or no host that can be in a certificate.
     #[error("the address of the collector has no host that can be used")]
     Address,
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] ClientTlsError),
-    /// The system gives nothing to wait with.
+    /// The system gives no resources for the runtime.
     #[error("no connection can be made")]
     Runtime(#[from] io::Error),
 }
@@ -49,7 +49,7 @@ pub enum CollectorError {
 /// Connections to a collector of traces.
 ///
 /// The exporter's thread has no runtime, and the program's runtime must not wait for a collector. So the client has a
-/// small runtime, which runs only while that thread waits for a response.
+/// small runtime of its own, which runs only while the exporter's thread waits for a response.
 pub struct CollectorClient {
     client: Arc<ConnectionPool>,
     runtime: Runtime,
@@ -71,7 +71,7 @@ impl CollectorClient {
         let Collector { url, timeout, ca_file, client_certificate } = collector;
         let host = url.host_str().ok_or(CollectorError::Address)?;
         let port = url.port_or_known_default().ok_or(CollectorError::Address)?;
-        // Brackets belong to the text of an address, not to the address.
+        // Brackets are part of the text of an IPv6 address, not of the address.
         let host = host.trim_matches(['[', ']']).to_owned();
         let trusted =
             Authorities { files: ca_file.iter().cloned().collect(), ..Authorities::default() };

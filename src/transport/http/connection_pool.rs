@@ -1,8 +1,8 @@
 //! The connections to the server of a route.
 //!
-//! The reader of a response drives its HTTP/1 connection, in the same task: no other task and no channel is between the
-//! server's bytes and the client's. When a client disconnects, the connection ends with its response. HTTP/2
-//! connections are shared and have a task of their own.
+//! The task that reads a response also drives its HTTP/1 connection, so that no other task and no channel is between
+//! the server's bytes and the client's. When a client disconnects, its HTTP/1 connection ends with the response. HTTP/2
+//! connections are shared and each has its own task.
 
 mod idle_links;
 
@@ -28,17 +28,17 @@ use super::io::Io;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
 
-/// A request on a reused connection that fails within this time has met the close of an idle connection. After a
-/// longer time the server is taken to have begun with the request.
+/// The time within which the failure of a request on a reused connection means that the server had closed the idle
+/// connection. After a longer time the server may have begun to handle the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// The time after `connect_timeout` in which another task's connection attempt can still report why it failed.
+/// The time beyond `connect_timeout` in which a connection attempt of another task can still report why it failed.
 const CONNECT_GRACE: Duration = Duration::from_millis(50);
 
-/// Times that a request is sent again that an HTTP/2 server provably did not take. Then it fails.
+/// Limit of the times that a request is sent again after an HTTP/2 server provably did not take it. Then it fails.
 const SENT_AGAIN_MAX: usize = 8;
 
-/// The use of a connection that has served requests before.
+/// What is known about a connection that has served requests before.
 #[derive(Clone, Copy)]
 struct Reuse {
     /// The time for which the connection was idle before.
@@ -53,13 +53,13 @@ pub(crate) struct ConnectionPool {
     traffic: Traffic,
     idle: Mutex<IdleLinks<Box<Http1Link>>>,
     shared: Arc<Http2Connections>,
-    /// Held while an HTTP/2 connection begins: requests that come meanwhile may find a stream on it.
+    /// Held while an HTTP/2 connection begins, so that requests that come meanwhile can use a stream on it.
     beginning: Arc<tokio::sync::Mutex<()>>,
-    /// The server chose HTTP/1 where HTTP/2 was offered.
+    /// Whether the server chose HTTP/1 when HTTP/2 was offered.
     chose_http1: AtomicBool,
 }
 
-/// A request without a response.
+/// A request that got no response.
 pub(crate) struct FailedRequest {
     pub(crate) error: UpstreamError,
     /// The request, if no connection could be made for it.
@@ -78,10 +78,10 @@ enum Connected {
 }
 
 impl ConnectionPool {
-    /// No connection is made before the first request. `traffic` counts their bytes.
+    /// Returns a pool without connections. `traffic` counts the bytes of connections.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // Inside this process a closed connection is noticed at once, so connections can be reused without proof that
-        // the server keeps them open.
+        // Inside this process the close of a connection is noticed immediately, so connections can be reused without
+        // proof that the server keeps them open.
         let is_proven = matches!(connector, Connector::InProcess(_));
         let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
         let (shared, beginning, chose_http1) = Default::default();
@@ -103,7 +103,7 @@ impl ConnectionPool {
     /// Sends a request as [`ConnectionPool::send`] does. If no connection can be made, the error contains the request.
     ///
     /// # Errors
-    /// If there is no connection, or it fails before there is a head.
+    /// As for [`ConnectionPool::send`].
     pub(crate) async fn try_send(
         self: &Arc<Self>,
         mut request: Request<RequestBody>,
@@ -113,7 +113,7 @@ impl ConnectionPool {
             let (reuse, idle) = self.take_idle().unzip();
             let connected = match idle {
                 Some(link) => Connected::One(link),
-                // Boxed: connecting is rare, and would make the future of every request larger.
+                // Boxed: connecting is rare, and would make the future of every call larger.
                 None => match Box::pin(self.connect()).await {
                     Ok(connected) => connected,
                     Err(error) => {
@@ -128,7 +128,7 @@ impl ConnectionPool {
                 }
                 Connected::Shared(stream) => stream,
             };
-            // hyper's error does not say why a body could not be read.
+            // hyper's error does not say why a body could not be read, so the reason is kept here.
             let fault = request.body().fault();
             match Box::pin(stream.send(request)).await {
                 Ok((response, stream)) => {
@@ -146,7 +146,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Sends a request on an HTTP/1.1 connection, which was found open just now.
+    /// Sends a request on an HTTP/1.1 connection that was just found open.
     fn ask(
         self: &Arc<Self>,
         mut link: Box<Http1Link>,
@@ -161,7 +161,7 @@ impl ConnectionPool {
                 error
             })?;
             link.promised.note_response(head.headers());
-            // Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
+            // This was not requested: Milepost never forwards `Upgrade`, and HTTP/2 does not have this status.
             if head.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(UpstreamError::Switched);
             }
@@ -170,14 +170,14 @@ impl ConnectionPool {
         }
     }
 
-    /// Puts a request of HTTP/1.1 into the form that the next hop expects, also where HTTP/2 was offered and not chosen.
+    /// Rewrites an HTTP/1.1 request to the form that the next hop expects, also if HTTP/2 was offered and not chosen.
     fn address(&self, request: &mut Request<RequestBody>) {
         if let Connector::Network(dialer) = &self.connector {
             dialer.address(request);
         }
     }
 
-    /// Refuses a response that is not the server's, but that of a proxy on the way.
+    /// Returns an error if the response comes from a proxy on the way and not from the server.
     fn check_status(&self, status: StatusCode) -> Result<(), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => {
@@ -187,11 +187,11 @@ impl ConnectionPool {
         }
     }
 
-    /// A connection that is open, and how it is used again.
+    /// Returns an idle connection that is open, and for how long it was idle.
     fn take_idle(&self) -> Option<(Reuse, Box<Http1Link>)> {
         loop {
             let at = Instant::now();
-            // Unlocked again before `is_open`, which polls the connection and makes a system call.
+            // The lock is released before `is_open`, which polls the connection and makes a system call.
             let (idle, mut link) = self.idle.lock().ok()?.take(at)?;
             if !link.is_open() {
                 self.note_closed(idle);
@@ -237,7 +237,7 @@ impl ConnectionPool {
                 && idle.next_close().is_some()
                 && let Ok(runtime) = Handle::try_current()
             {
-                // The task holds a `Weak`: a pool that is dropped closes its connections at once.
+                // The task holds a `Weak`, so that a pool that is dropped closes its connections immediately.
                 idle.is_watched = true;
                 runtime.spawn(Self::close_idle(Arc::downgrade(self)));
             }
@@ -280,18 +280,18 @@ impl ConnectionPool {
             if !is_http2 {
                 return Ok(self.one(io));
             }
-            // The server chose HTTP/1.1 on an earlier connection, but chose HTTP/2 on this connection.
+            // An earlier connection had HTTP/1.1, but on this one the server has chosen HTTP/2.
             self.chose_http1.store(false, Ordering::Relaxed);
             self.begin_shared(io).await?;
         }
     }
 
-    /// An HTTP/1 connection over `io`.
+    /// Returns an HTTP/1 connection over `io`.
     fn one(&self, io: Io) -> Connected {
         Connected::One(Box::new(Http1Link::new(Box::new(self.traffic.over(io)))))
     }
 
-    /// Connects. Returns whether HTTP/2 is spoken.
+    /// Connects to the server. Returns whether the connection uses HTTP/2.
     async fn connect_tcp(&self) -> Result<(Io, bool), UpstreamError> {
         match &self.connector {
             Connector::Network(dialer) => Ok(dialer.connect(self.connect_timeout).await?),
@@ -299,11 +299,11 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns a stream of an HTTP/2 connection; of a new connection if all are full. If no more connections can be
-    /// opened, it waits for the end of another stream, as long as for a connection. `None` if the server has chosen
-    /// HTTP/1.
+    /// Returns a stream of an HTTP/2 connection, which is a new one if all others are full. If no more connections can
+    /// be opened, waits until another stream ends, for at most the time that connecting may take. `None` if the server
+    /// has chosen HTTP/1.
     async fn stream(self: &Arc<Self>) -> Result<Option<Connected>, UpstreamError> {
-        // The grace lets a connection that begins here fail first: its error names the addresses.
+        // The grace lets a connection attempt that begins here fail first, because its error names the addresses.
         let deadline = Instant::now() + self.connect_timeout + CONNECT_GRACE;
         let (mut begun, mut failed) = (None, None);
         loop {
@@ -313,7 +313,7 @@ impl ConnectionPool {
             if let Some(stream) = self.shared.stream() {
                 return Ok(Some(Connected::Shared(stream)));
             }
-            // A request whose own attempt is running waits for that attempt, which may bring an HTTP/1.1 connection.
+            // A request whose own attempt is running waits for it, because it may bring an HTTP/1.1 connection.
             if begun.is_none() && self.chose_http1.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -322,7 +322,7 @@ impl ConnectionPool {
                 && self.shared.has_room()
                 && let Ok(beginning) = Arc::clone(&self.beginning).try_lock_owned()
             {
-                // Another request may have finished a connection before this lock was taken.
+                // Another request may have opened a connection before this lock was taken.
                 if let Some(stream) = self.shared.stream() {
                     return Ok(Some(Connected::Shared(stream)));
                 }
@@ -351,13 +351,13 @@ impl ConnectionPool {
                 Ok(None) => {}
                 Ok(link) => return Ok(link),
                 Err(error) if self.shared.is_empty() => return Err(error),
-                // Other connections are open, and the server may limit their number. Wait for a stream on one of them.
+                // There are other connections, and the server may limit their number, so wait for a stream.
                 Err(error) => failed = Some(error),
             }
         }
     }
 
-    /// Begins an HTTP/2 connection; returns an HTTP/1 connection if the server chooses that.
+    /// Begins an HTTP/2 connection. Returns an HTTP/1 connection if the server chooses HTTP/1.
     async fn begin(
         self: Arc<Self>,
         beginning: OwnedMutexGuard<()>,
@@ -372,13 +372,13 @@ impl ConnectionPool {
             }
         };
         let begun = begun.await;
-        // Released before the wake-up, because a request that wakes may have to begin the next connection.
+        // Released before the wake-up, because a request that is woken may have to begin the next connection.
         drop(beginning);
         self.shared.notify();
         begun
     }
 
-    /// An HTTP/2 connection over `io`.
+    /// Begins an HTTP/2 connection over `io`, which later requests share.
     async fn begin_shared(&self, io: Io) -> Result<(), UpstreamError> {
         match timeout(self.connect_timeout, self.shared.begin(self.traffic.over(io))).await {
             Ok(Ok(())) => Ok(()),
@@ -398,12 +398,12 @@ impl ConnectionPool {
         UpstreamError::ConnectTimeout { to: self.name(), within: self.connect_timeout }
     }
 
-    /// The counters of the server.
+    /// Returns the counters of the server's traffic.
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Host and port, for people.
+    /// Returns the host and port of the server, for people.
     pub(crate) fn name(&self) -> String {
         match &self.connector {
             Connector::Network(dialer) => dialer.name(),
@@ -412,7 +412,7 @@ impl ConnectionPool {
     }
 }
 
-/// Why a request failed: because of its own body, or of the connection.
+/// Returns why a request failed: because of its own body, or because of the connection.
 fn cause(error: hyper::Error, fault: Option<&BodyFault>) -> UpstreamError {
     match fault.and_then(|fault| fault.get()) {
         Some(unread) => UpstreamError::RequestBody(unread.clone()),

@@ -1,11 +1,11 @@
-//! The header `Content-Length`, written in the only form that all readers understand alike.
+//! Writes the header `Content-Length` in the only form that all readers understand in the same way.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue};
 
-/// Writes the length of a body in its simplest form: readers treat `5, 5`, two headers with `5`, and `005` differently
-/// (RFC 9110, 8.6), and HTTP/2 readers reset the stream. An invalid length is removed; only a message without a body
-/// can have one here.
+/// Writes the length of a body in its simplest form, because readers treat `5, 5`, two headers with `5`, and `005`
+/// differently (RFC 9110, 8.6), and HTTP/2 readers reset the stream. An invalid length is removed; here only a message
+/// without a body can have one.
 pub(crate) fn write_once(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
     let Some(first) = lines.next() else { return };

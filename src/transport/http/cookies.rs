@@ -1,4 +1,4 @@
-//! The cookies of one session with a server: load balancers use them to bind a session to a server (RFC 6265).
+//! The cookies of one session with a server. Load balancers use them to bind a session to a server (RFC 6265).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -7,10 +7,10 @@ use cookie::Cookie;
 use cookie::time::OffsetDateTime;
 use http::{HeaderMap, HeaderValue, header};
 
-/// Maximum number of cookies of one session. Load balancers set one or two; a browser keeps at least 50 for a host.
+/// Limit of the cookies of one session. Load balancers set one or two; browsers keep at least 50 for a host.
 const COOKIES_MAX: usize = 50;
 
-/// The longest cookie that is kept, in bytes, as in browsers.
+/// Limit of the bytes of a cookie that is kept, as in browsers.
 const COOKIE_LENGTH_MAX: usize = 4096;
 
 /// The cookies of a session, shared by its requests.
@@ -24,11 +24,11 @@ struct StoredCookie {
     name: String,
     value: String,
     path: String,
-    /// When it ends; `None`: with the session.
+    /// When the cookie expires; `None`: with the session.
     ends: Option<SystemTime>,
 }
 
-/// Where a request goes, as far as cookies depend on it.
+/// What decides which cookies a request gets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CookiePlace<'a> {
     pub(crate) host: &'a str,
@@ -38,8 +38,8 @@ pub(crate) struct CookiePlace<'a> {
 }
 
 impl SessionCookies {
-    /// Keeps the cookies that a response sets. A cookie for another host, for TLS alone where there is none, or longer
-    /// than 4,096 bytes is not kept; of more than 50 the oldest is dropped.
+    /// Keeps the cookies that a response sets. A cookie is not kept if it is for another host, if it is longer than
+    /// 4,096 bytes, or if it is for TLS only and the connection has none. Of more than 50 the oldest is dropped.
     pub(crate) fn keep(&self, headers: &HeaderMap, place: CookiePlace<'_>, now: SystemTime) {
         let mut values = headers.get_all(header::SET_COOKIE).iter().peekable();
         if values.peek().is_none() {
@@ -50,8 +50,8 @@ impl SessionCookies {
             let Some(new) = value.to_str().ok().and_then(|text| read(text, place, now)) else {
                 continue;
             };
-            // A new cookie replaces that of the same name and path. One that has expired only removes it
-            // (RFC 6265, 5.3).
+            // A new cookie replaces the one with the same name and path. An expired cookie only removes it (RFC 6265,
+            // 5.3).
             stored.retain(|old| (&old.name, &old.path) != (&new.name, &new.path));
             if new.ends.is_none_or(|ends| ends > now) {
                 // The first is the oldest, because a cookie that is set again moves to the end.
@@ -63,8 +63,8 @@ impl SessionCookies {
         }
     }
 
-    /// Adds the cookies for a request to its headers. A cookie that the client or the route sends under the same name
-    /// counts.
+    /// Adds the cookies for a request to its headers. A cookie of the client or the route with the same name takes
+    /// precedence.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap, place: CookiePlace<'_>, now: SystemTime) {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         if stored.is_empty() {
@@ -85,8 +85,8 @@ impl SessionCookies {
         if let Ok(mut value) = HeaderValue::try_from(all)
             && !value.is_empty()
         {
-            // A value marked as sensitive does not appear in debug output, and is not kept in the compression table of
-            // HTTP/2 headers.
+            // A value marked as sensitive does not appear in debug output and is not stored in the HTTP/2 compression
+            // table.
             value.set_sensitive(true);
             headers.insert(header::COOKIE, value);
         }
@@ -96,7 +96,7 @@ impl SessionCookies {
 /// Reads a cookie for this place; `None` if the text is not a cookie, or the cookie is for another place.
 fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCookie> {
     let cookie = Cookie::parse(text).ok()?;
-    // RFC 6265, 5.1.3: a domain holds for its host and for all hosts below it.
+    // RFC 6265, 5.1.3: the domain of a cookie includes its own host and all hosts below it.
     let host = place.host.to_ascii_lowercase();
     let domain = cookie.domain().map(|domain| domain.trim_start_matches('.').to_ascii_lowercase());
     let is_here = domain.is_none_or(|domain| {
@@ -106,7 +106,7 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     if !is_here || cookie.secure() == Some(true) && !place.is_secure {
         return None;
     }
-    // `Max-Age` counts before `Expires` (RFC 6265, 5.3).
+    // `Max-Age` takes precedence over `Expires` (RFC 6265, 5.3).
     let ends = match (cookie.max_age(), cookie.expires_datetime()) {
         (Some(age), _) if !age.is_positive() => Some(SystemTime::UNIX_EPOCH),
         // The age is beyond the range of the clock, so the cookie lasts as long as its session.
@@ -123,7 +123,7 @@ fn read(text: &str, place: CookiePlace<'_>, now: SystemTime) -> Option<StoredCoo
     })
 }
 
-/// The path up to its last slash (RFC 6265, section 5.1.4).
+/// Returns the path up to its last slash (RFC 6265, section 5.1.4).
 fn folder(path: &str) -> &str {
     match path.rfind('/') {
         None | Some(0) => "/",
@@ -131,10 +131,10 @@ fn folder(path: &str) -> &str {
     }
 }
 
-/// Whether a path is that of a cookie, or below it.
+/// Whether a path is equal to the path of a cookie, or below it.
 fn is_below(path: &str, of_cookie: &str) -> bool {
     let rest = path.strip_prefix(of_cookie);
-    // RFC 6265, 5.1.4: `/a` holds for `/a/b`, and not for `/ab`.
+    // RFC 6265, 5.1.4: `/a` includes `/a/b`, but not `/ab`.
     rest.is_some_and(|rest| rest.is_empty() || of_cookie.ends_with('/') || rest.starts_with('/'))
 }
 

@@ -1,8 +1,7 @@
 //! CORS: the headers and responses that let browser clients of another origin read answers.
 //!
-//! The proxy answers in the upstream's place if the route has `cors`. Otherwise the upstream
-//! answers, and the proxy adds only the names of headers that MCP clients need to the headers that
-//! the upstream exposes.
+//! If the route has `cors`, Milepost answers in the upstream's place. Otherwise the upstream answers, and Milepost only
+//! adds headers that MCP clients need to those that the upstream exposes.
 
 use std::collections::VecDeque;
 
@@ -18,17 +17,16 @@ use crate::config::routes::Cors;
 /// Response headers that a browser client must be able to read, for its session and its authorization.
 const EXPOSED: [&str; 2] = ["Mcp-Session-Id", "WWW-Authenticate"];
 
-/// The time, in seconds, that a browser may keep the answer to a preflight: two hours, the maximum of
-/// Chromium.
+/// The time in seconds for which a browser may keep the answer to a preflight: two hours, the maximum of Chromium.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-/// Maximum number of origins of one route whose CORS headers are remembered. Real routes have a handful.
+/// Limit of the origins of one route whose CORS headers are remembered. Real routes have a few.
 const ORIGINS_MAX: usize = 64;
 
-/// Bytes of an origin and its CORS headers that are remembered.
+/// Limit of the bytes of an origin with its CORS headers that are remembered.
 const KNOWN_BYTES_MAX: usize = 2048;
 
-/// Whether a request is a browser's preflight request, and not a request of its page.
+/// Whether a request is a browser's preflight request, and not a request of the page itself.
 pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     // Other OPTIONS requests come from the page itself, and are forwarded to the server.
     *method == Method::OPTIONS
@@ -36,11 +34,11 @@ pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
         && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Returns the answer to a preflight request. For an origin that is not allowed it has no CORS headers, which the
+/// Returns the answer to a preflight request. If the origin is not allowed, the answer has no CORS headers, which the
 /// browser treats as a refusal.
 pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
     let mut response = Response::new(());
-    // A browser reads only the headers of the answer.
+    // A body is not needed, because a browser reads only the headers of the answer.
     *response.status_mut() = StatusCode::NO_CONTENT;
     let answer = response.headers_mut();
     let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
@@ -49,8 +47,8 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         let methods = HeaderValue::from_static("GET, POST, DELETE");
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-        // All requested headers are allowed: the upstream decides which headers have a meaning. `*` would not suffice,
-        // because it does not include `Authorization`.
+        // All requested headers are allowed: the upstream decides which of them it uses. `*` would not suffice, because
+        // it does not include `Authorization`.
         for asked in headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS) {
             answer.append(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
         }
@@ -59,8 +57,8 @@ pub fn preflight(cors: &Cors, headers: &HeaderMap) -> Response<()> {
     response
 }
 
-/// Sets the CORS headers of a response. `cors`: the setting of the route; `origin`: the client's
-/// header; `response`: the headers to the client.
+/// Sets the CORS headers of a response. `cors`: the setting of the route; `origin`: the request's `Origin`; `response`:
+/// the headers for the client.
 pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut HeaderMap) {
     let Some(cors) = cors else { return expose(response) };
     // The server's own CORS headers must not appear beside those of the route.
@@ -74,12 +72,12 @@ pub fn answer(cors: Option<&Cors>, origin: Option<&HeaderValue>, response: &mut 
     }
 }
 
-/// Adds the names that are missing where an origin may read the response at all.
+/// Adds the headers that clients need to those exposed, if an origin may read the response at all.
 fn expose(response: &mut HeaderMap) {
     if !response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
         return;
     }
-    // `*` means all headers only for requests without credentials, so the names are added in any case.
+    // `*` means all headers only in requests without credentials, so the names are added even then.
     let is_there = |name: &str| {
         let lines = response.get_all(ACCESS_CONTROL_EXPOSE_HEADERS).iter();
         let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -97,14 +95,14 @@ fn expose(response: &mut HeaderMap) {
 fn vary_by_origin(response: &mut HeaderMap) {
     let lines = response.get_all(VARY).iter();
     let mut names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    // `Vary: *` says more already.
+    // `Vary: *` already includes the origin.
     if !names.any(|name| matches!(&name.trim_ascii().to_ascii_lowercase()[..], b"*" | b"origin")) {
         response.append(VARY, HeaderValue::from_static("Origin"));
     }
 }
 
-/// The request's origin, if the route serves it. Whether it may speak to the listener at all has
-/// been decided before.
+/// Returns the request's origin, if the route serves it. Admission has already checked that the origin may use the
+/// listener.
 fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a HeaderValue> {
     let origin = origin?;
     let same =
@@ -112,16 +110,16 @@ fn served<'a>(cors: &Cors, origin: Option<&'a HeaderValue>) -> Option<&'a Header
     cors.origins.iter().any(same).then_some(origin)
 }
 
-/// The CORS headers with which a route's upstream answers origins, for responses that must begin before the upstream
-/// has answered. The number is bounded: a new origin replaces the oldest.
+/// The CORS headers that a route's upstream sends to each origin, for responses that must begin before the upstream has
+/// answered. Their number is limited: a new origin replaces the oldest.
 #[derive(Debug, Clone, Default)]
 pub struct CorsOrigins {
     origins: VecDeque<(HeaderValue, HeaderMap)>,
 }
 
 impl CorsOrigins {
-    /// Remembers the CORS headers of the upstream's original `response` for the `origin` of the request. If the
-    /// response has no such headers, the origin is forgotten.
+    /// Remembers the CORS headers of the upstream's unchanged `response` for the request's `origin`. If the response
+    /// has no such headers, the origin is forgotten.
     pub fn note(&mut self, origin: Option<&HeaderValue>, response: &HeaderMap) {
         let Some(origin) = origin else { return };
         // Remove the old entry first: an origin that is no longer allowed must not get its earlier headers.
@@ -140,7 +138,7 @@ impl CorsOrigins {
             bytes += name.as_str().len() + value.len();
             kept.append(name, value.clone());
         }
-        // Headers that are too long are not remembered. Such a response waits for the server's own headers.
+        // Headers that are too long are not remembered: responses wait for the server's own headers.
         if !kept.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) || bytes > KNOWN_BYTES_MAX {
             return;
         }
@@ -150,8 +148,8 @@ impl CorsOrigins {
         self.origins.push_back((origin.clone(), kept));
     }
 
-    /// The headers that a response to this origin will have, as far as CORS goes; `None` if that is
-    /// not known. Empty for a request without an origin, which needs none.
+    /// Returns the CORS headers that a response to this origin will have; `None` if they are not known. Without an
+    /// origin there are none.
     pub fn of(&self, origin: Option<&HeaderValue>) -> Option<HeaderMap> {
         let Some(origin) = origin else { return Some(HeaderMap::new()) };
         let (_, headers) = self.origins.iter().find(|(known, _)| known == origin)?;

@@ -22,9 +22,9 @@ use super::tls::TlsPeer;
 pub(super) enum DialError {
     /// No address can be connected to, or TLS failed.
     Failed { to: String, source: io::Error },
-    /// The time is over.
+    /// Connecting took too long.
     Late { to: String, within: Duration },
-    /// The proxy does not lead to the server.
+    /// The proxy refuses a connection to the server.
     Refused(ProxyRefusal),
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct Dialer {
     host: String,
     port: u16,
     tls: Option<TlsPeer>,
-    /// HTTP/2 is spoken; with TLS, if the server chooses it.
+    /// Whether HTTP/2 is used; with TLS, only if the server chooses it.
     http2: bool,
     proxy: Option<ForwardProxy>,
-    /// The family of addresses that connected last.
+    /// The family of the address that connected last.
     family: Mutex<Family>,
 }
 
 impl Dialer {
-    /// The way to a server. `host` is a name or an address without brackets. With `http2`, HTTP/2 is spoken; with TLS
-    /// too, if the server chooses it.
+    /// Returns a dialer for a server. `host` is a name, or an address without brackets. `http2`: HTTP/2 is used; with
+    /// TLS, only if the server chooses it.
     pub(crate) fn new(host: String, port: u16, tls: Option<TlsPeer>, http2: bool) -> Self {
         Self { host, port, tls, http2, proxy: None, family: Mutex::default() }
     }
@@ -53,28 +53,28 @@ impl Dialer {
         Self { proxy, ..self }
     }
 
-    /// Whether connections may speak HTTP/2.
+    /// Whether connections may use HTTP/2.
     pub(super) fn offers_http2(&self) -> bool {
         self.http2
     }
 
-    /// Host and port, for people.
+    /// Returns the host and port, for people.
     pub(super) fn name(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Host and port, as requests name them.
+    /// Returns the host and port as requests name them.
     fn authority(&self) -> String {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { self.name() }
     }
 
-    /// Returns the proxy, if it forwards single requests. Other connections go through a tunnel: then the proxy cannot
-    /// read what TLS protects, and the server can speak HTTP/2, which most proxies do not.
+    /// Returns the proxy, if it forwards single requests. Other connections go through a tunnel, in which the proxy
+    /// cannot read what TLS protects, and the server can use HTTP/2, which most proxies cannot.
     fn requests_proxy(&self) -> Option<&ForwardProxy> {
         self.proxy.as_ref().filter(|_| self.tls.is_none() && !self.http2)
     }
 
-    /// Puts a request of HTTP/1.1 into the form that the next hop expects: a path for a server, a whole URL for a proxy
+    /// Rewrites an HTTP/1.1 request to the form that the next hop expects: a path for a server, a whole URL for a proxy
     /// that passes the request on (RFC 9112, 3.2).
     pub(super) fn address<B>(&self, request: &mut Request<B>) {
         let Some(path) = request.uri().path_and_query().cloned() else { return };
@@ -84,7 +84,7 @@ impl Dialer {
             }
             return;
         };
-        // A proxy ignores `Host` beside a whole URL (RFC 9112, 3.2.2), so both have to name the same host.
+        // A proxy ignores `Host` if the request has a whole URL (RFC 9112, 3.2.2), so both must name the same host.
         let host =
             request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let mut parts = http::uri::Parts::default();
@@ -107,7 +107,7 @@ impl Dialer {
         is_refusal.then(|| DialError::Refused(proxy.refusal(self.name(), status)))
     }
 
-    /// Connects within this time. Returns whether HTTP/2 is spoken.
+    /// Connects within this time. Returns whether the connection uses HTTP/2.
     ///
     /// # Errors
     /// If no address of the server, or of the proxy, can be connected to, the proxy refuses, TLS fails, or the time is
@@ -126,13 +126,13 @@ impl Dialer {
         }
     }
 
-    /// The server, the proxy, and the addresses that were tried for the first of them.
+    /// Returns the server and the proxy as text, with the addresses that were tried for the first hop.
     fn name_with(&self, attempts: &Attempts) -> String {
         let (first, proxy) = match &self.proxy {
             None => (&self.host, String::new()),
             Some(proxy) => (&proxy.url.host, format!(" through the proxy {}", proxy.url)),
         };
-        // `first` is itself an address, which must not be named twice.
+        // If `first` is itself an address, it is not repeated as an address that was tried.
         let is_address = first.parse::<IpAddr>().is_ok();
         let tried = if is_address { String::new() } else { attempts.to_string() };
         format!("{}{proxy}{tried}", self.name())
@@ -150,7 +150,7 @@ impl Dialer {
                 io = Box::new(peer.connect(io).await?);
             }
             if self.requests_proxy().is_some() {
-                // This proxy forwards single requests: no tunnel, and HTTP/1.1.
+                // This proxy forwards single requests, so the connection is HTTP/1.1 without a tunnel.
                 return Ok((io, false));
             }
             io = tunnel(io, &self.authority(), proxy.url.authorization.as_ref()).await?;
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::transport::http::client::UpstreamError;
 
-    /// A port that refuses connections, and that no other program can open while the socket lives.
+    /// Returns a port that refuses connections, and that no other program can open while the socket exists.
     fn closed_port(ip: &str, port: u16) -> Option<TcpSocket> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() };
@@ -213,7 +213,7 @@ mod tests {
         {
             let Some((_held, addresses)) = one_open(open, closed).await else { return };
             let dialer = Dialer::new("server.test".to_owned(), 80, None, false);
-            // The dead address is first, whichever its family.
+            // The dead address is tried first, whatever its family.
             *dialer.family.lock().unwrap() = Family::of(addresses[0]);
             let mut attempts = Attempts::default();
             let tcp = dialer.first_hop(addresses.iter().copied(), &mut attempts).await.unwrap();

@@ -1,7 +1,7 @@
-//! The route of a path, and the endpoint of the route that the path names. All functions are pure.
+//! Finds the route of a path, and the endpoint of the route that the path names. All functions are pure.
 //!
-//! Paths are compared as they are written. Nothing is decoded, merged or resolved: `/%61`, `//a`
-//! and `/b/../a` are not `/a`.
+//! Paths are compared as they are written. Nothing is decoded, merged or resolved: `/%61`, `//a` and `/b/../a` are not
+//! `/a`.
 
 use std::collections::BTreeMap;
 
@@ -18,49 +18,49 @@ pub(crate) const PROTECTED_RESOURCE: &str = "oauth-protected-resource";
 /// The route and endpoint of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteMatch {
-    /// The number of the route, in the order of the file.
+    /// The index of the route in the file.
     pub route: usize,
-    /// The endpoint of the route.
+    /// Which endpoint of the route.
     pub part: EndpointKind,
 }
 
-/// The parts of a route.
+/// The endpoints of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointKind {
-    /// `/a`: its Streamable HTTP endpoint.
+    /// `/a`: the Streamable HTTP endpoint.
     Endpoint,
-    /// `/a/sse`: its HTTP+SSE stream.
+    /// `/a/sse`: the HTTP+SSE stream.
     Sse,
-    /// `/a/messages`: the endpoint for POSTs of HTTP+SSE clients, with the following text as
-    /// written: nothing, or `/` and more, without segments that lead elsewhere.
+    /// `/a/messages`: the endpoint for POSTs of HTTP+SSE clients. Contains the rest of the path as written: nothing, or
+    /// `/` and more, without segments such as `..` that lead elsewhere.
     Messages(String),
-    /// A document about authorization: its path on the upstream's origin, as written there.
+    /// A document about authorization. Contains its path at the upstream's origin, as written there.
     WellKnown(String),
 }
 
 /// The paths of all routes.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
-    /// By path, without the slash that may end it.
+    /// The index of each route by its path, without a final slash.
     routes: BTreeMap<String, usize>,
     /// The path of each route's upstream, if it is reached over HTTP; empty for the root.
     upstreams: Vec<Option<String>>,
     /// Whether each route has a public URL.
     public: Vec<bool>,
-    /// Routes by the path of their public URL, without its trailing slash, if the path is not the root. The first route
-    /// with such a URL counts.
+    /// Routes by the path of their public URL, without a final slash, unless the path is the root. The first of several
+    /// routes with the same path is used.
     public_paths: BTreeMap<String, usize>,
 }
 
 impl RouteTable {
-    /// The places of these routes.
+    /// Returns a table of these routes.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a Route>) -> Self {
         let mut places = Self::default();
         routes.into_iter().for_each(|route| places.enter(route, false));
         places
     }
 
-    /// Adds a route. A `late` route, of which only open calls continue, has no documents.
+    /// Adds a route. If only open calls of the route continue (`late`), it has no documents.
     pub fn enter(&mut self, route: &Route, late: bool) {
         let number = self.upstreams.len();
         self.routes.insert(without_slash(&route.path).to_owned(), number);
@@ -100,22 +100,22 @@ impl RouteTable {
         })
     }
 
-    /// Returns the route of `/.well-known/NAME/a` and of paths below, formed as in RFC 8414 and RFC 9728, where `/a` is
-    /// the path of the route, or else that of its public URL, which is the only URL that its clients know.
-    /// `/.well-known/NAME` alone means a route only if no other route exists.
+    /// Returns the route for `/.well-known/NAME/a` and paths below, as RFC 8414 and RFC 9728 form them. `/a` is the
+    /// path of the route, or of its public URL, which is the only URL that the route's clients know.
+    /// `/.well-known/NAME` alone means a route only if there is no other.
     fn beside(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (name, rest) = DOCUMENTS.iter().find_map(|name| {
             let rest = path.strip_prefix("/.well-known/")?.strip_prefix(name)?;
             (rest.is_empty() || rest.starts_with('/')).then_some((name, rest))
         })?;
-        // Without a path the document belongs to the whole origin, and with several routes it would be ambiguous.
+        // Without a path the document belongs to the whole origin. With several routes it would be ambiguous.
         if rest.is_empty() {
             let mut over_http = (0..).zip(&self.upstreams).filter(|(_, path)| path.is_some());
             let (Some((only, _)), None) = (over_http.next(), over_http.next()) else { return None };
             return Some((only, EndpointKind::WellKnown(format!("/.well-known/{name}"))));
         }
-        // If the path of one route begins with that of another, the longer path wins. The first slash is no possible
-        // end, because the path of a route is not empty.
+        // If the path of one route begins with that of another, the longer path is used. The first slash is skipped,
+        // because the path of a route is not empty.
         let ends = rest.match_indices('/').map(|(at, _)| at).skip(1).chain([rest.len()]);
         let ends: Vec<usize> = ends.collect();
         let (route, below) = ends.iter().rev().find_map(|end| {
@@ -127,8 +127,8 @@ impl RouteTable {
         Some((route, EndpointKind::WellKnown(format!("/.well-known/{name}{upstream}{below}"))))
     }
 
-    /// `/a/.well-known/NAME`, as OpenID Connect forms it, and as the challenges of a route with a public URL
-    /// name the document of RFC 9728: a front that adds a prefix to paths leads there.
+    /// Returns the route for `/a/.well-known/NAME`, the form of OpenID Connect. A route with a public URL names its RFC
+    /// 9728 document in this form too, so that a front that adds a prefix to paths leads to it.
     fn below(&self, path: &str) -> Option<(usize, EndpointKind)> {
         let (above, name) = path.rsplit_once("/.well-known/")?;
         let route = self.exact(above).filter(|_| DOCUMENTS.contains(&name))?;
@@ -150,9 +150,9 @@ fn upstream_path(upstream: &Upstream) -> Option<String> {
     Some(without_slash(url.path()).to_owned())
 }
 
-/// Whether a path that is appended to another stays below it, however the upstream resolves it.
+/// Whether a path that is appended to another one stays below it, in whatever way the upstream resolves it.
 fn is_descendant(rest: &str) -> bool {
-    // Encoded forms are refused too: the upstream may decode them before it resolves the path.
+    // Encoded forms are refused too, because the upstream may decode them before it resolves the path.
     let lower = rest.to_ascii_lowercase();
     let coded = ["%2e", "%2f", "%5c", "\\"].iter().any(|odd| lower.contains(odd));
     let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));
@@ -225,7 +225,7 @@ mod tests {
             let expected = expected.map(|(route, part)| RouteMatch { route, part });
             assert_eq!(table.find(&beside(path)), expected, "{path}");
         }
-        // Only metadata documents are found in this way: other requests reach a route by its own path.
+        // The path of a public URL only leads to metadata documents: other requests reach a route by its own path.
         assert_eq!(table.find("/x/a"), None);
     }
 

@@ -1,4 +1,4 @@
-//! A forward proxy on the way to a server: which proxy, and the tunnel through it.
+//! A forward proxy on the way to a server: which proxy is used, and the tunnel through it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -28,8 +28,8 @@ pub(crate) struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// Returns the proxy at a URL. `trusted` are the authorities for its certificate, if it uses TLS, and `setting` is
-    /// the name of the setting that has these authorities.
+    /// Returns the proxy at a URL. `trusted` are the certificate authorities for a proxy that uses TLS, and `setting`
+    /// is the name of the setting with these authorities.
     ///
     /// # Errors
     /// If TLS towards the proxy cannot be set up.
@@ -39,7 +39,7 @@ impl ForwardProxy {
         setting: &'static str,
     ) -> Result<Self, ClientTlsError> {
         let tls = match ServerName::try_from(url.host.clone()) {
-            // The name is needed for TLS only, and a proxy without TLS may have any.
+            // The name is only needed for TLS, so without TLS any name is accepted.
             _ if !url.is_tls => None,
             Ok(name) => {
                 Some(TlsPeer { connector: tls::connector(trusted, None, false)?, name, setting })
@@ -52,27 +52,27 @@ impl ForwardProxy {
         Ok(Self { url, tls })
     }
 
-    /// The refusal of the way to a server.
+    /// Returns the error for a proxy that refuses a connection to the server `to`.
     pub(super) fn refusal(&self, to: String, status: StatusCode) -> ProxyRefusal {
         let has_credentials = self.url.authorization.is_some();
         ProxyRefusal { proxy: self.url.to_string(), to, status, has_credentials }
     }
 }
 
-/// The way to a server, as far as proxies are concerned.
+/// Whether a proxy is used for a server.
 pub(crate) enum ProxyDecision {
-    /// No proxy is named, or the route wants none.
+    /// No proxy: none is named, or the route wants none.
     Direct,
-    /// A proxy, and the setting or the variable that names it.
+    /// A proxy, and the name of the setting or variable with its URL.
     Through(ProxyUrl, &'static str),
-    /// The variable of a proxy that is not used, because the server is on this machine.
+    /// No proxy, because the server is on this machine; with the variable that names one.
     Local(&'static str),
-    /// The variable of a proxy that is not used, and the reason.
+    /// No proxy, although this variable names one; with the reason.
     Unused(&'static str, String),
 }
 
 impl ProxyDecision {
-    /// The decision for the server at `url`: the proxy of its route, else that of the environment.
+    /// Returns the decision for the server at `url`: the proxy of its route, else that of the environment.
     pub(crate) fn of(choice: Option<&ProxyChoice>, environment: &Environment, url: &Url) -> Self {
         match choice {
             Some(ProxyChoice::Direct) => Self::Direct,
@@ -87,7 +87,7 @@ impl ProxyDecision {
         }
     }
 
-    /// Logs the proxy, and a proxy of the environment that is not used. `route` is the user of the server at `url`.
+    /// Logs the proxy, or that a proxy of the environment is not used. `route` is the route of the server at `url`.
     pub(crate) fn log(&self, route: &str, url: &Url) {
         let server = url.origin().ascii_serialization();
         match self {
@@ -119,7 +119,7 @@ impl ProxyDecision {
         }
     }
 
-    /// The proxy.
+    /// Returns the proxy, if one is used.
     pub(crate) fn proxy(self) -> Option<ProxyUrl> {
         match self {
             Self::Through(proxy, _) => Some(proxy),
@@ -127,7 +127,7 @@ impl ProxyDecision {
         }
     }
 
-    /// The notice about the decision, for the metrics of a route.
+    /// Returns the notice about the decision, for the metrics of a route.
     pub(crate) fn notice(&self) -> Option<ServerNotice> {
         match self {
             Self::Direct => None,
@@ -170,16 +170,16 @@ impl From<LinkError> for TunnelError {
     }
 }
 
-/// The refusal of a proxy.
+/// The error for a proxy that refuses a connection.
 #[derive(Debug)]
 pub struct ProxyRefusal {
     /// The URL of the proxy, without credentials.
     proxy: String,
     /// Host and port of the server.
     to: String,
-    /// The status of the answer of the proxy.
+    /// The status of the proxy's answer.
     pub(super) status: StatusCode,
-    /// The URL of the proxy has credentials.
+    /// Whether the URL of the proxy has credentials.
     has_credentials: bool,
 }
 
@@ -199,8 +199,8 @@ impl fmt::Display for ProxyRefusal {
     }
 }
 
-/// Asks a proxy for a tunnel to `server` (`host:port`), and returns the connection, which from then on leads to the server
-/// (RFC 9110, 9.3.6).
+/// Asks a proxy for a tunnel to `server` (`host:port`), and returns the connection, which is from then on connected to
+/// the server (RFC 9110, 9.3.6).
 ///
 /// # Errors
 /// If the proxy refuses, or does not answer in HTTP.
@@ -215,8 +215,8 @@ pub(super) async fn tunnel(
     if !answer.status().is_success() {
         return Err(TunnelError::Refused(answer.status()));
     }
-    // The server has received no byte yet and cannot have answered, so these bytes come from the proxy. Later they
-    // would be taken for the server's.
+    // The server has received no byte yet, so these bytes come from the proxy. Later they would be taken for bytes of
+    // the server.
     if !behind.is_empty() {
         let what = "the proxy sent bytes behind its answer, before the server could";
         return Err(TunnelError::Io(io::Error::new(io::ErrorKind::InvalidData, what)));
@@ -294,7 +294,7 @@ mod tests {
         for answer in [
             "HTTP/1.0 200 Connection established\r\n\r\n",
             "HTTP/1.1 204 No Content\r\nVia: 1.1 squid\r\n\r\n",
-            // The length of an accepted CONNECT means nothing (RFC 9110, 9.3.6).
+            // The length in the answer to an accepted CONNECT has no meaning (RFC 9110, 9.3.6).
             "HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {

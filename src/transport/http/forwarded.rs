@@ -1,5 +1,5 @@
-//! Headers in which a front names its client and the path prefix that it removes: `X-Forwarded-*` and `Forwarded` (RFC
-//! 7239). All functions are pure.
+//! Headers in which a front names its client and the path prefix that the front removes: `X-Forwarded-*` and
+//! `Forwarded` (RFC 7239). All functions are pure.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
-/// Bytes of a path in `X-Forwarded-Prefix`.
+/// Limit of the bytes of a path in `X-Forwarded-Prefix`.
 const PREFIX_MAX: usize = 256;
 
-/// The path that a trusted front has removed from the path of a request: an absolute path without a slash at its end.
+/// The path that a trusted front has removed from the path of a request: an absolute path without a final slash.
 #[derive(Debug, Clone)]
 pub struct ForwardedPrefix(Box<str>);
 
 impl ForwardedPrefix {
-    /// Reads `X-Forwarded-Prefix`. `None` unless there is one such header, and its value is a plain absolute path:
-    /// a client resolves the value as a part of a URL, and must stay at the same host.
+    /// Reads `X-Forwarded-Prefix`. Returns `None` unless there is exactly one such header and its value is a plain
+    /// absolute path. The value becomes a part of a URL for the client, which must not lead to another host.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(PREFIX).iter();
         // With two headers, it is unknown which comes from the front and which from the client.
@@ -32,20 +32,20 @@ impl ForwardedPrefix {
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_of_a_path =
             |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+;=:@".contains(&byte);
-        // A path of `/` alone would turn the endpoint into the name of a host.
+        // Without this check, a path of `/` would turn the endpoint into the name of a host (`//…`).
         let is_plain = path.starts_with('/')
             && !path.ends_with('/')
             && path.bytes().all(is_of_a_path)
             && !path.contains("//")
             && !path.contains("..")
-            // The URL parsers of browsers decode these as dots.
+            // The URL parsers of browsers decode `%2e` as a dot.
             && !path.to_ascii_lowercase().contains("%2e");
         is_plain.then(|| Self(path.into()))
     }
 }
 
-/// Returns the path at which the client of a request reaches a route, without a trailing slash. A route with a
-/// `public_url` has the path of that URL, which already includes the prefix that fronts remove.
+/// Returns the path at which the client of a request reaches a route, without a final slash. For a route with a
+/// `public_url` it is the path of that URL, which already includes the prefix that fronts remove.
 pub fn public_path(route: &Route, extensions: &Extensions) -> String {
     let prefix = extensions.get::<ForwardedPrefix>().filter(|_| route.public_url.is_none());
     format!("{}{}", prefix.map_or("", |prefix| &prefix.0), route.public_path())
@@ -54,17 +54,17 @@ pub fn public_path(route: &Route, extensions: &Extensions) -> String {
 /// Facts about a request that are not in its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardedBy<'a> {
-    /// The address that the request came from.
+    /// The address from which the request came.
     pub client: IpAddr,
     /// The host that the request names.
     pub host: Option<&'a str>,
     /// Whether the request came over TLS.
     pub is_secure: bool,
-    /// The addresses whose headers are trusted.
+    /// The addresses of trusted fronts.
     pub trusted: &'a [IpNet],
 }
 
-/// Applies the rule of a route to the headers of a request. True if values were left out.
+/// Applies the rule of a route to the headers of a request. Returns whether values were left out.
 pub fn apply(rule: ForwardedRule, headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     match rule {
         ForwardedRule::Pass => false,
@@ -73,7 +73,7 @@ pub fn apply(rule: ForwardedRule, headers: &mut HeaderMap, by: &ForwardedBy<'_>)
     }
 }
 
-/// Removes every header with this name; true if the request had one.
+/// Removes every header in which fronts name clients. Returns whether the request had one.
 fn remove_all(headers: &mut HeaderMap) -> bool {
     let is_one =
         |name: &&HeaderName| **name == FORWARDED || name.as_str().starts_with("x-forwarded-");
@@ -91,7 +91,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     };
     // Only the form that the front uses is continued: in the other form the front would appear as the client.
     let (has_old, has_new) = (has(headers, &[FOR, HOST, PROTO]), has(headers, &[FORWARDED]));
-    // A request without such headers gets both forms, because servers read either.
+    // A request without such headers gets both forms, because a server may read only one of them.
     if has_new || !has_old {
         let elements = values(headers, &FORWARDED);
         let told = |element: &String| is_trusted_node(&for_of(element), is_trusted);
@@ -113,7 +113,7 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
         for (name, own) in [(HOST, by.host.map(str::to_owned)), (PROTO, proto)] {
             let mut told = values(headers, &name);
             left_out |= told.len() > hops;
-            // The last values stay: each hop appends its own at the end, and the first values may come from the client.
+            // The last values are kept: each hop appends its own, and the first values may come from the client.
             told.drain(..told.len().saturating_sub(hops));
             if told.is_empty() {
                 told.extend(own);
@@ -124,18 +124,17 @@ fn append(headers: &mut HeaderMap, by: &ForwardedBy<'_>) -> bool {
     left_out
 }
 
-/// Returns the last values, back to the first that is not the address of a trusted front: values before it are not
-/// trusted.
+/// Returns the values from the last one that is not the address of a trusted front. Values before it are not trusted.
 fn believed(values: &[String], is_front: impl Fn(&String) -> bool) -> Vec<String> {
     let client = values.iter().rposition(|value| !is_front(value)).unwrap_or(0);
     values.get(client..).unwrap_or_default().to_vec()
 }
 
-/// Returns the address of the client for whom a trusted front asks: the last address that is not a front's. `None` if
-/// the fronts name no client.
+/// Returns the address of a trusted front's client: the last address that is not that of a front. `None` if the fronts
+/// name no client.
 ///
-/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so that the newer form is read only where
-/// the older one is missing.
+/// Most fronts write `X-Forwarded-For` and pass a `Forwarded` of the client, so the newer form is read only if the
+/// older one is missing.
 pub fn client_named(headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let mut nodes = values(headers, &FOR);
     if nodes.is_empty() {
@@ -152,36 +151,36 @@ fn is_trusted_node(node: &str, is_trusted: impl Fn(IpAddr) -> bool) -> bool {
     address_of(node).is_some_and(is_trusted)
 }
 
-/// The address of a node, with or without a port.
+/// Returns the address of a node, with or without a port.
 fn address_of(node: &str) -> Option<IpAddr> {
     let host = match node.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
-        // One colon precedes a port; more are an IPv6 address without brackets.
+        // One colon precedes a port; several are part of an IPv6 address without brackets.
         None if node.matches(':').count() == 1 => node.split(':').next().unwrap_or_default(),
         None => node,
     };
     host.parse().ok()
 }
 
-/// The value of `for` in an element of `Forwarded`; empty if there is none.
+/// Returns the value of `for` in an element of `Forwarded`; empty if there is none.
 fn for_of(element: &str) -> String {
     let mut pairs = split(element, ';').into_iter().filter_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        // Quotes and backslashes belong to the syntax, and no address contains them.
+        // Quotes and backslashes are only syntax, because no address contains them.
         name.trim().eq_ignore_ascii_case("for").then(|| value.trim().replace(['"', '\\'], ""))
     });
-    // RFC 7239, 4: a parameter occurs once in an element. Otherwise the last one counts.
+    // RFC 7239, 4: a parameter occurs once in an element. If it occurs more often, the last one is used.
     pairs.next_back().unwrap_or_default()
 }
 
-/// The values of all lines of a header, in order.
+/// Returns the values of all lines of a header, in order.
 fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let lines = headers.get_all(name).iter();
     let values = lines.flat_map(|line| split(&String::from_utf8_lossy(line.as_bytes()), ','));
     values.filter(|value| !value.is_empty()).collect()
 }
 
-/// The parts of a text between separators that are not in a quoted string.
+/// Returns the parts of a text between separators, ignoring separators in quoted strings.
 fn split(text: &str, separator: char) -> Vec<String> {
     // A separator within quotes belongs to the value (RFC 9110, 5.6.4).
     let (mut parts, mut is_quoted, mut is_escaped) = (vec![String::new()], false, false);
@@ -198,7 +197,7 @@ fn split(text: &str, separator: char) -> Vec<String> {
     parts.iter().map(|part| part.trim().to_owned()).collect()
 }
 
-/// An element of `Forwarded` about the client.
+/// Returns an element of `Forwarded` about the client.
 fn element(by: &ForwardedBy<'_>) -> String {
     let node = match by.client.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! Forwarding of requests and responses: with the header rules of their route, and `Via`.
+//! Forwards requests and responses with the header rules of their route, and with `Via`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::config::routes::Route;
 use crate::observe::metrics::Traffic;
 use crate::transport::mcp_http::content::Content;
 
-/// The header that asks a proxy of nginx's kind not to hold a response back.
+/// The header that asks a front such as nginx not to buffer a response.
 pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Forwards the requests and responses of one route.
@@ -38,7 +38,7 @@ impl Forwarder {
         Self { via, route: Arc::clone(route), traffic: traffic.clone() }
     }
 
-    /// The request for the server. `proxy_auth`: its `Authorization` was for the proxy.
+    /// Returns the request for the server. `proxy_auth`: `Authorization` was meant for Milepost.
     pub(crate) fn request(
         &self,
         address: (&HeaderValue, Uri),
@@ -50,7 +50,7 @@ impl Forwarder {
         self.marked(self.onward(address, head, Cow::Owned(parts.headers), body, proxy_auth))
     }
 
-    /// [`Forwarder::request`] of a client's request whose headers are needed again.
+    /// Returns the same as [`Forwarder::request`] for a request whose headers are needed again.
     pub(crate) fn copied_request(
         &self,
         address: (&HeaderValue, Uri),
@@ -62,8 +62,8 @@ impl Forwarder {
         self.marked(self.onward(address, head, Cow::Borrowed(&parts.headers), body, proxy_auth))
     }
 
-    /// A POST of Milepost's own, with the headers of a client's request in this version of HTTP. `proxy_auth`: as for
-    /// [`Forwarder::request`].
+    /// Returns a POST that Milepost itself sends, with the headers of a client's request of this HTTP version.
+    /// `proxy_auth`: as for [`Forwarder::request`].
     pub(crate) fn own_request(
         &self,
         address: (&HeaderValue, Uri),
@@ -73,7 +73,7 @@ impl Forwarder {
     ) -> Request<RequestBody> {
         let head = (Method::POST, version);
         let mut request = self.onward(address, head, Cow::Borrowed(headers), body, proxy_auth);
-        // They are about the body of the client.
+        // These headers describe the body of the client.
         remove_body_headers(request.headers_mut());
         request
     }
@@ -90,7 +90,7 @@ impl Forwarder {
             via: &self.via,
             rules: &self.route.request_headers,
             received: version,
-            // No body is sent, so the headers about the client's body must not be sent either.
+            // No body is sent, so headers that describe the client's body must not be sent either.
             body_changes: matches!(body, RequestBody::Whole(None)),
             traffic: Some(&self.traffic),
         };
@@ -114,7 +114,7 @@ impl Forwarder {
         request
     }
 
-    /// The server's response, unchanged. `open` counts the call until the end of the body.
+    /// Returns the server's response, unchanged. `open` counts the call until the end of the body.
     pub(crate) fn piped(
         &self,
         response: Response<UpstreamBody>,
@@ -124,7 +124,7 @@ impl Forwarder {
         self.response(parts, false, Body::piped(None, body, open))
     }
 
-    /// The server's status and headers with a body. `changes`: the body is not the server's.
+    /// Returns the server's status and headers with a body. `changes`: the body is not the server's own.
     pub(crate) fn response(
         &self,
         parts: response::Parts,

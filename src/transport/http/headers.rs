@@ -1,8 +1,8 @@
-//! The headers that pass from one side to the other. All functions are pure, but for the files of `bearer_file`
-//! (`set_headers.rs`).
+//! The headers that are forwarded from one side to the other. All functions are pure, except for reading the files of
+//! `bearer_file` (`set_headers.rs`).
 //!
 //! Headers of one connection stay on that connection. All other headers are forwarded unchanged, in their order and
-//! number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says (`forwarded.rs`).
+//! number, even unknown `Mcp-Param-*`. For `X-Forwarded-*` the route has a rule (`forwarded.rs`).
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ use super::via::Via;
 use crate::config::routes::HeaderRules;
 use crate::observe::metrics::Traffic;
 
-/// The changes of a message's headers between the two sides.
+/// What changes in the headers of a message between the two sides.
 #[derive(Debug, Clone, Copy)]
 pub struct Passage<'a> {
-    /// Our name in `Via`.
+    /// Milepost's name in `Via`.
     pub via: &'a Via,
     /// The headers that the route sets and removes.
     pub rules: &'a HeaderRules,
@@ -36,24 +36,22 @@ pub struct Passage<'a> {
 /// The destination of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Onward<'a> {
-    /// The upstream's authority, for `Host`; `None` towards HTTP/2, which has it elsewhere.
+    /// The upstream's authority, for `Host`; `None` for HTTP/2, which has it in another place.
     pub host: Option<&'a HeaderValue>,
-    /// The route is opaque: the upstream may compress its bodies, because Milepost does not read
-    /// them.
+    /// Whether the route is opaque: the upstream may then compress its bodies, because Milepost does not read them.
     pub opaque: bool,
-    /// Whether the `Authorization` was for Milepost and is not forwarded.
+    /// Whether `Authorization` was meant for Milepost, so that it is not forwarded.
     pub authorization_was_ours: bool,
 }
 
-/// The headers of a request towards its upstream.
+/// Returns the headers of a request for its upstream.
 ///
-/// `Authorization` and cookies are among them. The caller must send them only to the upstream of
-/// the route.
+/// They include `Authorization` and cookies, so the caller must send them only to the upstream of the route.
 pub fn request_headers(headers: HeaderMap, passage: &Passage<'_>, to: &Onward<'_>) -> HeaderMap {
     onward_headers(Cow::Owned(headers), passage, to)
 }
 
-/// [`request_headers`] of headers that are needed again.
+/// Returns the same as [`request_headers`] for headers that are needed again.
 pub(crate) fn onward_headers(
     headers: Cow<'_, HeaderMap>,
     passage: &Passage<'_>,
@@ -65,7 +63,7 @@ pub(crate) fn onward_headers(
             || *name == EXPECT
             || (*name == AUTHORIZATION && to.authorization_was_ours)
             || (*name == ACCEPT_ENCODING && !to.opaque)
-            // Cookies are joined below, so that they do not pass as they are.
+            // Cookies are not forwarded as they are, because they are joined below.
             || *name == COOKIE
     };
     // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
@@ -78,7 +76,7 @@ pub(crate) fn onward_headers(
     if let Some(cookies) = cookies {
         passed.insert(COOKIE, cookies);
     }
-    // Milepost has to read the messages, so the server is asked not to compress them.
+    // Milepost has to read the messages, so it asks the server not to compress them.
     if !to.opaque {
         passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
@@ -86,7 +84,7 @@ pub(crate) fn onward_headers(
     passed
 }
 
-/// The headers of a response towards the client.
+/// Returns the headers of a response for the client.
 pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap {
     // `Alt-Svc` names another address of the server: a client that used it would bypass the proxy.
     let ours = |name: &HeaderName| *name == ALT_SVC;
@@ -96,20 +94,20 @@ pub fn response_headers(headers: HeaderMap, passage: &Passage<'_>) -> HeaderMap 
         forward(Cow::Owned(headers), passage, ours, &mut passed);
         passed
     } else {
-        // Without `Connection`, no header is declared as one of the connection, so all of them are forwarded.
+        // Without `Connection`, no further header belongs to the connection, so all of them are forwarded.
         headers
     };
     finish(passage, &mut passed);
     passed
 }
 
-/// A cookie of this name is valid with the path `/` only (RFC 6265bis).
+/// Prefix of the names of cookies that are valid only with the path `/` (RFC 6265bis).
 const HOST_COOKIE: &[u8] = b"__Host-";
 
 /// Rewrites the paths of cookies that a server sets: `own` is the server's path, `route` the path that clients know.
-/// Below the server's path the rest of a cookie's path stays. With any other path the cookie would never come back to
-/// the route, or would be sent to other routes too. A cookie without a path stays, because its client uses the path of
-/// the request.
+/// The part of a cookie's path below the server's path is kept. Without the rewrite the client would not send the
+/// cookie to the route, or would send it to other routes too. A cookie without a path stays unchanged, because its
+/// client uses the path of the request.
 pub fn move_cookies(headers: &mut HeaderMap, own: &str, route: &str) {
     let (own, route) = (own.trim_end_matches('/'), route.trim_end_matches('/'));
     if let Entry::Occupied(mut cookies) = headers.entry(SET_COOKIE) {
@@ -146,16 +144,16 @@ fn moved_cookie(cookie: &[u8], own: &str, route: &str) -> Option<HeaderValue> {
         let below = path.strip_prefix(own.as_bytes()).filter(|rest| rest.starts_with(b"/"));
         let below = below.filter(|rest| !own.is_empty() && rest.len() > 1).unwrap_or_default();
         let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
-        // The path must not be empty.
+        // The path of a cookie must not be empty.
         let root: &[u8] = if route.is_empty() && below.is_empty() { b"/" } else { b"" };
         moved.extend_from_slice(&[name, b"=", route.as_bytes(), root, below].concat());
     }
     HeaderValue::from_bytes(&moved).ok()
 }
 
-/// Returns all headers of a message except those of its connection, for the next connection of the same proxy.
+/// Returns all headers of a message except those of its connection, for the connection from one replica to another.
 pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
-    // Without `Connection` no other header is named as one of the connection.
+    // Without `Connection` no other header belongs to the connection.
     if !headers.keys().any(|name| *name == EXPECT || is_hop_by_hop(name)) {
         return headers;
     }
@@ -173,7 +171,7 @@ fn forward(
     keep(headers, |name| stays_here(name, passage, &ours), passed);
 }
 
-/// Whether a header is removed for another reason than that it belongs to one connection.
+/// Whether a header is not forwarded for another reason than that it belongs to one connection.
 fn stays_here(
     name: &HeaderName,
     passage: &Passage<'_>,
@@ -184,7 +182,7 @@ fn stays_here(
         || ours(name)
 }
 
-/// Adds the headers that neither belong to one connection nor stay for another reason.
+/// Adds to `passed` the headers that neither belong to one connection nor stay here for another reason.
 fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
     let named = named_by_connection(&headers);
     let stays = |name: &HeaderName| is_hop_by_hop(name) || named.contains(name) || stays(name);
@@ -200,7 +198,7 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
-        // The iterator gives the name only with the first value.
+        // The iterator gives a name only with its first value.
         if name.is_some() {
             last = name.filter(|name| !stays(name));
         }
@@ -209,7 +207,7 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
             passed.append(&name, value);
             last = Some(name);
         } else {
-            // The name is moved, not copied: a copy would cost an allocation for a name that HTTP does not define.
+            // The name is moved, because a copy of a name that HTTP does not define would cost an allocation.
             passed.append(name, value);
         }
     }
@@ -217,10 +215,10 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
 
 fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
     write_once(passed);
-    // `Via` first, so that a rule of the route can remove it; headers that the route sets replace all others.
+    // `Via` is added first, so that a rule of the route can remove it. Headers that the route sets replace all others.
     passage.via.append(passed, passage.received);
-    // The message's own headers with these names are already removed; these are Milepost's. They are the last entries,
-    // so that their removal moves no other entry.
+    // Only Milepost's own headers with these names are still there, because those of the message are already removed.
+    // They are the last entries, so their removal moves no other entry.
     for name in passage.rules.remove.iter().filter(|name| [VIA, ACCEPT_ENCODING].contains(name)) {
         passed.remove(name);
     }
@@ -229,7 +227,7 @@ fn finish(passage: &Passage<'_>, passed: &mut HeaderMap) {
 
 /// Whether a header belongs to one connection, and is never forwarded, whatever `Connection` says.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    // Compared as text: a list of names would be made for each comparison.
+    // Compared as text, because a list of names would be built anew for each comparison.
     match name.as_str() {
         "connection" | "te" | "trailer" | "transfer-encoding" | "upgrade" => true,
         "keep-alive" | "http2-settings" => true,
@@ -238,13 +236,13 @@ pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     }
 }
 
-/// Whether a header would be wrong for another body.
+/// Whether a header describes the body, so that it would be wrong with another body.
 fn is_about_the_body(name: &HeaderName) -> bool {
     *name == CONTENT_LENGTH
         || matches!(name.as_str(), "content-md5" | "digest" | "content-digest" | "repr-digest")
 }
 
-/// Removes the headers that are wrong for another body.
+/// Removes the headers that would be wrong with another body.
 pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
     let wrong: Vec<HeaderName> =
         headers.keys().filter(|name| is_about_the_body(name)).cloned().collect();
@@ -253,7 +251,7 @@ pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers that `Connection` names, and that go no further than this connection.
+/// Returns the headers that `Connection` names, which are not forwarded.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     // RFC 9110, 7.6.1: a proxy removes the headers that `Connection` names before it forwards a message.
     let lines = headers.get_all(CONNECTION).iter();
@@ -261,7 +259,7 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
-/// Joins cookies into one header: HTTP/2 allows several, HTTP/1.1 only one.
+/// Joins cookies into one header, because HTTP/2 allows several and HTTP/1.1 only one.
 fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     match lines[..] {

@@ -1,8 +1,8 @@
 //! HTTP/2 connections to one server, shared by its requests.
 //!
-//! A server says how many streams it allows on a connection. A request beyond this number would wait
-//! inside the HTTP library until another request ends, perhaps for ever. Hence the open streams of each
-//! connection are counted here, and another connection is opened when all are full.
+//! A server announces how many streams it allows on a connection. A request beyond this number would wait inside the
+//! HTTP library until another request ends, perhaps forever. So the open streams of each connection are counted here,
+//! and another connection is opened when all are full.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,13 +27,13 @@ use tokio::sync::futures::Notified;
 
 use super::request_body::{RequestBody, RequestBodyError};
 
-/// Maximum number of HTTP/2 connections to one server. A further request waits for the end of another request.
+/// Limit of the HTTP/2 connections to one server. A further request waits until another request ends.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Maximum number of concurrent streams of one HTTP/2 connection to a server that allows more.
+/// Limit of the concurrent streams on one HTTP/2 connection, if the server allows more.
 const UPSTREAM_STREAMS_MAX: usize = 1000;
 
-/// Bytes that one stream buffers in each direction, and so the most that a slow reader costs.
+/// Limit of the bytes that one stream buffers in each direction, which is also the most that a slow reader costs.
 const STREAM_BUFFER_MAX: usize = 64 << 10;
 
 /// The flow-control window of a connection, in bytes.
@@ -46,11 +46,11 @@ const PING: Duration = Duration::from_secs(20);
 #[derive(Default)]
 pub(crate) struct Http2Connections {
     open: Mutex<Vec<Arc<Http2Link>>>,
-    /// A stream has ended, or a connection has begun or ended.
+    /// Signals that a stream has ended, or that a connection has begun or ended.
     changed: Notify,
 }
 
-/// One connection.
+/// One HTTP/2 connection to the server.
 struct Http2Link {
     sender: http2::SendRequest<CountedBody>,
     /// Number of open streams. Changed only while the list is locked.
@@ -69,11 +69,11 @@ impl Http2Link {
     }
 }
 
-/// The number of streams that the server allows on a connection; 0 until the server has announced it.
+/// The number of streams that the server allows on a connection. It is 0 until the server has announced it.
 #[derive(Default)]
 struct StreamLimit {
     now: AtomicUsize,
-    /// Reads the number from the connection.
+    /// Reads the allowed number from the connection.
     read: OnceLock<Box<dyn Fn() -> Option<usize> + Send + Sync>>,
     changed: Notify,
 }
@@ -88,8 +88,8 @@ impl StreamLimit {
     }
 }
 
-/// Runs the tasks of a connection for hyper. Each step may have read SETTINGS with another number of streams, so the
-/// limit is read again after each.
+/// Runs the tasks of a connection for hyper. Each step of a task may have read SETTINGS with another number of streams,
+/// so the limit is read again after each step.
 #[derive(Clone)]
 struct LimitWatch(Arc<StreamLimit>);
 
@@ -105,7 +105,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LimitWatch {
     }
 }
 
-/// The reason why a connection did not begin.
+/// Why a connection did not begin.
 pub(crate) enum OpenError {
     /// The connection failed, or its bytes are not HTTP/2.
     Http(hyper::Error),
@@ -118,12 +118,12 @@ impl Http2Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next change after this moment.
+    /// Returns a future that completes at the next change after this moment.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// Wakes all that wait for a change.
+    /// Wakes everything that waits for a change.
     pub(crate) fn notify(&self) {
         self.changed.notify_waiters();
     }
@@ -138,14 +138,13 @@ impl Http2Connections {
         self.lock().is_empty()
     }
 
-    /// A stream of the oldest connection that has room; `None` if all are full.
+    /// Returns a stream of the oldest connection that has room; `None` if all are full.
     pub(crate) fn stream(self: &Arc<Self>) -> Option<Http2Stream> {
         let mut open = self.lock();
-        // The task of a connection removes it from the list shortly after its end. Meanwhile no request may use it.
+        // The task of a connection removes it from the list shortly after its end. Until then no request may use it.
         open.retain(|link| !link.sender.is_closed());
         let link = open.iter().find(|link| link.has_room())?;
-        // Counted under the lock under which the free stream was found, so that two requests cannot take the last
-        // stream.
+        // Counted while the lock is still held, so that two requests cannot take the last stream.
         link.streams.fetch_add(1, Ordering::Relaxed);
         Some(Http2Stream { connections: Arc::clone(self), link: Arc::clone(link) })
     }
@@ -169,17 +168,17 @@ impl Http2Connections {
             .keep_alive_interval(PING)
             .handshake(TokioIo::new(io));
         let (sender, connection) = handshake.await.map_err(OpenError::Http)?;
-        // The connection owns its executor, and the executor owns the limit: a strong reference would be a cycle.
+        // The connection owns its executor, which owns the limit, so a strong reference would be a cycle.
         let connection = Arc::new(Mutex::new(connection));
         let known = Arc::downgrade(&connection);
-        // Set only now: the function needs the connection, and the connection needs an executor to begin with.
+        // Set only now: the function needs the connection, which needs its executor from the beginning.
         let _ = limit.read.set(Box::new(move || {
             let connection = known.upgrade()?;
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             Some(connection.current_max_send_streams())
         }));
         limit.update();
-        // The lock is held for one poll only: the watch reads the limit in other tasks.
+        // The lock is held for only one poll, because the watch reads the limit in other tasks.
         let mut driven: BoxFuture<'static, hyper::Result<()>> = poll_fn(move |cx| {
             connection.lock().unwrap_or_else(PoisonError::into_inner).poll_unpin(cx)
         })
@@ -192,10 +191,10 @@ impl Http2Connections {
                 () = limit.changed.notified() => {}
             }
         }
-        // Listed only with a known limit: a stream over it would wait inside hyper.
+        // Listed only when the limit is known, because a stream before that would wait inside hyper.
         self.lock().push(Arc::new(Http2Link { sender, streams: AtomicUsize::new(0), limit }));
         self.notify();
-        // `Weak`: the task of a connection does not keep the pool of a removed route.
+        // `Weak`, so that the task of a connection does not keep the pool of a removed route.
         let connections = Arc::downgrade(self);
         tokio::spawn(async move {
             if let Err(error) = driven.await {
@@ -216,14 +215,14 @@ impl Http2Connections {
         if link.is_unused() && open.iter().filter(|link| link.is_unused()).count() > 1 {
             open.retain(|other| !Arc::ptr_eq(other, link));
         }
-        // Release the lock before the wake-up: the task that waits for a stream takes the lock at once.
+        // The lock is released before the wake-up, because the task that waits for a stream needs it immediately.
         drop(open);
         // A stream has ended, so a waiting request may continue.
         self.changed.notify_one();
     }
 }
 
-/// A stream that counts on its connection until this is dropped.
+/// A stream, which is counted on its connection until this is dropped.
 pub(crate) struct Http2Stream {
     connections: Arc<Http2Connections>,
     link: Arc<Http2Link>,
@@ -243,8 +242,8 @@ pub(crate) struct Unanswered {
 }
 
 impl Http2Stream {
-    /// Sends a request and waits for the head of the response. The stream counts until the bodies of both
-    /// are dropped.
+    /// Sends a request and waits for the head of the response. The stream counts until the bodies of the request and of
+    /// the response are dropped.
     pub(crate) async fn send(
         self,
         request: Request<RequestBody>,
@@ -258,7 +257,8 @@ impl Http2Stream {
         match sender.try_send_request(request).await {
             Ok(response) => Ok((response, permit)),
             Err(mut failed) => {
-                // `take_message` returns the request only if it was never written; a refusal of the server comes later.
+                // `take_message` returns the request only if it was never written; after a server's refusal the copy is
+                // needed.
                 let unsent = failed.take_message().map(|unsent| unsent.map(|body| body.body));
                 let error = failed.into_error();
                 let request = unsent.or_else(|| copy.filter(|_| is_refused(&error)));
@@ -285,8 +285,8 @@ fn is_refused(error: &hyper::Error) -> bool {
         return false;
     };
     let reason = error.reason();
-    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or behind the last stream that a GOAWAY names, was not
-    // processed, and may be sent again.
+    // RFC 9113, 8.7: a request refused with REFUSED_STREAM, or after the last stream that a GOAWAY names, was not
+    // processed and may be sent again.
     error.is_remote()
         && (error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
             || error.is_go_away() && reason == Some(h2::Reason::NO_ERROR))

@@ -1,4 +1,4 @@
-//! The number of calls in flight: a proxy that shuts down waits for these calls.
+//! Counts calls in flight, so that a shutdown can wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 pub(crate) struct InFlight {
     open: AtomicUsize,
     none: Notify,
-    /// The counter of all calls, which includes the calls of this counter.
+    /// The counter of all calls, in which the calls of this counter count too.
     all: Option<Arc<Self>>,
 }
 
-/// An open call, which counts until this value is dropped.
+/// An open call, which is counted until this value is dropped.
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
 impl InFlight {
@@ -38,10 +38,10 @@ impl InFlight {
         }
     }
 
-    /// Waits until none is open.
+    /// Waits until no call or server is open.
     pub(crate) async fn done(&self) {
         loop {
-            // Registered before the count is read: the last call cannot end unseen in between.
+            // Registered before the count is read, so that the end of the last call in between is not missed.
             let none = self.none.notified();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;

@@ -1,5 +1,5 @@
-//! Decompression of a body that the server compressed unasked, where its headers can no longer be
-//! forwarded: without it the client would lose the answer.
+//! Decompresses a body that the server compressed although it was not asked to. Forwarding it compressed is no longer
+//! possible, because its headers are already sent, so the client would lose the answer.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use http::{HeaderMap, header};
 
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
-/// Compressed bytes that are read at a time: at most a megabyte after decompression.
+/// Bytes that are decompressed at a time: at most a megabyte after decompression.
 const STEP: usize = 1 << 10;
 
-/// A compression that Milepost can take away.
+/// A compression that Milepost can remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     None,
@@ -23,7 +23,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// The compression of a body; `None` if it is not known.
+    /// Returns the compression of a body; `None` if Milepost does not know it.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let coding = headers.get(header::CONTENT_ENCODING).map(|coding| coding.as_bytes());
         match coding.unwrap_or_default().to_ascii_lowercase().trim_ascii() {
@@ -35,7 +35,7 @@ impl Coding {
     }
 }
 
-/// The decoder of a body, by its compression.
+/// The decoder for the compression of a body.
 enum Decoder {
     None,
     Gzip(Box<GzDecoder<Vec<u8>>>),
@@ -46,17 +46,17 @@ enum Decoder {
 pub(crate) struct PlainBody {
     body: UpstreamBody,
     decoder: Decoder,
-    /// Compressed bytes that wait.
+    /// Compressed bytes that have not been decoded yet.
     waiting: VecDeque<Bytes>,
 }
 
 impl PlainBody {
-    /// A decompressed body; `None` if the compression is not known.
+    /// Returns a decompressed body; `None` if the compression is not known.
     pub(crate) fn new(body: UpstreamBody, headers: &HeaderMap) -> Option<Self> {
         Some(Self::coded(body, Coding::of(headers)?))
     }
 
-    /// A decompressed body that was compressed in this way.
+    /// Returns a body, decompressed in the way of `coding`.
     pub(crate) fn coded(body: UpstreamBody, coding: Coding) -> Self {
         let decoder = match coding {
             Coding::None => Decoder::None,
@@ -85,7 +85,8 @@ impl PlainBody {
                 }
                 Some(Ok(mut chunk)) => {
                     while !chunk.is_empty() {
-                        // In small steps: DEFLATE expands up to 1,032-fold, and a piece is unpacked at once.
+                        // In small steps, because DEFLATE expands up to 1,032-fold and a step is decompressed as a
+                        // whole.
                         let step = chunk.split_to(chunk.len().min(STEP));
                         self.waiting.push_back(step);
                     }

@@ -1,4 +1,4 @@
-//! Connected byte streams.
+//! Byte streams of connections.
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Join, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
@@ -10,11 +10,11 @@ use crate::transport::http::tcp;
 
 /// A bidirectional byte stream.
 pub trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Acknowledges the received bytes at once. Otherwise TCP delays the acknowledgement by up to 40 ms.
+    /// Acknowledges the received bytes immediately. Otherwise TCP delays the acknowledgement by up to 40 ms.
     fn acknowledge(&self) {}
 
     /// Whether the peer has neither closed the connection nor sent bytes that are still to be read, as far as the
-    /// system knows. The runtime hears of both only when it waits.
+    /// system knows. The system is asked, because the runtime notices both only when it waits.
     fn is_quiet(&self) -> bool {
         true
     }
@@ -27,7 +27,7 @@ impl IoStream for DuplexStream {}
 
 impl IoStream for LocalConnection {}
 
-// The side of a client, in halves: on Unix both sides of a local socket have one type, and on Windows two.
+// The client's side, in halves: the two sides of a local socket have one type on Unix and two on Windows.
 impl IoStream for Join<ReadHalf<LocalClient>, WriteHalf<LocalClient>> {}
 
 impl IoStream for TcpStream {
@@ -40,7 +40,7 @@ impl IoStream for TcpStream {
     }
 }
 
-/// TLS over TCP, and over the tunnel of a proxy, which may itself speak TLS.
+/// TLS over TCP, or over the tunnel of a proxy that may itself use TLS.
 impl IoStream for client::TlsStream<Io> {
     fn acknowledge(&self) {
         self.get_ref().0.acknowledge();

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
-/// `Keep-Alive`, with which servers promise how long they keep a connection (RFC 2068, 19.7.1).
+/// The header with which servers promise how long they keep a connection (RFC 2068, 19.7.1).
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// The `Keep-Alive` promises of the responses on one connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KeepAlive {
-    /// The time for which the connection may be idle.
+    /// The promised time for which the connection may be idle.
     timeout: Option<Duration>,
-    /// The number of requests that the connection may serve, in total or from now on: servers use either meaning.
+    /// The number of requests that the connection may serve. Some servers count only those to come.
     max: Option<u32>,
-    /// The requests that the connection has served.
+    /// The number of requests that the connection has served.
     served: u32,
 }
 
 impl KeepAlive {
-    /// Takes note of the head of a response.
+    /// Notes the promise in the head of a response.
     pub(crate) fn note_response(&mut self, headers: &HeaderMap) {
         self.served = self.served.saturating_add(1);
         let values = headers.get_all(KEEP_ALIVE).iter().filter_map(|value| value.to_str().ok());
@@ -33,8 +33,8 @@ impl KeepAlive {
     }
 
     /// Returns the longest time for which the connection may be idle before its next request; `None` if the server
-    /// promised nothing. It is half of the promise: the server counts from its last byte, and the request has to arrive
-    /// before the end.
+    /// promised nothing. It is half of the promise, because the server counts from its last byte, and the request has
+    /// to arrive in time.
     pub(crate) fn idle_max(&self) -> Option<Duration> {
         if self.max.is_some_and(|max| max <= self.served) {
             return Some(Duration::ZERO);
@@ -43,7 +43,7 @@ impl KeepAlive {
     }
 }
 
-/// `timeout=5`.
+/// Returns the name and number of a parameter such as `timeout=5`.
 fn parameter(text: &str) -> Option<(&str, u32)> {
     let (name, value) = text.split_once('=')?;
     Some((name.trim(), value.trim().trim_matches('"').parse().ok()?))

@@ -21,8 +21,8 @@ pub struct LocalResponse {
     body: Http1Body,
 }
 
-/// Sends a request for `target` (a path with its query) to the process of a socket, and waits for the head of the
-/// response. `accept` is the wanted type.
+/// Sends a request for `target` (a path with its query) to the process that owns a socket, and waits for the head of
+/// the response. `accept` is the wanted type.
 ///
 /// # Errors
 /// If the process has ended, belongs to another user, or its answer is not HTTP.
@@ -49,7 +49,7 @@ pub async fn send(
 }
 
 impl LocalResponse {
-    /// The next bytes of the body, as soon as they arrive; `None` at the end. Cancel-safe.
+    /// Returns the next bytes of the body, as soon as they arrive; `None` at the end. Cancel-safe.
     ///
     /// # Errors
     /// If the connection fails.

@@ -1,8 +1,8 @@
 //! Requests that are completed although their client has closed its connection.
 //!
 //! hyper drops the future of an answer when the client's side of the connection ends. Many clients close right after
-//! the last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that is
-//! left, `curl -m`. Such a message is complete, and has to reach the server all the same.
+//! the last byte of a notification, a cancellation or an answer to the server: serverless functions, a page that the
+//! user leaves, `curl -m`. Such a message is complete, so it must still reach the server.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,50 +14,49 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
 
-/// Answers that outlive their connection at the same time, in the whole process. One more is dropped with its
-/// connection.
+/// Limit of the answers in the whole process that continue after their connections have ended. One more is dropped with
+/// its connection.
 const OUTLIVING_MAX: usize = 1024;
 
-/// The time that the answer to a one-way message may take after its connection has ended.
+/// Deadline for the answer to a one-way message after its connection has ended.
 const OUTLIVING_TIME: Duration = Duration::from_secs(30);
 
-/// The time that a request has to reach the server after its connection has ended. Then the server, too, sees the
-/// connection of the request end.
+/// Deadline for a request to reach the server after its connection has ended. Then the connection to the server is
+/// closed too.
 const SENDING_TIME: Duration = Duration::from_millis(500);
 
 /// How an answer continues when its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlives {
-    /// To its end: a notification, a cancellation, an answer to the server, the end of a session.
+    /// To its end: for a notification, a cancellation, an answer to the server, or the end of a session.
     ToTheEnd,
-    /// Until the server has received the request. Before 2026-07-28 a disconnect is not a cancellation.
+    /// Until the server has received the request: before 2026-07-28 a disconnect is not a cancellation.
     UntilSent,
-    /// The answer is dropped: for a stream, and from 2026-07-28 on for a request, because the disconnect is its
-    /// cancellation.
+    /// Not at all: for a stream, and for requests from 2026-07-28 on, which a disconnect cancels.
     Nothing,
 }
 
-/// Number of answers that outlive their connection now.
+/// Number of answers that now continue after their connections have ended.
 static OUTLIVING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The rule of the answer that this thread polls.
+    /// The rule of the answer that this thread is polling.
     static POLLED: Cell<Outlives> = const { Cell::new(Outlives::ToTheEnd) };
 }
 
-/// Sets the rule of the answer that is polled now, once its message is known.
+/// Sets the rule of the answer that this thread is polling, once its message is known.
 pub(crate) fn set_outlives(rule: Outlives) {
     POLLED.set(rule);
 }
 
-/// The answer to an HTTP request, which outlives its connection according to its rule.
+/// The answer to an HTTP request, which outlives its connection as its rule says.
 pub(crate) struct Outliving<R: Send + 'static> {
     answer: Option<Pin<Box<dyn Future<Output = R> + Send>>>,
     rule: Outlives,
 }
 
 impl<R: Send + 'static> Outliving<R> {
-    /// `rule` holds until [`set_outlives`].
+    /// Wraps an answer. `rule` applies until [`set_outlives`] is called.
     pub(crate) fn new(answer: Pin<Box<dyn Future<Output = R> + Send>>, rule: Outlives) -> Self {
         Self { answer: Some(answer), rule }
     }
@@ -67,8 +66,8 @@ impl<R: Send + 'static> Future for Outliving<R> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
-        // `set_outlives` is called inside the poll, which cannot reach this future: the rule travels in a thread local.
-        // The value before is restored, because an answer may be polled within another.
+        // The code inside the poll calls `set_outlives` but cannot reach this future, so the rule is passed in a thread
+        // local. The previous value is restored, because an answer may be polled within another.
         let outer = POLLED.replace(self.rule);
         let polled = match &mut self.answer {
             Some(answer) => answer.as_mut().poll(context),
@@ -86,7 +85,7 @@ impl<R: Send + 'static> Drop for Outliving<R> {
     fn drop(&mut self) {
         let rule = self.rule;
         let Some(answer) = self.answer.take().filter(|_| rule != Outlives::Nothing) else { return };
-        // Without a runtime, the process is ending.
+        // If there is no runtime, the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
         runtime.spawn(async move {
             // A server that never answers must not keep one of the limited places.
@@ -100,7 +99,7 @@ impl<R: Send + 'static> Drop for Outliving<R> {
 struct Remainder<R> {
     answer: Pin<Box<dyn Future<Output = R> + Send>>,
     rule: Outlives,
-    /// The time limit of a request.
+    /// The deadline for a request to reach the server.
     sending: Option<Pin<Box<Sleep>>>,
 }
 
@@ -110,7 +109,7 @@ impl<R> Future for Remainder<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let outer = POLLED.replace(self.rule);
         let polled = self.answer.as_mut().poll(context).map(drop);
-        // The message may have been read only in this poll, after the disconnect, so its rule is only known now.
+        // The message may have been read only in this poll, after the disconnect, so its rule is known only now.
         self.rule = POLLED.replace(outer);
         match self.rule {
             Outlives::ToTheEnd => polled,
@@ -124,7 +123,7 @@ impl<R> Future for Remainder<R> {
     }
 }
 
-/// One of the [`OUTLIVING_MAX`] places.
+/// One of the [`OUTLIVING_MAX`] places for answers without a connection.
 struct Place;
 
 impl Place {

@@ -13,25 +13,25 @@ use crate::config::values::proxy_url::ProxyUrl;
 /// The proxy that the environment sets for one server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyVariable {
-    /// The environment names no proxy for servers of this scheme.
+    /// The environment names no proxy for servers with this scheme.
     Unset,
-    /// A variable names a proxy, which is not used because the server is on this machine.
+    /// A variable names a proxy, but it is not used because the server is on this machine.
     Local(&'static str),
-    /// The proxy to use, and the variable that names it.
+    /// The proxy that is used, and the variable that names it.
     Used(ProxyUrl, &'static str),
-    /// A variable names a proxy that is not used, and the reason.
+    /// A variable names a proxy that is not used; with the reason.
     Unused(&'static str, String),
 }
 
 impl ProxyVariable {
-    /// The proxy for the server at `url`. A server on this machine has none.
+    /// Returns the proxy for the server at `url`. A server on this machine has none.
     pub(super) fn of(environment: &Environment, url: &Url) -> Self {
         let set = |name: &&'static str| {
             let value = environment.get(name).ok().map(str::trim);
             Some((*name, value.filter(|value| !value.is_empty())?))
         };
-        // A program that a web server starts for a request has the header `Proxy` of the request as `HTTP_PROXY`
-        // (CVE-2016-5385): only the name in lower case can be trusted there.
+        // CGI gives a program the header `Proxy` of a request as `HTTP_PROXY` (CVE-2016-5385), so under CGI only the
+        // name in lower case can be trusted.
         let is_cgi = environment.get("REQUEST_METHOD").is_ok();
         let of_scheme: &[&str] = match url.scheme() {
             "https" => &["https_proxy", "HTTPS_PROXY"],
@@ -67,13 +67,14 @@ fn is_this_machine(server: &Authority) -> bool {
     server.is_loopback() || matches!(&server.host, Host::Name(name) if is_below(name))
 }
 
-/// The entry of a list of exceptions (`NO_PROXY`) that means this server.
+/// Returns the entry of a list of exceptions (`NO_PROXY`) that matches this server.
 fn exception<'a>(list: &'a str, server: &Authority) -> Option<&'a str> {
     let mut entries = list.split([',', ' ', '\t']).filter(|entry| !entry.is_empty());
     entries.find(|entry| is_meant(entry, server))
 }
 
-/// Whether an entry means a server: `*`, an address, a net, or a name with all names below it; a port may follow.
+/// Whether an entry matches a server. An entry is `*`, an address, a network, or a name, which includes all names below
+/// it; a port may follow.
 fn is_meant(entry: &str, server: &Authority) -> bool {
     if entry == "*" {
         return true;
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Whether a list of exceptions means the server at a URL.
+    /// Whether a list of exceptions contains the server at a URL.
     fn is_excepted(list: &str, url: &str) -> bool {
         let found = found(&[("ALL_PROXY", "http://proxy:1"), ("NO_PROXY", list)], url);
         found.starts_with("ALL_PROXY unused: NO_PROXY has ")

@@ -1,4 +1,4 @@
-//! The metadata of a sign-in behind a front that rewrites paths: it contains URLs that a client compares with the URL
+//! Rewrites the metadata of a sign-in for a front that rewrites paths: a client compares the URLs in it with the URL
 //! that it uses (RFC 9728).
 
 use std::future::poll_fn;
@@ -15,22 +15,22 @@ use super::client::UpstreamBody;
 use super::endpoints::PROTECTED_RESOURCE;
 use crate::protocol::json;
 
-/// The longest document about a protected resource that is read, in bytes. Real documents have about 1 KB.
+/// Limit of the bytes of a document about a protected resource. Real documents have about 1 KB.
 const METADATA_MAX: usize = 256 << 10;
 
-/// The longest time for reading such a document.
+/// Deadline for reading a document about a protected resource.
 const METADATA_TIME: Duration = Duration::from_secs(30);
 
-/// The parameter of a challenge that names the document.
+/// The parameter of a challenge that names the document about a protected resource.
 const PARAMETER: &str = "resource_metadata";
 
-/// A public URL without the slash at its end.
+/// Returns a public URL without a final slash.
 fn plain(public: &Url) -> &str {
     public.as_str().trim_end_matches('/')
 }
 
-/// Lets the challenges of a response name the document below the public URL: there a front that rewrites
-/// paths leads to the route.
+/// Changes the challenges of a response so that they name the document below the public URL, where a front that
+/// rewrites paths leads to the route.
 pub(crate) fn rewrite_challenges(headers: &mut HeaderMap, public: &Url) {
     for (_, value) in headers.iter_mut().filter(|(name, _)| **name == WWW_AUTHENTICATE) {
         if let Some(new) = rewritten(value, public) {
@@ -50,7 +50,7 @@ fn rewritten(challenge: &HeaderValue, public: &Url) -> Option<HeaderValue> {
         copied = value.end;
     }
     new.push_str(&text[copied..]);
-    // Without the parameter, the header stays unchanged.
+    // Without the parameter, the header is left unchanged.
     (copied > 0).then(|| HeaderValue::try_from(new).ok())?
 }
 
@@ -64,7 +64,7 @@ fn parameter_values(text: &str, name: &str) -> Vec<Range<usize>> {
     while let Some(&byte) = bytes.get(at) {
         let start = at;
         if byte == b'"' {
-            // A quoted string may contain text that looks like a parameter: it is skipped whole.
+            // A quoted string may contain text that looks like a parameter, so it is skipped as a whole.
             let Some(end) = quoted_end(bytes, at) else { break };
             at = end;
         } else if is_token(byte) {
@@ -94,13 +94,13 @@ fn parameter_value(bytes: &[u8], name_end: usize) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// The end of the quoted string that begins here.
+/// Returns the end of the quoted string that begins here.
 fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
-            // The byte behind a backslash is never the end (RFC 9110, 5.6.4).
+            // The byte after a backslash never ends the string (RFC 9110, 5.6.4).
             b'\\' => at += 2,
             _ => at += 1,
         }
@@ -117,7 +117,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Reads a document; `None` if the document is too long, breaks off, or does not arrive in time.
+/// Reads a document about a protected resource; `None` if it is too long, breaks off, or does not arrive in time.
 pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
     let read = async {
         let mut document = Vec::new();
@@ -132,11 +132,11 @@ pub(crate) async fn read_document(mut body: UpstreamBody) -> Option<Bytes> {
     timeout(METADATA_TIME, read).await.ok().flatten()
 }
 
-/// Returns the document with the public URL as its `resource`; `None` if the document has no such member.
+/// Returns the document with the public URL as its `resource`; `None` if it has no such member.
 pub(crate) fn with_public_resource(document: &Bytes, public: &Url) -> Option<Bytes> {
     let is_resource =
         |member: &json::Member| json::key_is(&document[member.key.clone()], "resource");
-    // The last of several members counts, as in the parsers of JavaScript and Python.
+    // The last of several equal members is used, as by the parsers of JavaScript and Python.
     let named = json::Members::new(document).filter(is_resource).last()?.value;
     let url = json::quote(plain(public));
     let parts = [&document[..named.start], &url[..], &document[named.end..]];

@@ -1,4 +1,4 @@
-//! Responses of the proxy's own: the reason, the status and the text.
+//! Responses in which Milepost itself refuses a request: the reason, the status and the text.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,7 +8,7 @@ use http_body_util::Full;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, INVALID_REQUEST};
 
-/// The reason why the proxy answers a request itself and does not forward it.
+/// Why Milepost answers a request itself and does not forward it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The request names no host.
@@ -21,7 +21,7 @@ pub enum Refusal {
     Origin,
     /// A browser marks the request as coming from another site's page, and the request names no origin.
     CrossSite,
-    /// A page of any site can send a body of this type without asking.
+    /// A page of any site can send a body of this type without asking the listener first.
     BodyType,
     /// A header that decides about the request occurs more than once.
     Twice(&'static str),
@@ -29,11 +29,11 @@ pub enum Refusal {
     Principal,
     /// The request's target is neither a path nor `http://host/path`.
     Target,
-    /// `CONNECT` and `TRACE`.
+    /// The method is `CONNECT` or `TRACE`.
     Method,
     /// The address only supports reading.
     ReadOnly,
-    /// The request wants another protocol.
+    /// The request asks for another protocol, such as WebSocket.
     Upgrade,
     /// The request's head is too large.
     HeadTooLarge,
@@ -51,11 +51,11 @@ pub enum Refusal {
     NoRoute,
     /// The admin listener has no page with this path.
     NoPage,
-    /// The request on the address of a fleet was not passed on by another replica.
+    /// A request at the fleet's address was not passed on by another replica.
     NotPassedOn,
     /// More connections are open than the listener serves.
     Busy,
-    /// The proxy has failed: a fault of Milepost.
+    /// Milepost itself has failed.
     Fault,
 }
 
@@ -87,7 +87,7 @@ impl Refusal {
         Self::Fault,
     ];
 
-    /// The status of the response.
+    /// Returns the status of the response.
     pub fn status(self) -> StatusCode {
         match self {
             Self::NoHost | Self::TwoHosts | Self::Twice(_) | Self::Principal | Self::Target => {
@@ -102,9 +102,9 @@ impl Refusal {
             Self::BodyType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Method | Self::ReadOnly => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
-            // RFC 6585, 5: the headers are too large.
+            // RFC 6585, 5: the status for headers that are too large.
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            // RFC 5842, 7.2: the request would be forwarded in a loop.
+            // RFC 5842, 7.2: the status for a request that would be forwarded in a loop.
             Self::Loop | Self::TooManyHops => StatusCode::LOOP_DETECTED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoRoute | Self::NoPage => StatusCode::NOT_FOUND,
@@ -113,7 +113,7 @@ impl Refusal {
         }
     }
 
-    /// The name in logs.
+    /// Returns the name for logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoHost => "no-host",
@@ -142,7 +142,7 @@ impl Refusal {
         }
     }
 
-    /// The fault, and the right form. The text repeats nothing of the request.
+    /// Returns what is wrong and what is expected. The text repeats nothing of the request.
     pub fn text(self) -> String {
         let text = match self {
             Self::NoHost => "this request names no host; send a Host header",
@@ -210,8 +210,8 @@ impl Refusal {
         text.to_owned()
     }
 
-    /// The response: to a POST a JSON-RPC error without an id, which clients read; to other methods
-    /// plain text, for people and browsers.
+    /// Returns the response: a JSON-RPC error without an id for a POST, which clients read, and plain text for other
+    /// methods, for people and browsers.
     pub fn response(self, method: &Method) -> Response<Full<Bytes>> {
         let (kind, body) = if *method == Method::POST {
             ("application/json", self.json())

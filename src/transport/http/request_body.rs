@@ -1,4 +1,4 @@
-//! The body of a request to a server.
+//! The body of a request on its way to a server.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,18 +22,17 @@ use crate::config::routes::Route;
 use crate::transport::byte_budget::{BudgetExceeded, ByteBudget, ByteRoom};
 use crate::transport::spill::{Spill, SpillError};
 
-/// The longest pause of a client within the body of a request.
+/// Limit of a client's pause within the body of a request.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The time for which a client may take the body of a request as slowly as it likes.
+/// The time for which a client may send the body of a request as slowly as it likes.
 pub(crate) const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// The time that the rest of a refused body is read and thrown away. A connection that is closed with
-/// unread bytes is reset, and a client that writes all of its request before it reads would lose the
-/// response.
+/// The time for which the rest of a refused body is read and thrown away. A connection that is closed with unread bytes
+/// is reset, and a client that writes all of its request before it reads would lose the response.
 const REST_WAIT: Duration = Duration::from_secs(10);
 
-/// Why the body of a request is not taken.
+/// Why the body of a request is refused.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestBodyError {
     /// The body is longer than the route's limit, in bytes.
@@ -42,19 +41,19 @@ pub enum RequestBodyError {
     /// The client paused for too long.
     #[error("the body of the request paused for more than {max:?}", max = PAUSE_MAX)]
     Paused,
-    /// The client needed more time for all of the body.
+    /// The client took longer for the whole body than the route allows.
     #[error("the body of a request may take {0:?} on this route")]
     TooLong(Duration),
-    /// The client sent fewer bytes a second than it must.
+    /// The client sent fewer bytes per second than the route requires.
     #[error("the body of a request must come with {0} bytes a second on this route")]
     TooSlow(u64),
-    /// The bodies that wait for their ends take all bytes that they may.
+    /// The limit for the bytes of all incomplete bodies is reached.
     #[error("too many bytes of requests that are not whole are held, try again later")]
     NoRoom,
-    /// The messages that wait in memory take all bytes that they may.
+    /// The limit for the bytes of all messages that wait in memory is reached.
     #[error("too many bytes of messages wait here, try again later (server.max_kept_bytes)")]
     Full,
-    /// The messages of the client that wait in memory take all bytes that one client may have.
+    /// The client's share of the memory for waiting messages is used up.
     #[error(
         "too many bytes of messages wait here for this client, try again later (a quarter of server.max_kept_bytes)"
     )]
@@ -74,7 +73,7 @@ impl From<BudgetExceeded> for RequestBodyError {
 }
 
 impl RequestBodyError {
-    /// The reason in metrics.
+    /// Returns the reason as it appears in metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::TooLarge(_) => "too-large",
@@ -89,13 +88,13 @@ impl RequestBodyError {
         }
     }
 
-    /// The status of the response to the client.
+    /// Returns the status of the response to the client.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            // RFC 9110, 15.5.9: 408 for a request that has not come whole in time. A client may send it again.
+            // RFC 9110, 15.5.9: 408 means that a request did not arrive completely in time. A client may send it again.
             Self::Paused | Self::TooLong(_) | Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            // All clients together fill the budget, so this client is not at fault and may retry.
+            // All clients together have used up the budget, so this client is not at fault and may retry.
             Self::NoRoom | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
             Self::ClientFull => StatusCode::TOO_MANY_REQUESTS,
             Self::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -104,22 +103,22 @@ impl RequestBodyError {
     }
 }
 
-/// The first error of a body while it is sent. Over HTTP/2 the sender only gets an error of hyper, so this error is
+/// The first error of a body while it is sent. Over HTTP/2 the sender only gets an error of hyper, so this one is
 /// reported instead.
 pub(crate) type BodyFault = Arc<OnceLock<RequestBodyError>>;
 
-/// The body of a request towards a server.
+/// The body of a request to a server.
 pub(crate) enum RequestBody {
     /// The whole body.
     Whole(Option<Bytes>),
-    /// A body too large for memory: its beginning, and the rest while it arrives.
+    /// A body that is too large for memory: its beginning, and the rest while it arrives.
     Passing(Box<PassingBody>),
-    /// One too large to be held, in a file.
+    /// A body that is too large for memory, in a file.
     Spooled(Box<SpooledBody>),
 }
 
 impl RequestBody {
-    /// An empty body.
+    /// Returns an empty body.
     pub(crate) fn empty() -> Self {
         Self::Whole(None)
     }
@@ -132,13 +131,13 @@ impl RequestBody {
     /// Returns the unchanged body, if it is forwarded while it arrives and no byte of it was read.
     pub(crate) fn into_unread(self) -> Option<Incoming> {
         match self {
-            // The bytes that were read are in `first`, and cannot be put back into hyper's body.
+            // Bytes that were read are in `first` and cannot be put back into hyper's body.
             Self::Passing(mut passing) if passing.first.is_empty() => passing.rest.take(),
             _ => None,
         }
     }
 
-    /// The place of the error of a body that is on its way.
+    /// Returns where the error of a body is stored if it fails while it is sent.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         match self {
             Self::Passing(passing) => Some(Arc::clone(&passing.fault)),
@@ -146,9 +145,10 @@ impl RequestBody {
         }
     }
 
-    /// Writes a body of at most `max` bytes to a file until it is complete.
+    /// Writes a body of at most `max` bytes to a file, and returns it when it is complete.
     ///
     /// # Errors
+    ///
     /// If the body is longer or incomplete, or the file cannot be written.
     pub(crate) async fn spool(mut self, max: usize) -> Result<Self, RequestBodyError> {
         let mut spill = Spill::new(max as u64);
@@ -180,7 +180,7 @@ impl From<Bytes> for RequestBody {
 /// A body in a file.
 pub(crate) struct SpooledBody {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
-    /// Bytes that are still to be read.
+    /// Bytes that have not been read from the file yet.
     left: u64,
     _room: Option<ByteRoom>,
 }
@@ -223,26 +223,26 @@ impl Body for RequestBody {
     }
 }
 
-/// The limits of a body that passes.
+/// The limits of a body that is forwarded while it arrives.
 pub(crate) struct BodyLimits {
-    /// Bytes of the whole body.
+    /// Limit of the bytes of the whole body.
     pub(crate) max: usize,
-    /// The rest of a refused body is read: the client speaks HTTP/1, which cannot refuse a body without
+    /// Whether the rest of a refused body is read, because the client uses HTTP/1, which cannot refuse a body without
     /// closing the connection.
     pub(crate) reads_rest: bool,
-    /// The time that the client may take for all of the body.
+    /// Deadline for the client to send the whole body.
     timeout: Option<Duration>,
-    /// Bytes a second that the client has to send, on average, after [`RATE_GRACE`]; 0: any.
+    /// Minimum of the bytes per second that the client sends on average, after [`RATE_GRACE`]; 0: no minimum.
     min_rate: u64,
     pub(crate) budget: Arc<ByteBudget>,
 }
 
 impl BodyLimits {
-    /// The limits of the body of a request with this head.
+    /// Returns the limits of the body of a request with this head.
     pub(crate) fn of(parts: &Parts, route: &Route, budget: &Arc<ByteBudget>) -> Self {
         Self {
             max: route.max_request_bytes,
-            // HTTP/2 can end a single stream while the connection continues.
+            // HTTP/2 can end a single stream without closing the connection.
             reads_rest: parts.version < Version::HTTP_2,
             timeout: route.body_timeout,
             min_rate: route.body_min_rate as u64,
@@ -250,14 +250,14 @@ impl BodyLimits {
         }
     }
 
-    /// Reads the rest of a body that is not used.
+    /// Reads the rest of a refused body, if this is needed to keep the response from being lost.
     pub(crate) fn refuse(&self, mut rest: Incoming) {
-        // `Drop` also calls this, perhaps outside a runtime: then nothing more can be read.
+        // `Drop` also calls this function, perhaps outside a runtime, where nothing more can be read.
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.reads_rest || rest.is_end_stream() {
             return;
         }
-        // Detached: the response to the client does not wait for the rest of the request.
+        // Detached, because the response to the client does not wait for the rest of the request.
         runtime.spawn(async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
             if timeout(REST_WAIT, read).await.is_err() {
@@ -266,14 +266,14 @@ impl BodyLimits {
         });
     }
 
-    /// Whether the client waits for a word before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) fn awaits_leave(parts: &Parts) -> bool {
         parts.headers.contains_key(header::EXPECT)
     }
 }
 
-/// The pace at which the body of a request comes. Only time counts in which the client is waited for: a server may
-/// read slowly.
+/// The pace at which the body of a request arrives. Only the time in which Milepost waits for the client is counted,
+/// because a server may read slowly.
 #[derive(Debug, Default)]
 pub(crate) struct BodyPace {
     pub(crate) bytes: u64,
@@ -282,7 +282,7 @@ pub(crate) struct BodyPace {
 }
 
 impl BodyPace {
-    /// The client is waited for from `now` on: until when.
+    /// Notes that Milepost waits for the client from `now` on. Returns the end of this wait.
     pub(crate) fn wait(&mut self, now: Instant, limits: &BodyLimits) -> Instant {
         self.waits_since = Some(now);
         let left = limits.timeout.unwrap_or(Duration::MAX).min(self.rate_limit(limits));
@@ -291,14 +291,14 @@ impl BodyPace {
 
     /// Notes that bytes of the client have arrived.
     pub(crate) fn stop_waiting(&mut self, now: Instant) {
-        // The time in which the server does not read is not the client's fault, so it is not counted.
+        // The time in which the server does not read is not counted, because the client cannot send then.
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// Returns the error for a client that has sent nothing until the end of the wait.
+    /// Returns the error for a client that has sent nothing until the wait ended.
     pub(crate) fn error(&mut self, now: Instant, limits: &BodyLimits) -> RequestBodyError {
         self.stop_waiting(now);
-        // The limit of the route is reported first, because the author of the route file knows it.
+        // The limit of the route is reported first, because the author of the route file has set it.
         match limits.timeout {
             Some(timeout) if self.waited >= timeout => RequestBodyError::TooLong(timeout),
             _ if self.waited >= self.rate_limit(limits) => {
@@ -310,7 +310,7 @@ impl BodyPace {
 
     /// Returns the time in which the current number of bytes must have arrived.
     fn rate_limit(&self, limits: &BodyLimits) -> Duration {
-        // A `min_rate` of 0 means no limit; the division would fail.
+        // A `min_rate` of 0 means no minimum, and cannot be a divisor.
         match self.bytes.checked_div(limits.min_rate) {
             Some(seconds) => Duration::from_secs(seconds).max(RATE_GRACE),
             None => Duration::MAX,
@@ -321,21 +321,21 @@ impl BodyPace {
 /// A body that is forwarded while it arrives.
 pub(crate) struct PassingBody {
     first: VecDeque<Bytes>,
-    /// `None` once it is over or refused.
+    /// The rest of the body; `None` once it is over or refused.
     rest: Option<Incoming>,
     limits: Option<BodyLimits>,
-    /// Bytes of `rest` that may yet come.
+    /// Limit of the bytes of `rest` that may still come.
     left: usize,
     pace: BodyPace,
-    /// Until when the client may take for more.
+    /// The end of the current wait for the client.
     pause: Option<Pin<Box<Sleep>>>,
-    /// For the bytes of `first`.
+    /// The account of the bytes in `first`.
     room: Option<ByteRoom>,
     fault: BodyFault,
 }
 
 impl PassingBody {
-    /// A body of any length and pace.
+    /// Returns a body without limits of length and pace.
     fn unlimited(rest: Incoming) -> Self {
         Self {
             first: VecDeque::new(),
@@ -349,7 +349,7 @@ impl PassingBody {
         }
     }
 
-    /// Returns a body that begins with `first`. Its bytes are within the limits of size and rate.
+    /// Returns a body that begins with `first`. The limits of size and rate include these bytes.
     pub(crate) fn new(
         first: VecDeque<Bytes>,
         rest: Incoming,
@@ -369,7 +369,7 @@ impl PassingBody {
         if let Some(bytes) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        // The beginning in memory is sent, so its bytes no longer count in the budget.
+        // The beginning is no longer in memory, so its bytes are not counted in the budget any more.
         self.room = None;
         let Some(rest) = &mut self.rest else {
             // A refused body repeats its error, because it must never look like a complete body.
@@ -402,13 +402,13 @@ impl PassingBody {
                 }
             }
         };
-        // Set before the rest is refused: the sender reads the reason as soon as the body ends in an error.
+        // Set before the rest is refused, because the sender reads the reason as soon as the body ends in an error.
         let _ = self.fault.set(error.clone());
         self.refuse();
         Poll::Ready(Some(Err(error)))
     }
 
-    /// The error of a client that takes too long.
+    /// Returns the error for a client that takes too long.
     fn delay(&mut self, cx: &mut Context<'_>) -> Option<RequestBodyError> {
         let limits = self.limits.as_ref()?;
         let pause = match &mut self.pause {
@@ -422,12 +422,12 @@ impl PassingBody {
     }
 
     fn is_end(&self) -> bool {
-        // A body without a rest may have been refused, and then ends in an error: only a poll tells.
+        // A body without a rest may have been refused and then ends in an error, which only a poll shows.
         self.first.is_empty() && self.rest.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size(&self) -> SizeHint {
-        // Without an exact size the server gets the body in chunks.
+        // Without an exact size the body is sent to the server in chunks.
         let held = self.first.iter().map(Bytes::len).sum::<usize>() as u64;
         let rest = self.rest.as_ref().and_then(|rest| rest.size_hint().exact());
         rest.map_or_else(SizeHint::new, |rest| SizeHint::with_exact(held + rest))
@@ -440,8 +440,8 @@ impl PassingBody {
     }
 }
 
-/// Reads the rest of a body that the server did not want: the server may answer before it has read the request, and the
-/// client has to be able to read that answer.
+/// Reads the rest of a body that the server did not want. A server may answer before it has read the request, and the
+/// client must be able to read that answer.
 impl Drop for PassingBody {
     fn drop(&mut self) {
         self.refuse();

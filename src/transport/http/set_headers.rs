@@ -1,4 +1,4 @@
-//! The headers that a route sets, with the current tokens of files.
+//! Sets the headers of a route, with the current tokens from files.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::headers::is_hop_by_hop;
 use crate::config::routes::HeaderRules;
 use crate::observe::metrics::{ServerNotice, Traffic};
 
-/// Sets the headers that the rules set, and replaces existing values. `traffic` counts token files that cannot be used.
+/// Sets the headers of the rules, replacing existing values. `traffic` counts token files that cannot be used.
 pub(crate) fn set_headers(rules: &HeaderRules, traffic: Option<&Traffic>, passed: &mut HeaderMap) {
     for (name, value) in &rules.set {
         // A route cannot set headers that belong to one connection.
@@ -29,7 +29,7 @@ pub(crate) fn set_headers(rules: &HeaderRules, traffic: Option<&Traffic>, passed
                  the file again"
             );
         }
-        // `set` already has the token of the load.
+        // Without a readable token, the token from loading the route file stays, which `set` contains.
         if let Some(header) = header {
             passed.insert(name, header);
         }

@@ -1,4 +1,4 @@
-//! The shutdown of the proxy, or of a route's server, signalled to every waiting task.
+//! Signals the shutdown of Milepost, or of a route's server, to every task that waits for it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,20 +16,19 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 /// The error of calls that are cut off at the end.
 pub(crate) const SHUTTING_DOWN: &str = "the proxy is shutting down";
 
-/// The error of streams on which clients listen to a server that their route no longer has.
+/// The error of streams on which clients listen, after their route has got another server.
 pub(crate) const MOVED: &str = "this route has another server now";
 
-/// The number of locks. Each waiter takes a lock for a moment; waiters at the same time rarely take
-/// the same lock.
+/// Number of groups of waiting tasks, each with its own lock, so that tasks rarely wait for the same lock.
 const SHARDS: usize = 16;
 
-/// Whether the proxy has ended, and a way to wait for that.
+/// Whether the shutdown has come, and a way to wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     ended: AtomicBool,
-    /// Another replica should begin new sessions.
+    /// Whether new sessions should begin at other replicas.
     turns_newcomers_away: AtomicBool,
-    /// Sessions that end with this process take no new calls.
+    /// Whether sessions that end with this process accept no new calls.
     turns_calls_away: AtomicBool,
     waiting: [Arc<Notify>; SHARDS],
     next: AtomicUsize,
@@ -37,12 +36,12 @@ pub(crate) struct Shutdown {
 
 impl Shutdown {
     pub(crate) fn end(&self) {
-        // The flag is set before the wake-up, and waiters register before they read the flag, so none misses the end.
+        // The flag is set before the wake-up, and waiters register before they read it, so that none misses the end.
         self.ended.store(true, Ordering::SeqCst);
         self.waiting.iter().for_each(|waiting| waiting.notify_waiters());
     }
 
-    /// From now on other replicas begin new sessions, because this replica will end soon.
+    /// Notes that other replicas should begin new sessions, because this replica will end soon.
     pub(crate) fn turn_newcomers_away(&self) {
         self.turns_newcomers_away.store(true, Ordering::Relaxed);
     }
@@ -52,12 +51,12 @@ impl Shutdown {
         self.turns_newcomers_away.load(Ordering::Relaxed)
     }
 
-    /// From now on sessions that end with this process take no new calls.
+    /// Notes that sessions that end with this process accept no new calls from now on.
     pub(crate) fn turn_calls_away(&self) {
         self.turns_calls_away.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a session that ends with this process takes no new calls.
+    /// Whether sessions that end with this process accept no new calls.
     pub(crate) fn turns_calls_away(&self) -> bool {
         self.turns_calls_away.load(Ordering::Relaxed)
     }
@@ -71,7 +70,7 @@ impl Shutdown {
         &self.waiting[self.next.fetch_add(1, Ordering::Relaxed) % SHARDS]
     }
 
-    /// Waits for the end. Returns at once after the end.
+    /// Waits for the end. Returns immediately if it has already come.
     pub(crate) async fn wait(&self) {
         let notified = self.shard().notified();
         if !self.has_ended() {
@@ -80,7 +79,7 @@ impl Shutdown {
     }
 }
 
-/// A listening stream that is forwarded unchanged until the proxy ends.
+/// A listening stream that is forwarded unchanged until the shutdown.
 pub(crate) struct PipedStream {
     body: UpstreamBody,
     ending: Pin<Box<OwnedNotified>>,

@@ -1,4 +1,4 @@
-//! TCP connections whose peer may vanish without closing them: a machine that loses power, a network that is cut.
+//! TCP connections whose peer may vanish without closing them, because a machine loses power or a network is cut.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,22 +14,22 @@ use crate::transport::child::check_reserve;
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 /// The interval between further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-/// Number of probes without an answer after which a connection has failed.
+/// Number of unanswered probes after which a connection has failed.
 const KEEPALIVE_TIMES: u32 = 3;
 
 /// Connects to an address. Errors are those of the system.
 pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    // Refused before the last descriptors are used: these are reserved for operators.
+    // Refused before the last descriptors are used, because they are reserved for operators.
     check_reserve()?;
     let stream = TcpStream::connect(address).await?;
-    // Nagle's algorithm would delay a small message until the peer has acknowledged the message before.
+    // Nagle's algorithm would delay a small message until the peer has acknowledged the previous one.
     stream.set_nodelay(true)?;
     notice_vanished_peer(&stream);
     Ok(stream)
 }
 
-/// From now on a peer that has vanished ends the connection about a minute after its last bytes. A peer that is
-/// silent and there answers the probes, however long it is silent.
+/// Makes a vanished peer end the connection about a minute after its last bytes. A peer that is only silent answers the
+/// probes, however long it is silent.
 pub(crate) fn notice_vanished_peer(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     // Ignore the error: without probes a vanished peer is only noticed later.

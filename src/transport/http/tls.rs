@@ -1,4 +1,4 @@
-//! TLS towards servers and collectors.
+//! TLS connections to servers and collectors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,23 +25,23 @@ pub enum ClientTlsError {
         #[source]
         source: pem::Error,
     },
-    /// The certificates do not make a set-up.
+    /// rustls refuses the certificates or the settings.
     #[error("TLS cannot be set up")]
     Setup(#[from] rustls::Error),
 }
 
-/// The setting that names the authorities of a route's server, for errors.
+/// The setting with the certificate authorities of a route's server, for errors.
 pub(crate) const ROUTE_AUTHORITIES: &str =
     "`upstream.ca_file` of the route, `--ca-file` of a command line";
 
 /// The peer of a TLS connection.
 #[derive(Clone)]
 pub(crate) struct TlsPeer {
-    /// The authorities and the certificate of our own.
+    /// The certificate authorities that are trusted, and Milepost's own certificate.
     pub(crate) connector: TlsConnector,
-    /// The name that the certificate of the peer has to have.
+    /// The name that the peer's certificate must contain.
     pub(crate) name: ServerName<'static>,
-    /// The setting that names the authorities, for errors.
+    /// The setting with the certificate authorities, for errors.
     pub(crate) setting: &'static str,
 }
 
@@ -49,15 +49,15 @@ impl TlsPeer {
     /// Begins TLS over a connection.
     ///
     /// # Errors
-    /// If the connection fails, or the peer does not show a certificate that is trusted. If no trusted authority has
-    /// issued the certificate, the error names the setting for authorities.
+    /// If the connection fails, or the peer's certificate is not trusted. If no trusted authority has issued it, the
+    /// error names the setting for authorities.
     pub(super) async fn connect(&self, io: Io) -> io::Result<TlsStream<Io>> {
         let connected = self.connector.connect(self.name.clone(), io).await;
         connected.map_err(|error| self.explained(error))
     }
 
     fn explained(&self, error: io::Error) -> io::Error {
-        // Another authority may have the same name as the issuer: then the signature does not match.
+        // A trusted authority may have the same name as the issuer but another key. Then the signature does not match.
         use CertificateError::{BadSignature, UnknownIssuer};
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         let Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) = cause else {
@@ -71,8 +71,8 @@ impl TlsPeer {
     }
 }
 
-/// Makes a connector that trusts these authorities and shows the certificate of `own` (its file, then
-/// the file of its key). With `http2`, HTTP/2 is offered.
+/// Returns a connector that trusts these authorities and shows the certificate of `own` (its file, then the file of its
+/// key). With `http2`, HTTP/2 is offered.
 ///
 /// # Errors
 /// If a file cannot be read, or a certificate cannot be used.
@@ -95,7 +95,7 @@ pub(crate) fn connector(
             roots.add(certificate.map_err(bad(file))?)?;
         }
     }
-    // The provider is named: rustls panics if it has to choose between two providers of a program.
+    // The provider is named, because rustls panics if it has to choose between two providers in a program.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -1,12 +1,12 @@
-//! `Via`: the proxies of a chain, and the detection of a request that goes in a loop.
+//! `Via`: the proxies that a message has passed, by which a request in a loop is detected.
 
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
 use super::refusal::Refusal;
 
-/// Proxies in `Via` that a request may have passed. A request with more is refused with 508: a real
-/// chain has a few proxies, and a loop through proxies that hide their names has many.
+/// Limit of the proxies in `Via`. A request with more is refused with 508, because a real chain has a few proxies, and
+/// a loop through proxies that hide their names has many.
 const HOPS_MAX: usize = 16;
 
 /// The name of this process in `Via`: a random pseudonym, so that the header reveals nothing about
@@ -14,7 +14,7 @@ const HOPS_MAX: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
     name: String,
-    /// Its hop in a message of HTTP/1.0, 1.1 and 2.
+    /// The entry of this process in `Via`, for messages of HTTP/1.0, 1.1 and 2.
     hops: [HeaderValue; 3],
 }
 
@@ -28,11 +28,11 @@ impl Via {
         getrandom::u32().map(Self::named)
     }
 
-    /// The pseudonym of this number.
+    /// Returns the pseudonym made of this number.
     pub fn named(number: u32) -> Self {
         let name = format!("milepost-{number:08x}");
         let hop = |version: &str| {
-            // Digits and letters are always a value.
+            // Digits and letters are always a valid header value.
             HeaderValue::try_from(format!("{version} {name}"))
                 .unwrap_or_else(|_| HeaderValue::from_static("1.1 milepost"))
         };
@@ -47,7 +47,7 @@ impl Via {
         let mut hops = 0;
         for hop in headers.get_all(VIA).iter().flat_map(|line| hops_of(line.as_bytes())) {
             let mut words = hop.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            // A hop is the protocol, then the name of the proxy that received the message (RFC 9110, 7.6.3).
+            // An entry is the protocol, then the name of the proxy that received the message (RFC 9110, 7.6.3).
             let received_by = words.nth(1).unwrap_or_default();
             if received_by.eq_ignore_ascii_case(self.name.as_bytes()) {
                 return Err(Refusal::Loop);
@@ -57,7 +57,7 @@ impl Via {
         if hops > HOPS_MAX { Err(Refusal::TooManyHops) } else { Ok(()) }
     }
 
-    /// Adds Milepost's hop after the others; `received` is the HTTP version of the received message.
+    /// Adds Milepost's entry after the others; `received` is the HTTP version of the received message.
     pub(crate) fn append(&self, headers: &mut HeaderMap, received: Version) {
         let [old, usual, new] = &self.hops;
         let hop = match received {
@@ -69,8 +69,8 @@ impl Via {
     }
 }
 
-/// Returns the members of one line, except for empty ones. A comma within a comment also separates members: an unclosed
-/// bracket must not hide the hops after it.
+/// Returns the entries of one line, except for empty ones. Even a comma within a comment separates entries, so that an
+/// unclosed bracket cannot hide the entries after it.
 fn hops_of(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|hop| !hop.is_empty())
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The state of writing to one client. While writing is blocked, the writers wait, and afterwards write only the newest
-/// progress.
+/// Whether writing to one client is blocked. Meanwhile the writers wait, and then write only the newest progress.
 #[derive(Debug, Clone, Default)]
 pub struct WriteState(Arc<AtomicBool>);
 
@@ -14,7 +13,7 @@ impl WriteState {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Says whether the last bytes could be written.
+    /// Notes whether the last bytes could be written.
     pub fn block(&self, blocked: bool) {
         if self.is_blocked() != blocked {
             self.0.store(blocked, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::transport::byte_budget::in_room_of;
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
 
-/// The kind of a body, as far as it can be read.
+/// The kind of a body, as far as Milepost can read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Events,
@@ -28,9 +28,9 @@ impl Content {
         if packed { Self::Other } else { Self::unpacked(headers) }
     }
 
-    /// The kind of the body after decompression.
+    /// Returns the kind of the body after decompression.
     pub(crate) fn unpacked(headers: &HeaderMap) -> Self {
-        // Nearly all servers write one of these two, which are not taken apart.
+        // Nearly all servers write one of these two values exactly, so these are compared first.
         match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
             Some(kind) if kind == JSON.as_bytes() => return Self::Json,
             Some(kind) if kind == EVENTS.as_bytes() => return Self::Events,
@@ -43,7 +43,7 @@ impl Content {
         }
     }
 
-    /// The kind of a body without a telling `Content-Type`, by its first bytes.
+    /// Returns the kind of a body whose `Content-Type` does not show it, by its first bytes.
     pub(crate) fn by_first_bytes(first: &[u8]) -> Self {
         // Space is allowed before JSON, and some hand-written servers send a byte order mark there.
         let first = first.strip_prefix(BOM).unwrap_or(first).trim_ascii_start();
@@ -55,7 +55,7 @@ impl Content {
         }
     }
 
-    /// Writes the usual `Content-Type` for this kind, if the server's differs.
+    /// Writes the usual `Content-Type` for this kind, if the server has written another.
     pub(crate) fn name_in(self, headers: &mut HeaderMap) {
         let known = match self {
             Self::Events => EVENTS,
@@ -70,7 +70,7 @@ impl Content {
 }
 
 /// Whether the `Content-Type` does not describe the content: hand-written servers leave it out, or their framework
-/// writes its default.
+/// writes a default.
 pub(crate) fn is_untyped(headers: &HeaderMap) -> bool {
     let kind = media_type(headers);
     kind.is_empty()
@@ -84,14 +84,14 @@ fn media_type(headers: &HeaderMap) -> &str {
     kind.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
-/// Whether a type means JSON besides `application/json`, such as those of JSON-RPC over HTTP (2008).
+/// Whether a media type other than `application/json` means JSON, such as those of JSON-RPC over HTTP (2008).
 fn is_kind_of_json(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     ["application/json-rpc", "application/jsonrequest", "text/json"].contains(&&*kind)
         || kind.starts_with("application/") && kind.ends_with("+json")
 }
 
-/// Whether a JSON text lacks nothing.
+/// Whether a JSON text is complete.
 pub(crate) fn is_whole(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let is_closed = text.ends_with(b"}") || text.ends_with(b"]");
@@ -99,7 +99,7 @@ pub(crate) fn is_whole(text: &[u8]) -> bool {
     is_closed && json::skip_value(text, 0) == Some(text.len())
 }
 
-/// A whole message without line ends, also in its strings, where servers that write JSON by hand forget the escapes.
+/// Returns a complete message without line ends, even in strings, in which hand-written JSON may have them.
 pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
     // A fast path for nearly all messages, which are not copied.
     if memchr::memchr2(b'\n', b'\r', &text).is_none() {
@@ -108,7 +108,7 @@ pub(crate) fn message_on_one_line(text: Bytes) -> Bytes {
     on_one_line(control_characters::escaped(&text).map_or(text, Bytes::from))
 }
 
-/// JSON without line ends: they are space between its parts, and would end an event's line or a line of
+/// Returns JSON without line ends, which are only space between its parts, but would end the line of an event or of
 /// stdio.
 pub(crate) fn on_one_line(chunk: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &chunk).is_none() {

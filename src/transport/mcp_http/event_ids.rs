@@ -1,5 +1,5 @@
-//! The fields of events besides their message: ids and retry times, which count even if the message
-//! is withheld.
+//! The fields of events besides their messages: ids and retry times, which clients need even if the message is
+//! withheld.
 
 use std::collections::VecDeque;
 
@@ -7,27 +7,27 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::sse::SseEvent;
 use crate::transport::http::body::Batch;
 
-/// Maximum number of events of one stream whose event id is remembered while their message has no verdict.
+/// Limit of the events of one stream whose ids are kept until their messages have a verdict.
 const WAITING_MAX: usize = 256;
 
 /// The event ids and retry times of one stream.
 #[derive(Default)]
 pub(crate) struct EventIds {
-    /// By the number of their message.
+    /// Events that wait for a verdict, by the number of their message.
     waiting: VecDeque<(u64, SseEvent)>,
-    /// The client has been given an event id.
+    /// Whether the client has been given an event id.
     id_passed: bool,
 }
 
 impl EventIds {
-    /// The event ids of a stream that its client has resumed.
+    /// Returns the state of a stream that its client has resumed.
     pub(crate) fn resumed() -> Self {
         Self { id_passed: true, ..Self::default() }
     }
 
-    /// Adds an event whose message has this number and no verdict yet; false if the event has no other fields. If it
-    /// has other fields, the verdict is needed before the next event is read: fields of a withheld message that are
-    /// written after a later event would set the client's last event id back.
+    /// Adds an event whose message has this number and no verdict yet. Returns false if the event has no other fields.
+    /// Otherwise the verdict is needed before the next event is read: if the fields of a withheld message were written
+    /// after a later event, they would set the client's last event id back.
     pub(crate) fn insert(&mut self, number: u64, event: &SseEvent) -> bool {
         // Beyond the limit an event loses its other fields, but its message is still forwarded.
         let waits = has_id_or_retry(event) && self.waiting.len() < WAITING_MAX;
@@ -37,7 +37,7 @@ impl EventIds {
         waits
     }
 
-    /// Whether no verdict is waited for.
+    /// Whether no event waits for a verdict.
     pub(crate) fn waits_for_none(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -65,8 +65,7 @@ impl EventIds {
         }
     }
 
-    /// Keeps the retry time of a withheld event, and the first id of a stream: without an id the
-    /// client cannot resume.
+    /// Keeps the retry time of a withheld event, and the first id of a stream, without which the client cannot resume.
     pub(crate) fn keep_remaining_fields(
         &mut self,
         event: &SseEvent,
@@ -84,7 +83,7 @@ impl EventIds {
             self.id_passed = true;
             text.extend_from_slice(b"id: ");
             text.extend_from_slice(id);
-            // An event with empty data, with which servers of this revision begin a stream.
+            // Makes it an event with empty data, with which servers of this revision begin a stream.
             text.extend_from_slice(b"\ndata:\n");
         }
         if !text.is_empty() {
@@ -94,7 +93,7 @@ impl EventIds {
     }
 }
 
-/// Whether an event has other fields than its message.
+/// Whether an event has fields besides its message.
 pub(crate) fn has_id_or_retry(event: &SseEvent) -> bool {
     event.has_id() || event.retry().is_some()
 }

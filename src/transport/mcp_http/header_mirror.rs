@@ -1,5 +1,5 @@
-//! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a
-//! contradiction. The proxy's decisions depend on the body alone.
+//! Headers that repeat members of a request of 2026-07-28. A reader of the body must refuse a contradiction. Milepost's
+//! decisions depend on the body only.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -23,13 +23,13 @@ pub(crate) fn repeats(message: &Message) -> Option<[(HeaderName, Option<String>)
     repeats_of(message, &date_in(message)?)
 }
 
-/// Returns the same for a message whose `_meta` names the revision of `date`.
+/// Returns the same as [`repeats`] for a message whose `_meta` names the revision `date`.
 fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<String>); 3]> {
     if message.kind() != Kind::Request {
         return None;
     }
     let date = date.to_owned();
-    // An unknown date is taken for a newer revision, which has the headers too.
+    // An unknown date is treated as a newer revision, which has the headers too.
     if Revision::from_date(&date).is_some_and(|known| known < Revision::V2026_07_28) {
         return None;
     }
@@ -39,7 +39,7 @@ fn repeats_of(message: &Message, date: &str) -> Option<[(HeaderName, Option<Stri
     Some([(REVISION, Some(date)), (METHOD, Some(method)), (NAME, name)])
 }
 
-/// The member of the parameters that `Mcp-Name` repeats.
+/// Returns the member of the parameters that `Mcp-Name` repeats.
 fn name_member(method: &str) -> Option<&'static str> {
     match method {
         mcp::TOOLS_CALL | "prompts/get" => Some("name"),
@@ -50,8 +50,8 @@ fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks that the headers of a request agree with its body, whose `_meta` names the revision of `date`; the error is
-/// the response. A missing header is left to the server.
+/// Checks that the headers of a request agree with its body, whose `_meta` names the revision `date`. The error is the
+/// response. A missing header is left to the server.
 pub(crate) fn check(
     headers: &HeaderMap,
     message: &Message,
@@ -59,7 +59,7 @@ pub(crate) fn check(
 ) -> Result<(), Box<Response<Body>>> {
     let repeats = date.and_then(|date| repeats_of(message, date));
     for (header, body) in repeats.into_iter().flatten() {
-        // A header without its member in the body has no counterpart to compare with; the server judges it.
+        // A header whose member is missing in the body cannot be compared; the server decides about it.
         let Some(body) = body else { continue };
         for value in headers.get_all(&header) {
             if decoded(value).is_none_or(|value| value != body.as_bytes()) {
@@ -70,14 +70,14 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks that a request has each header that 2026-07-28 requires, once, and that each agrees with the body; the error
-/// is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server (26:http
-/// §Server Validation), and of the bridge in its place.
+/// Checks that a request has each header that 2026-07-28 requires, exactly once, and that each agrees with the body.
+/// The error is the response. `Mcp-Name` of a request about a task may be missing. This is the duty of the server
+/// (26:http §Server Validation), and of the bridge in its place.
 pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<Response<Body>>> {
     let method = request.method().unwrap_or_default();
     let params = request.params().unwrap_or_default();
     let mut members = vec![(REVISION, date_in(request)), (METHOD, Some(method.to_string()))];
-    // The client of FastMCP 4.1 names no task in a header. The id of a task says all that the header would.
+    // The client of FastMCP 4.1 names no task in a header. The task's id in the body is enough.
     let may_lack = method.starts_with(mcp::TASKS) && !headers.contains_key(NAME);
     if let Some(member) = name_member(&method).filter(|_| !may_lack) {
         members.push((NAME, text(&params, member)));
@@ -89,11 +89,11 @@ pub(crate) fn require(headers: &HeaderMap, request: &Message) -> Result<(), Box<
     Ok(())
 }
 
-/// Compares a header with the member that it repeats. `alike` returns whether another text of the header means the
+/// Compares a header with the member that it repeats. `alike` returns whether a header with another text means the
 /// same.
 ///
 /// # Errors
-/// The difference: one of them is missing, the header occurs twice, or its value differs.
+/// If one of them is missing, the header occurs twice, or its value differs. The error describes the difference.
 pub(crate) fn compare(
     headers: &HeaderMap,
     header: &HeaderName,
@@ -106,7 +106,7 @@ pub(crate) fn compare(
         (None, _, Some(member)) => {
             Err(format!("the header {header} is missing; the body says {member:?}"))
         }
-        // Two headers may be read in two ways, even if they are equal.
+        // Two headers may be understood in two ways, even if they are equal.
         (Some(_), Some(_), _) => Err(format!("the header {header} comes twice")),
         (Some(_), None, None) => {
             Err(format!("the header {header} repeats a member that the body does not have"))
@@ -133,12 +133,12 @@ fn text(object: &Bytes, member: &str) -> Option<String> {
 
 const SENTINEL: (&[u8], &[u8]) = (b"=?base64?", b"?=");
 
-/// The text between the marks of base64, if they exist.
+/// Returns the text between the marks of base64, if the marks are there.
 fn marked(value: &[u8]) -> Option<&[u8]> {
     value.strip_prefix(SENTINEL.0)?.strip_suffix(SENTINEL.1)
 }
 
-/// The value of a header. Text that no header may hold is in base64; `None` if the base64 is wrong.
+/// Returns the decoded value of a header. Some text is sent in base64; `None` if it is invalid.
 fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
     let value = value.as_bytes().trim_ascii();
     match marked(value) {
@@ -147,7 +147,7 @@ fn decoded(value: &HeaderValue) -> Option<Vec<u8>> {
     }
 }
 
-/// The value of a header with the text `text`.
+/// Returns the value of a header for `text`.
 pub(crate) fn encoded(text: &str) -> Option<HeaderValue> {
     // A text that looks encoded must itself be encoded, so that its reader decodes it to the original text.
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'))

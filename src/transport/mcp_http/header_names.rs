@@ -5,7 +5,7 @@ use http::HeaderName;
 /// The header that names a session.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The header that names the revision agreed on.
+/// The header that names the agreed protocol revision.
 pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The header in which a client names the last event that it has received.

@@ -1,8 +1,8 @@
 //! Answers in place of a server that knows only `tools/call` at its endpoint (`upstream.lifecycle`): `initialize`,
 //! `ping`, the list of tools.
 //!
-//! The answers are given between the callers and the server's connections (`ConnectionPool::send`), so that clients of
-//! every transport get the same answers.
+//! The answers are made just before the server's connections (`ConnectionPool::send`), so that clients of every
+//! transport get the same answers.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 
-/// The longest list of tools, or answer to `initialize`, in bytes, that is read. Clients show every
-/// tool to a model, so real lists have less than a hundredth of this.
+/// Limit of the bytes that are read of a tool list or an answer to `initialize`. Real lists have less than a hundredth
+/// of this, because clients show every tool to a model.
 const ANSWER_MAX: usize = 4 << 20;
 
-/// Bytes of a server's error text that are repeated to a client.
+/// Limit of the bytes of a server's error text that are repeated to a client.
 const WORDS_MAX: usize = 200;
 
-/// The name of the list at `tools`, for error messages.
+/// What `tools` is called in error messages.
 const LIST: &str = "the server's list of tools";
 
 /// The specification's code for a revision that is not known (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
-/// The newest revision in which clients begin with `initialize`.
+/// The newest revision whose clients begin with `initialize`.
 const NEWEST: (Revision, &str) = (Revision::V2025_11_25, "2025-11-25");
 
 /// The version of a server that states none.
 const NO_VERSION: &str = "0.0.0";
 
-/// Answers requests in the place of one endpoint.
+/// Answers requests to one endpoint in the server's place.
 pub(crate) struct LifecycleResponder {
     /// The endpoint's path.
     pub(crate) endpoint: PathAndQuery,
@@ -52,36 +52,36 @@ pub(crate) struct LifecycleResponder {
     pub(crate) server: Option<ServerInfo>,
     /// The name of the server if no other name is known.
     pub(crate) address: String,
-    /// The time that the server has to answer beside its endpoint: to the head, and from each piece of
-    /// the answer to the next.
+    /// Deadline for the server to answer at a URL beside its endpoint: for the head, and for each further piece of the
+    /// answer.
     pub(crate) within: Duration,
 }
 
-/// The decision about a request.
+/// How a request is answered.
 enum LifecycleReply {
-    /// The server is asked.
+    /// The server answers the request.
     Server,
-    /// The request is answered here, with this status and body.
+    /// Milepost answers the request, with this status and body.
     Own(StatusCode, Bytes),
-    /// The server's response to another request.
+    /// The client gets the server's response to another request.
     Theirs(Box<Response<UpstreamBody>>),
 }
 
-/// The result of a request to another path than the endpoint.
+/// What came of a request to another path than the endpoint.
 enum LifecycleRead {
     Body(Bytes),
-    /// No body; the reply to the client instead.
+    /// There is no body; the client gets this reply instead.
     Not(LifecycleReply),
 }
 
 impl LifecycleResponder {
-    /// Sends a request on, or answers it.
+    /// Sends a request to the server, or answers it.
     pub(crate) async fn send(
         &self,
         client: &Arc<ConnectionPool>,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // Milepost only answers for the endpoint.
+        // Milepost only answers requests to the endpoint.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
@@ -94,19 +94,19 @@ impl LifecycleResponder {
         let (parts, body) = request.into_parts();
         let message = match &body {
             RequestBody::Whole(Some(bytes)) => Message::parse(bytes.clone()),
-            // A body that is too large for memory can only be the call of a tool.
+            // A body that is too large for memory can only be a tool call.
             _ => return client.send(Request::from_parts(parts, body)).await,
         };
         let reply = match message.kind() {
             Kind::Request => self.reply(client, &parts, &message).await?,
-            // The server would answer with an error that belongs to no request.
+            // Not sent, because the server would answer with an error that belongs to no request.
             Kind::Notification | Kind::Response => {
                 LifecycleReply::Own(StatusCode::ACCEPTED, Bytes::new())
             }
             Kind::Batch => self.replies(client, &parts, &message).await?,
             Kind::Opaque | Kind::Noise => LifecycleReply::Server,
         };
-        // The request is forwarded unchanged, because no part of it was taken.
+        // The request is forwarded unchanged, because its body was only read, not taken.
         match reply {
             LifecycleReply::Server => client.send(Request::from_parts(parts, body)).await,
             LifecycleReply::Own(status, body) => Ok(answered(status, body)),
@@ -123,7 +123,7 @@ impl LifecycleResponder {
         let id = request.id().unwrap_or_default();
         let method = request.method().unwrap_or_default();
         Ok(match (&*method, modern(&parts.headers, request)) {
-            // A client that reads this begins with `initialize` (26:http §Backward Compatibility).
+            // A client that gets this error begins with `initialize` (26:http §Backward Compatibility).
             (mcp::DISCOVER, _) => not_found(&id, &method, StatusCode::NOT_FOUND),
             (_, Some(date)) => unsupported(&id, &date),
             (mcp::INITIALIZE, _) => self.initialize(client, parts, request, &id).await?,
@@ -134,7 +134,7 @@ impl LifecycleResponder {
         })
     }
 
-    /// The replies to a batch. A batch with a tool call goes to the server unchanged.
+    /// Returns the replies to a batch. A batch with a tool call goes to the server unchanged.
     async fn replies(
         &self,
         client: &Arc<ConnectionPool>,
@@ -143,7 +143,7 @@ impl LifecycleResponder {
     ) -> Result<LifecycleReply, UpstreamError> {
         let mut answers: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
-        // One after the other: an array may have any number of requests, but the server gets one at a time.
+        // One after the other, so that the server gets only one request at a time, however many the array contains.
         for request in batch.elements().filter(|one| one.kind() == Kind::Request) {
             match self.reply(client, parts, &request).await? {
                 LifecycleReply::Own(_, body) => {
@@ -152,8 +152,8 @@ impl LifecycleResponder {
                 }
                 other => return Ok(other),
             }
-            // A batch may ask for the list many times, so the answers of one batch are limited. Beyond the limit the
-            // batch goes to the server.
+            // A batch may ask for the list many times, so the size of all its answers is limited. A larger batch goes
+            // to the server.
             if bytes > ANSWER_MAX {
                 return Ok(LifecycleReply::Server);
             }
@@ -177,7 +177,7 @@ impl LifecycleResponder {
         id: &[u8],
     ) -> Result<LifecycleReply, UpstreamError> {
         let params = request.params().unwrap_or_default();
-        // MCP, Version Negotiation: an unknown revision is answered with the newest known revision.
+        // MCP, Version Negotiation: the answer to an unknown revision names the newest known one.
         let asked = json::member(&params, "protocolVersion").and_then(|date| {
             let date = json::decode_str(&date)?;
             legacy().find(|known| *known == date)
@@ -210,8 +210,8 @@ impl LifecycleResponder {
         Ok(result(id, &body.concat()))
     }
 
-    /// Tells the server about a new client. The revision is written both beside `params` and within: hand-written
-    /// servers read either place.
+    /// Tells the server about a new client. The revision is written both beside `params` and in it, because
+    /// hand-written servers read either place.
     async fn introduce(
         &self,
         client: &Arc<ConnectionPool>,
@@ -238,7 +238,7 @@ impl LifecycleResponder {
         self.read(client, request, id, "the server's answer to a client that comes").await
     }
 
-    /// `serverInfo`: from the route, else from the server's own answer, else from its address.
+    /// Returns `serverInfo`: from the route, else from the server's own answer, else with its address as the name.
     fn server_info(&self, theirs: &Bytes) -> Bytes {
         let info = |name: &str, version: &str| {
             let (name, version) = (json::quote(name), json::quote(version));
@@ -248,7 +248,7 @@ impl LifecycleResponder {
         if let Some(ServerInfo { name, version }) = &self.server {
             return info(name, version);
         }
-        // The schema of MCP requires both, and clients refuse an answer without one of them.
+        // The schema of MCP requires both members, and clients refuse an answer without one of them.
         let is_whole = |info: &Bytes| {
             ["name", "version"]
                 .iter()
@@ -277,14 +277,14 @@ impl LifecycleResponder {
             let why = format!("what there is in the place of {LIST} is none");
             return Ok(failed(id, &why, None));
         };
-        // The server's text is for its client, and is not logged.
+        // The server's text is meant for its client, so it is not logged.
         tracing::warn!(why = format!("{LIST} is an error"), "{UNANSWERED}");
         let words = String::from_utf8_lossy(&error[..error.len().min(WORDS_MAX)]);
         let why = format!("{LIST} is an error: {words}");
         Ok(LifecycleReply::Own(StatusCode::OK, own_error(id, &why, None)))
     }
 
-    /// Reads a URL of the server, for the request of this id. Errors to clients do not contain the URL.
+    /// Reads a URL of the server, for the client's request `id`. Errors to clients do not contain the URL.
     async fn read(
         &self,
         client: &Arc<ConnectionPool>,
@@ -293,10 +293,10 @@ impl LifecycleResponder {
         what: &str,
     ) -> Result<LifecycleRead, UpstreamError> {
         let late = |_| UpstreamError::Idle(self.within);
-        // The time limit applies twice: to the head here, and to each piece of the body below.
+        // The deadline applies to the head here, and again to each piece of the body below.
         let response = timeout(self.within, client.send(request)).await.map_err(late)??;
         let status = response.status();
-        // The headers of these statuses tell the client how to sign in: the client gets the response itself.
+        // With these statuses the headers tell the client how to sign in, so the client gets the response itself.
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Ok(LifecycleRead::Not(LifecycleReply::Theirs(Box::new(response))));
         }
@@ -327,27 +327,27 @@ fn sibling_request(parts: &Parts, method: Method, path: &PathAndQuery) -> Reques
     *request.method_mut() = method;
     let mut uri = parts.uri.clone().into_parts();
     uri.path_and_query = Some(path.clone());
-    // The URI of HTTP/2 has a scheme and an authority, which stay; that of HTTP/1.1 is only a path.
+    // The URI of HTTP/2 has a scheme and an authority, which are kept; that of HTTP/1.1 is only a path.
     *request.uri_mut() = uri.try_into().unwrap_or_else(|_| path.clone().into());
     *request.headers_mut() = parts.headers.clone();
     let headers = request.headers_mut();
-    // The body of the new request differs.
+    // These headers describe the client's body, which the new request does not have.
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_TYPE);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     request
 }
 
-/// The revision that a request names itself, as requests from 2026-07-28 on do.
+/// Returns the revision that a request itself names, as requests from 2026-07-28 on do.
 fn modern(headers: &HeaderMap, request: &Message) -> Option<String> {
     let header = || headers.get("mcp-protocol-version")?.to_str().ok().map(str::to_owned);
     crate::transport::mcp_http::header_mirror::date_in(request)
         .or_else(header)
-        // Earlier revisions begin with `initialize`, which is answered here.
+        // Clients of earlier revisions begin with `initialize`, which is answered here.
         .filter(|date| Revision::from_date(date) > Some(NEWEST.0))
 }
 
-/// The dates of the revisions in which clients begin with `initialize`.
+/// Returns the dates of the revisions whose clients begin with `initialize`.
 fn legacy() -> impl Iterator<Item = &'static str> {
     Revision::ALL.into_iter().filter(|(known, _)| *known <= NEWEST.0).map(|(_, date)| date)
 }

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Words of servers about a session that they do not know, in lower case and with "session" for each name of its id.
+/// Texts of servers about a session that they do not know, in lower case and with "session" for each name of its id.
 const LOST: [&str; 10] = [
     "no valid session",
     "invalid session",
@@ -16,17 +16,17 @@ const LOST: [&str; 10] = [
     "unknown or expired session",
 ];
 
-/// Names of the id of a session, longest first.
+/// Names for the id of a session, longest first.
 const NAMES: [&str; 5] =
     ["mcp-session-id header", "mcp-session-id", "mcp session id", "session id", "mcp session"];
 
-/// Maximum number of bytes of an error that are searched. Such errors are short.
+/// Limit of the bytes of an error that are searched. Such errors are short.
 const SEARCHED_MAX: usize = 4 << 10;
 
 /// Whether the body of an error says that the server does not know the session.
 ///
 /// MCP 2025-03-26 asks for status 404. The session lookup in the examples of the TypeScript SDK and in mcp-go, which
-/// many servers copy, answers 400 with words such as "No valid session ID provided"; others answer 410 or 503.
+/// many servers copy, answers 400 with text such as "No valid session ID provided"; other servers answer 410 or 503.
 pub(crate) fn is_told(status: StatusCode, body: &[u8]) -> bool {
     may_tell(status) && is_meant(body)
 }

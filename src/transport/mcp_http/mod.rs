@@ -1,4 +1,4 @@
-//! MCP over HTTP: headers, revisions, bodies of requests, and requests that a proxy answers itself.
+//! MCP over HTTP: headers, revisions, request bodies, and requests that Milepost itself answers.
 pub(crate) mod content;
 pub(crate) mod event_ids;
 pub(crate) mod event_message;

@@ -15,11 +15,11 @@ use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::set_headers::set_headers;
 use crate::transport::mcp_http::target::{Target, TargetError, targets};
 
-/// A server as a client reaches it.
+/// An HTTP server, to which requests are sent as a client sends them.
 #[derive(Clone)]
 pub struct RawHttpClient {
     target: Target,
-    /// Another path than the target's own.
+    /// Another path of the server, if not that of the target.
     path: Option<PathAndQuery>,
     rules: HeaderRules,
 }
@@ -36,7 +36,7 @@ impl RawHttpClient {
         Ok(endpoint.or(sse).map(|target| Self { target, path: None, rules }))
     }
 
-    /// Another path of the same server.
+    /// Returns a client for another path of the same server.
     #[must_use]
     pub fn at(&self, path: PathAndQuery) -> Self {
         Self { path: Some(path), ..self.clone() }
@@ -64,7 +64,7 @@ impl RawHttpClient {
         let us = concat!("milepost/", env!("CARGO_PKG_VERSION"));
         all.insert(header::USER_AGENT, HeaderValue::from_static(us));
         all.extend(headers);
-        // Removed before the route's own headers are set, as for the requests of clients.
+        // Removed before the route's own headers are set, as in requests of clients.
         for name in &self.rules.remove {
             all.remove(name);
         }
@@ -85,14 +85,14 @@ pub struct RawResponse {
 }
 
 impl RawResponse {
-    /// The value of a header in lower case, without parameters; empty without one.
+    /// Returns the `Content-Type` in lower case, without parameters; empty if there is none.
     pub fn content_type(&self) -> String {
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
         kind.trim().to_ascii_lowercase()
     }
 
-    /// The next bytes of the body, as soon as they arrive; `None` at the end, and for a body with an unknown
+    /// Returns the next bytes of the body, as soon as they arrive; `None` at the end, and for a body with an unknown
     /// compression.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Servers whose endpoint has moved to another path of the same origin, often by a trailing slash. Milepost follows
-//! such a redirect itself, because a client that followed it would request the path from Milepost.
+//! Servers whose endpoint has moved to another path of the same origin, often only by a final slash. Milepost follows
+//! such a redirect itself, because a client would request the new path from Milepost instead of the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,16 +16,16 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::http::connection_pool::ConnectionPool;
 use crate::transport::http::request_body::RequestBody;
 
-/// The redirects of one endpoint.
+/// Follows the redirects of one endpoint.
 pub(crate) struct Redirects {
     /// The URL of the endpoint.
     endpoint: Url,
     /// Whether requests are kept until their response, so that they can be sent again. A response that is not a
     /// redirect turns this off, and a redirect turns it on again.
     expects: AtomicBool,
-    /// The path to which the endpoint has moved, once an MCP response has come from there.
+    /// The path to which the endpoint has moved, once an MCP response has come from that path.
     moved: RwLock<Option<String>>,
-    /// The log lines about the redirects.
+    /// Limits the log lines about redirects.
     told: LogBudget,
 }
 
@@ -35,8 +35,8 @@ impl Redirects {
         Self { endpoint, expects, moved, told: LogBudget::one_a_minute() }
     }
 
-    /// Sends a request to the endpoint, or to the place to which the endpoint has moved, and follows one redirect
-    /// within the origin.
+    /// Sends a request to the endpoint, or to the path to which the endpoint has moved, and follows one redirect within
+    /// the origin.
     ///
     /// # Errors
     /// As [`ConnectionPool::send`]; [`UpstreamError::Redirected`] for a redirect that is not followed, and
@@ -46,7 +46,7 @@ impl Redirects {
         client: &Arc<ConnectionPool>,
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        // A redirect of the endpoint says nothing about other paths of the server, such as those of a lifecycle.
+        // A redirect of the endpoint does not apply to other paths of the server, such as those of a lifecycle.
         if request.uri().path() != self.endpoint.path() {
             return client.send(request).await;
         }
@@ -54,7 +54,7 @@ impl Redirects {
         if let Some(path) = &moved {
             move_to(request.uri_mut(), path, None);
         }
-        // Another request may change this value at any time. This request is then copied needlessly, or answered with
+        // Another request may change this value at any time. Then this request is copied needlessly, or answered with
         // `Moved`.
         let expects = self.expects.load(Ordering::Relaxed);
         // Kept only while a redirect is expected, so that later calls are not copied.
@@ -72,7 +72,7 @@ impl Redirects {
         }
     }
 
-    /// Sends the request `kept` to this place.
+    /// Sends the request `kept` to the target of a redirect.
     async fn follow(
         &self,
         client: &Arc<ConnectionPool>,
@@ -85,27 +85,28 @@ impl Redirects {
         }
         self.expects.store(true, Ordering::Relaxed);
         let Some(mut again) = kept else {
-            // The body has been sent and cannot be sent again. The next request goes to the new path.
+            // The body has been sent and is not kept, so it cannot be sent again. The next request goes to the new
+            // path.
             self.remember(place.path());
             return Err(UpstreamError::Moved);
         };
         move_to(again.uri_mut(), place.path(), place.query());
         client.traffic().notice(ServerNotice::Redirected);
         let response = client.send(*again).await?;
-        // A second redirect is an error: redirects may form a loop.
+        // A second redirect is an error, because redirects may form a loop.
         if let Some(place) = self.place(&response, place.path()) {
             return Err(redirected("again", &place));
         }
-        // Remembered only if MCP answers there: a sign-in page must not become the endpoint.
+        // Remembered only if the new path answers with MCP, so that a sign-in page does not become the endpoint.
         if speaks_mcp(response.status(), response.headers()) {
             self.remember(place.path());
         }
         Ok(response)
     }
 
-    /// Notes a response that is not a redirect. A stored location that no longer exists (404) is forgotten.
+    /// Notes a response that is not a redirect. A path that no longer exists (404) is forgotten as the endpoint's.
     fn note(&self, status: StatusCode, was_moved: bool) {
-        // The server may have moved back: the next request asks the endpoint that the route names.
+        // The server may have moved back, so the next request goes to the endpoint that the route names.
         if was_moved && status == StatusCode::NOT_FOUND {
             *self.moved.write().unwrap_or_else(PoisonError::into_inner) = None;
             self.expects.store(true, Ordering::Relaxed);
@@ -127,8 +128,8 @@ impl Redirects {
         *self.moved.write().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
     }
 
-    /// The place to which a response redirects a request for the path `asked`; `None` if it is not followed. 301 and 302
-    /// are only followed where a slash at the end is all that is new: they also lead to sign-ins.
+    /// Returns the target of a response that redirects a request for the path `asked`; `None` if it is not followed.
+    /// 301 and 302 are only followed if the target only adds a final slash, because they also lead to sign-in pages.
     fn place(&self, response: &Response<UpstreamBody>, asked: &str) -> Option<Url> {
         // RFC 9110, 15.4.8 and 15.4.9: 307 and 308 keep the method. After 301 and 302 clients change POST to GET.
         let is_slash = match response.status() {
@@ -148,9 +149,9 @@ impl Redirects {
     }
 }
 
-/// Returns the error for a redirect. A query may contain a secret, and so may the user information before the host.
+/// Returns the error for a redirect, without the query and the user information, which may be secret.
 fn redirected(why: &'static str, place: &Url) -> UpstreamError {
-    // Show only the origin and the path.
+    // Only the origin and the path are shown.
     let to = format!("{}{}", place.origin().ascii_serialization(), place.path());
     UpstreamError::Redirected { why, to }
 }
@@ -161,7 +162,7 @@ fn speaks_mcp(status: StatusCode, headers: &HeaderMap) -> bool {
         || status.is_success() && Content::unpacked(headers) != Content::Other
 }
 
-/// The same request again, if its body is held whole.
+/// Returns a copy of the request, if its whole body is in memory.
 fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let RequestBody::Whole(body) = request.body() else { return None };
     let mut copy = Request::new(RequestBody::Whole(body.clone()));
@@ -171,7 +172,7 @@ fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     Some(copy)
 }
 
-/// Another path in the place of that of `uri`, with this query, or with that of `uri`.
+/// Replaces the path of `uri`. The query becomes `query`, if given, and otherwise stays.
 fn move_to(uri: &mut Uri, path: &str, query: Option<&str>) {
     let text = match query.or_else(|| uri.query()) {
         Some(query) => format!("{path}?{query}"),

@@ -1,5 +1,4 @@
-//! The body of a client's request: held whole if it can be read as a message, else passed on in
-//! pieces.
+//! Reads the body of a client's request: as a whole if it can be read as a message, else in pieces that are passed on.
 
 use std::collections::VecDeque;
 
@@ -21,22 +20,22 @@ use crate::transport::http::request_body::{
     BodyLimits, BodyPace, PassingBody, RequestBody, RequestBodyError,
 };
 
-/// Frames of a body below this number of bytes are copied into one buffer.
+/// Frames of a body with fewer bytes than this are copied into one buffer.
 const SMALL_FRAME: usize = 4 << 10;
 
-/// A request's body.
+/// A request's body, as far as it was read.
 pub(crate) enum ReadBody {
     /// The whole body.
     Whole(Bytes),
-    /// More than is looked at.
+    /// A body that is too large to be read as a message.
     Large(RequestBody),
 }
 
-/// A request's body on its way to its reader.
+/// A request's body, before or after it was read.
 pub(crate) enum PostedBody {
-    /// The body as it arrived.
+    /// The body as it arrives, not read yet.
     Fresh(Incoming),
-    /// A body that had to be read before it was forwarded.
+    /// A body that had to be read before its handler was known.
     Read(ReadBody),
 }
 
@@ -50,7 +49,7 @@ impl From<PostedBody> for RequestBody {
     }
 }
 
-/// Whether a message has requests, which need answers.
+/// Whether a message contains requests, which need answers.
 pub(crate) fn asks(message: Option<&Message>) -> bool {
     match message {
         // A message that is too large to be parsed may be a request.
@@ -63,8 +62,8 @@ pub(crate) fn asks(message: Option<&Message>) -> bool {
     }
 }
 
-/// The body of a request in the form that its server gets, and the client's message if the body was
-/// read whole. `headers` are the headers of the request.
+/// Returns the body of a request for the server, and the client's message if the whole body was read. `headers` are the
+/// headers of the request, which are changed with the body.
 pub(crate) fn for_server(
     read: ReadBody,
     policy: &Policy,
@@ -76,7 +75,7 @@ pub(crate) fn for_server(
             let message = Message::parse(bytes.clone());
             let asked = policy.with_members(&message);
             if asked.is_some() {
-                // The body has more members now, so the length and digests of the client's body are wrong.
+                // The body has more members now, so headers such as its length no longer fit.
                 remove_body_headers(headers);
             }
             (Some(message), asked.unwrap_or(bytes).into())
@@ -85,7 +84,7 @@ pub(crate) fn for_server(
 }
 
 /// Reads the body of a request with this head within its limits. A body longer than `held_max` is not kept in memory,
-/// whether or not its length was announced: the rest is forwarded while it arrives.
+/// even if its length was not announced: the rest is forwarded while it arrives.
 pub(crate) fn read(
     body: PostedBody,
     parts: &Parts,
@@ -133,7 +132,7 @@ pub(crate) fn read(
             let Ok(data) = frame.into_data() else { continue };
             bytes += data.len();
             pace.bytes = bytes as u64;
-            // The body is complete with the last frame, so that frame does not wait and is not counted in the budget.
+            // The body is complete with the last frame, which does not wait and so is not counted in the budget.
             if !body.is_end_stream()
                 && let Err(no_room) = room.hold(data.len())
             {
@@ -145,13 +144,13 @@ pub(crate) fn read(
                 limits.refuse(body);
                 return Err(RequestBodyError::TooLarge(max));
             }
-            // No further poll is needed: the last frame has announced the end.
+            // No further poll is needed, because the last frame has announced the end.
             if bytes <= held_max && body.is_end_stream() {
                 break;
             }
             if bytes > held_max {
                 held.extend((!gathered.is_empty()).then(|| gathered.freeze()));
-                // The limits hold for the whole body, so the bytes in memory and the rate so far are passed on.
+                // The limits apply to the whole body, so the bytes and the pace so far are passed on.
                 let passing = PassingBody::new(held, body, (limits, pace, room));
                 return Ok(ReadBody::Large(RequestBody::Passing(Box::new(passing))));
             }
@@ -168,8 +167,8 @@ pub(crate) fn read(
     }
 }
 
-/// Adds a frame after the others. Small frames are copied together, because each would keep the buffer that it arrived
-/// in.
+/// Adds a frame after the others. Small frames are copied together, because each would keep the whole buffer in which
+/// it arrived.
 fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     if frame.len() < SMALL_FRAME {
         return gathered.extend_from_slice(&frame);
@@ -180,16 +179,17 @@ fn hold(held: &mut VecDeque<Bytes>, gathered: &mut BytesMut, frame: Bytes) {
     held.push_back(frame);
 }
 
-/// Reads a large body completely; it waits in a file until it is complete.
+/// Reads a large body completely, which is collected in a file.
 pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, RequestBodyError> {
     let spooled = body.spool(max).await?;
     Ok(spooled.collect().await?.to_bytes())
 }
 
-/// The requests of a message, and the cancellations in an array, which count once the server has taken them.
+/// Returns the requests of a message, and separately the cancellations in an array, which take effect once the server
+/// has accepted the POST.
 pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<Message>) {
     let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
-    // A single message is what nearly all clients send.
+    // The quick path: nearly all clients send a single message.
     if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {
         return (smallvec![message.clone()], Vec::new());
     }

@@ -1,5 +1,5 @@
-//! The parts of a request's head that are kept while the request is answered: the headers
-//! themselves go to the server.
+//! The parts of a request's head that are kept while the request is answered; the headers themselves are sent to the
+//! server.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use crate::protocol::mcp::Revision;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
-/// The time without a byte after which a client that accepts JSON of any length, but no long events, gets a stream: it
-/// would otherwise give up.
+/// The time without a byte after which a client that accepts JSON of any length, but no long events, gets a stream
+/// after all, because it would otherwise give up.
 pub(crate) const LATE_UPGRADE: Duration = Duration::from_secs(240);
 
 /// The parts of a request's head that are needed after the head was forwarded.
@@ -20,14 +20,14 @@ pub(crate) struct RequestHead {
     pub(crate) origin: Option<HeaderValue>,
     /// The number of the caller, if the request has no session.
     pub(crate) caller: u64,
-    /// Whether the client names a revision, and which.
+    /// Whether the client names a revision; `revision` is the one that it names.
     pub(crate) names_revision: bool,
     pub(crate) revision: Option<Revision>,
     /// Whether the client's `Accept` names events.
     pub(crate) reads_events: bool,
     /// Whether the client reads JSON. A client without `Accept` reads JSON.
     pub(crate) reads_json: bool,
-    /// The client refuses events from a length on that a JSON answer may have.
+    /// Whether the client refuses events of a length that it accepts in a JSON answer.
     pub(crate) limits_events: bool,
     /// The id of the event after which the client resumes a stream.
     pub(crate) last_event: Option<HeaderValue>,
@@ -52,7 +52,7 @@ impl RequestHead {
         }
     }
 
-    /// The bytes of the session's id.
+    /// Returns the bytes of the session's id.
     pub(crate) fn session_id(&self) -> Option<&[u8]> {
         self.session.as_ref().map(HeaderValue::as_bytes)
     }
@@ -64,13 +64,13 @@ impl RequestHead {
     }
 }
 
-/// The Python SDK from 2.3 on takes JSON of any length and events of up to 1 MiB.
+/// Whether the client is the Python SDK from 2.3 on, which accepts JSON of any length, but events of at most 1 MiB.
 fn limits_events(headers: &HeaderMap) -> bool {
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
     agent.is_some_and(|agent| agent.starts_with(b"python-httpx2"))
 }
 
-/// Whether the client of a GET accepts events. A request for an image in a page does not, and must not start a server.
+/// Whether the client of a GET accepts events. A request for an image does not, so it cannot start a server.
 pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
     let types: &[&str] = &["text/event-stream", "text/*", "*/*"];
     !headers.contains_key(header::ACCEPT) || accepts(headers, [types]) == [true]
@@ -79,7 +79,7 @@ pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
 /// Whether the client of a POST reads events, and whether it reads JSON.
 fn reads(headers: &HeaderMap) -> [bool; 2] {
     let mut lines = headers.get_all(header::ACCEPT).iter();
-    // Nearly all clients write just this, which is not taken apart.
+    // The quick path: nearly all clients write exactly this value.
     if let (Some(line), None) = (lines.next(), lines.next())
         && line == "application/json, text/event-stream"
     {
@@ -89,7 +89,7 @@ fn reads(headers: &HeaderMap) -> [bool; 2] {
     accepts(headers, [events, &["application/json", "application/*", "*/*"]])
 }
 
-/// Whether the client takes any type of each of these sets.
+/// Returns for each of these sets whether the client accepts one of its types.
 fn accepts<const N: usize>(headers: &HeaderMap, sets: [&[&str]; N]) -> [bool; N] {
     let mut found = [false; N];
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! The body of a response by its readable content: events, JSON, or an error.
+//! The body of a response, by its content: events, JSON, or an error.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,7 +9,7 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::inflate::{Coding, PlainBody};
 use crate::transport::mcp_http::content::{Content, on_one_line};
 
-/// Bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
+/// Limit of the bytes of an error response that are read to find out whether the body is a JSON-RPC answer.
 const ERROR_READ_MAX: usize = 64 << 10;
 
 /// The body of a response.
@@ -32,10 +32,10 @@ impl ResponseBody {
     }
 }
 
-/// The stream of events in the response to a GET.
+/// Returns the stream of events in the response to a GET.
 ///
 /// # Errors
-/// The head of a response that is not an event stream.
+/// If the response is not an event stream: its head.
 pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<response::Parts>> {
     let (parts, body) = response.into_parts();
     match ResponseBody::new(body, &parts.headers) {
@@ -44,15 +44,16 @@ pub(crate) fn events(response: Response<UpstreamBody>) -> Result<PlainBody, Box<
     }
 }
 
-/// Returns the compression of an event stream that is to be read; `None` if the body is not a compressed event stream.
-/// Some servers compress events although they were asked not to. In observe mode such events are forwarded unchanged.
+/// Returns the compression of an event stream, which may be [`Coding::None`]; `None` if the body is not an event stream
+/// that Milepost reads. Some servers compress events although they were asked not to. In observe mode such events are
+/// forwarded unchanged.
 pub(crate) fn events_coding(headers: &HeaderMap, observes: bool) -> Option<Coding> {
     let is_events = Content::unpacked(headers) == Content::Events;
     let coding = Coding::of(headers).filter(|_| is_events)?;
     (coding == Coding::None || !observes).then_some(coding)
 }
 
-/// Returns the body of such a stream decompressed, and removes the header of the compression.
+/// Returns the body of an event stream, decompressed if needed, and removes the header of the compression.
 pub(crate) fn take_events(
     parts: &mut response::Parts,
     body: UpstreamBody,
@@ -64,7 +65,7 @@ pub(crate) fn take_events(
     PlainBody::coded(body, coding)
 }
 
-/// The read part of the body of an error status, which may be a JSON-RPC answer.
+/// The body of a response with an error status, which may be a JSON-RPC answer.
 pub(crate) struct ErrorBody {
     body: PlainBody,
     read: BytesMut,
@@ -75,7 +76,7 @@ impl ErrorBody {
         Self { body, read: BytesMut::new() }
     }
 
-    /// Reads some of the body; `false` when nothing more is to be read.
+    /// Reads some of the body. Ready with `false` when nothing more is to be read.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let next = ready!(self.body.poll_data(cx));
         Poll::Ready(match next {
@@ -84,7 +85,7 @@ impl ErrorBody {
                 self.read.extend_from_slice(&chunk);
                 true
             }
-            // If the body fails, the bytes that have arrived are judged.
+            // If the body breaks off, the bytes that have arrived are used.
             _ => false,
         })
     }

@@ -16,11 +16,11 @@ use crate::transport::http::inflate::PlainBody;
 use crate::transport::mcp_http::content::{Content, is_whole, message_on_one_line, on_one_line};
 use crate::transport::mcp_http::event_message::{UNENDED_WAIT, has_whole_message};
 
-/// The longest message, in bytes, that is held whole; a longer message is forwarded in pieces.
-/// Every open exchange may hold this much.
+/// Limit of the bytes of a message that is kept as a whole; a longer message is forwarded in pieces. Every open
+/// exchange may use this much memory.
 const HELD_MAX: usize = 1 << 20;
 
-/// The longest `retry` time of a server that is accepted.
+/// Limit of the `retry` time that is accepted from a server.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// The error for a body without a content type that is not a message.
@@ -31,7 +31,7 @@ const UNREADABLE: &str = "the answer of the server is neither JSON nor events";
 pub(crate) enum ResponseItem {
     /// A whole message.
     Message(Bytes),
-    /// The first piece of a message that is too large to be held; more follow, and an end.
+    /// The first piece of a message that is too large for memory; further pieces and an end follow.
     Start(Bytes),
     /// The next piece of a large message.
     Piece(Bytes),
@@ -43,26 +43,26 @@ pub(crate) enum ResponseItem {
 
 enum BodyForm {
     Events(Box<Events>),
-    /// The text so far.
+    /// A JSON text that is being read: the part that has arrived.
     Json(BytesMut),
-    /// A text too long to be held, which is forwarded in pieces.
+    /// A JSON text that is too long for memory, which is forwarded in pieces.
     LongJson,
-    /// A body without a content type, of which nothing has arrived.
+    /// A body without a content type that has not begun to arrive.
     Untyped,
     Over,
 }
 
-/// Reads one response.
+/// Reads the body of one response.
 pub(crate) struct ResponseReader {
     body: PlainBody,
     form: BodyForm,
-    /// Items that were read and not taken yet.
+    /// Items that were read and not returned yet.
     ready: VecDeque<ResponseItem>,
-    /// Whether a large message is passing.
+    /// Whether a large message is being forwarded in pieces.
     midway: bool,
     /// The error that ended the response, until the reader has returned it.
     failure: Option<UpstreamError>,
-    /// The last id of an event.
+    /// The id of the last event that had one.
     pub(crate) last_id: Option<HeaderValue>,
     /// The wait before a reconnect, from the last `retry` of the server.
     pub(crate) retry: Option<Duration>,
@@ -70,22 +70,22 @@ pub(crate) struct ResponseReader {
     pub(crate) has_event: bool,
     /// The time when the last bytes arrived.
     pub(crate) read_at: Instant,
-    /// The wait for the end of a message that is whole.
+    /// The wait for the missing end of a complete message.
     unended: Option<Pin<Box<Sleep>>>,
 }
 
 impl ResponseReader {
-    /// Reads events.
+    /// Returns a reader of events.
     pub(crate) fn events(body: PlainBody) -> Self {
         Self::new(body, BodyForm::Events(Box::new(Events::new(HELD_MAX))))
     }
 
-    /// Reads JSON.
+    /// Returns a reader of JSON.
     pub(crate) fn json(body: PlainBody) -> Self {
         Self::new(body, BodyForm::Json(BytesMut::new()))
     }
 
-    /// Reads a body without a content type: its first bytes show the type.
+    /// Returns a reader of a body without a content type, whose first bytes show the type.
     pub(crate) fn untyped(body: PlainBody) -> Self {
         Self::new(body, BodyForm::Untyped)
     }
@@ -105,7 +105,7 @@ impl ResponseReader {
         }
     }
 
-    /// The next item; `None` at the end.
+    /// Ready with the next item; `None` at the end.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,14 +114,14 @@ impl ResponseReader {
             if let Some(item) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(item)));
             }
-            // Items that were read before the error come first.
+            // Items that were read before the error have been returned.
             if matches!(self.form, BodyForm::Over) {
                 return Poll::Ready(self.failure.take().map(Err));
             }
             let read = match self.body.poll_data(cx) {
                 Poll::Ready(read) => read,
                 Poll::Pending => {
-                    // Only here, when no more bytes are available: the server may send the end of the event in time.
+                    // Only when no more bytes are available: the server may still send the end of the event in time.
                     ready!(self.poll_unended(cx));
                     continue;
                 }
@@ -142,7 +142,7 @@ impl ResponseReader {
         }
     }
 
-    /// Waits for the end of a message that is whole, and takes the message when that has lasted too long.
+    /// Waits for the end of a message that is otherwise complete, and takes it without an end if the wait is too long.
     fn poll_unended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.unended.is_none() && !self.has_unended() {
             return Poll::Pending;
@@ -153,7 +153,7 @@ impl ResponseReader {
         match &mut self.form {
             BodyForm::Events(events) => {
                 let event = events.unfinished_event();
-                // The rest of the event may still come: it must not be taken for an event of its own.
+                // The rest of the event may still come, and must not be read as an event of its own.
                 events.drop_rest();
                 event.iter().for_each(|event| self.event(event));
             }
@@ -251,12 +251,12 @@ impl ResponseReader {
             self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
         }
         let retry = event.retry().and_then(|line| milliseconds(&line));
-        // Limited, because with a large number a server could keep its clients away.
+        // Limited, because a server could otherwise keep its clients away with a large number.
         self.retry = retry.map(|time| time.min(RETRY_MAX)).or(self.retry);
         let data = event.data();
         // A comment alone is not a message.
         self.has_event |= data.is_some();
-        // An event with empty data carries an id only, as at the beginning of a stream.
+        // An event with empty data only has an id, as at the beginning of a stream.
         let Some(data) = data.filter(|data| !data.is_empty()) else { return };
         self.ready.push_back(if event.name() == Some(b"endpoint") {
             ResponseItem::Endpoint(data)
@@ -265,7 +265,7 @@ impl ResponseReader {
         });
     }
 
-    /// Handles a part of an event that is too long for memory. The id is not read, because no client can resume in the
+    /// Handles a part of an event that is too long for memory. Its id is not read, because no client can resume in the
     /// middle of an event.
     fn piece(&mut self, piece: &Piece) {
         self.has_event = true;
@@ -291,7 +291,7 @@ fn without_mark(mut text: Bytes) -> Bytes {
     text
 }
 
-/// The time of a `retry` line.
+/// Returns the time of a `retry` line.
 pub(crate) fn milliseconds(line: &[u8]) -> Option<Duration> {
     let digits = line.iter().position(u8::is_ascii_digit)?;
     let text = std::str::from_utf8(line.get(digits..)?).ok()?;

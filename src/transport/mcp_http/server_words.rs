@@ -1,18 +1,18 @@
-//! The content of a response that is not a success: its text, and the time after which to retry.
+//! What a response says that is not a success: its text, and the time after which to retry.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
-/// Maximum number of characters of a server's text that are shown.
+/// Limit of the characters of a server's text that are shown.
 const WORDS_MAX: usize = 200;
 
 /// Names of members of JSON errors that have a text for people: those of JSON-RPC, of OAuth (RFC 6749), of web
 /// frameworks and of RFC 9457, in the order in which they are searched.
 const MEMBERS: [&str; 6] = ["message", "error_description", "detail", "error", "errors", "title"];
 
-/// The longest time in `Retry-After` that is passed on: a day. A longer time does not help a caller.
+/// Limit of the time in `Retry-After` that is passed on: a day. A longer time does not help a caller.
 const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the status of a response that is not a success, with the text of its body.
@@ -21,7 +21,7 @@ pub(crate) fn refused(status: StatusCode, body: &[u8]) -> String {
     format!("the server answered with HTTP status {status}{}", said.unwrap_or_default())
 }
 
-/// Returns the end of such a sentence: when to retry, in seconds.
+/// Returns the end of a sentence about an error: when to retry, in seconds.
 pub(crate) fn try_again(seconds: Option<u64>) -> String {
     seconds.map(|seconds| format!("; try again in {seconds} s")).unwrap_or_default()
 }
@@ -31,7 +31,7 @@ pub(crate) fn try_again(seconds: Option<u64>) -> String {
 fn words(body: &[u8]) -> Option<String> {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => words_of(&value)?.to_owned(),
-        // A body that is not JSON may be plain text. The page of a front is HTML, which does not help a model.
+        // A body that is not JSON may be plain text. HTML, such as the error page of a front, does not help a model.
         Err(_) => std::str::from_utf8(body).ok().filter(|text| is_plain(text))?.to_owned(),
     };
     let parts = text.split(|one: char| one.is_whitespace() || one.is_control());
@@ -60,7 +60,7 @@ fn words_of(value: &Value) -> Option<&str> {
 }
 
 /// Returns the time after which the server wants the request repeated, in whole seconds: `Retry-After` in seconds or as
-/// a date (RFC 9110, section 10.2.3). `None` if the header is missing, or names more than a day.
+/// a date (RFC 9110, section 10.2.3). `None` if the header is missing, or the time is longer than a day.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = match text.parse::<u64>() {

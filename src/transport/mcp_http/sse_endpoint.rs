@@ -1,12 +1,12 @@
-//! The endpoint that a server of HTTP+SSE names in its first event.
+//! Reads the endpoint that an HTTP+SSE server names in its first event.
 
 use http::uri::PathAndQuery;
 use url::{Position, Url};
 
-/// The path of an endpoint on its server, if that is the server of the stream.
+/// Returns the path of an endpoint, if the endpoint is on the same server as the stream.
 pub(crate) fn same_origin(stream: &Url, named: &[u8]) -> Option<PathAndQuery> {
     let url = stream.join(std::str::from_utf8(named).ok()?.trim()).ok()?;
-    // Posts go to this address with the tokens of clients: only the server of the stream may get them.
+    // POSTs to this address contain the tokens of clients, which only the server of the stream may get.
     let same = url.scheme() == stream.scheme()
         && url.host() == stream.host()
         && url.port_or_known_default() == stream.port_or_known_default();

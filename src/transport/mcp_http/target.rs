@@ -41,7 +41,7 @@ pub enum TargetError {
         #[source]
         source: ClientTlsError,
     },
-    /// The address of the server is none.
+    /// The address is not that of an HTTP server.
     #[error("route {route}: {url} is not the address of an HTTP server")]
     Address {
         /// The route's path.
@@ -51,16 +51,16 @@ pub enum TargetError {
     },
 }
 
-/// The connections to a server, and the answers in its place.
+/// The connections to a server, and the requests that Milepost answers in its place.
 #[derive(Clone)]
 pub(crate) struct ServerClient {
     client: Arc<ConnectionPool>,
     lifecycle: Option<Arc<LifecycleResponder>>,
-    /// The redirects of the endpoint; `None` on a route that is opaque, and for a server within this process.
+    /// Follows the redirects of the endpoint; `None` on an opaque route, and for a server within this process.
     redirects: Option<Arc<Redirects>>,
-    /// The log lines about refused credentials of the route.
+    /// Limits the log lines about the refused credential of the route.
     refused_credentials: Arc<LogBudget>,
-    /// The log lines about responses that cannot be decoded.
+    /// Limits the log lines about responses that cannot be decompressed.
     undecoded: Arc<LogBudget>,
 }
 
@@ -78,10 +78,10 @@ impl ServerClient {
         let response = match (&self.lifecycle, &self.redirects) {
             (None, None) => self.client.send(request).await,
             (None, Some(redirects)) => redirects.send(&self.client, request).await,
-            // Boxed: such routes are rare, and would make the future of every call larger.
+            // Boxed: a lifecycle is rare, and would make the future of every call larger.
             (Some(lifecycle), _) => Box::pin(lifecycle.send(&self.client, request)).await,
         }?;
-        // The client has not chosen this credential. A 401 would start a sign-in, which could not help.
+        // The route sets this credential and not the client. A 401 would start a sign-in, which could not help.
         if is_of_route && response.status() == StatusCode::UNAUTHORIZED {
             self.tell_of_refusal();
             return Err(UpstreamError::CredentialRefused);
@@ -93,7 +93,7 @@ impl ServerClient {
         Ok(response)
     }
 
-    /// Says in the log that the server compresses messages in a way that Milepost does not know.
+    /// Logs that the server compresses messages in a way that Milepost does not know.
     fn tell_of_coding(&self, headers: &HeaderMap) {
         self.client.traffic().notice(ServerNotice::Undecoded);
         if let Some(left_out) = self.undecoded.take(Instant::now()) {
@@ -108,7 +108,7 @@ impl ServerClient {
         }
     }
 
-    /// Says in the log that the server refuses the credential of the route.
+    /// Logs that the server refuses the credential of the route.
     fn tell_of_refusal(&self) {
         if let Some(left_out) = self.refused_credentials.take(Instant::now()) {
             tracing::warn!(
@@ -120,7 +120,7 @@ impl ServerClient {
     }
 }
 
-/// Whether a response has messages in a compression that Milepost does not know.
+/// Whether a response contains messages in a compression that Milepost does not know.
 fn is_undecoded(headers: &HeaderMap) -> bool {
     headers.contains_key(CONTENT_ENCODING)
         && Coding::of(headers).is_none()
@@ -142,8 +142,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The URI of a request to the endpoint, with the query of the client's request. A name of the route's own query
-    /// is the route's alone: some servers would take the client's value in its place.
+    /// Returns the URI of a request to the endpoint, with the query of the client's request. The client cannot set a
+    /// name that is in the route's own query, because some servers would use the client's value.
     pub(crate) fn uri(&self, query: Option<&str>) -> Uri {
         let own_path = || self.path.clone();
         // The route's query is used alone if both together would not be a valid URI.
@@ -158,7 +158,7 @@ impl Target {
         self.at(path)
     }
 
-    /// The place of a request to this URI, for its cookies.
+    /// Returns what decides which cookies a request to this URI gets.
     pub(crate) fn cookie_place<'a>(&'a self, uri: &'a Uri) -> CookiePlace<'a> {
         CookiePlace {
             host: self.authority.host(),
@@ -167,12 +167,12 @@ impl Target {
         }
     }
 
-    /// The value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
+    /// Returns the value of `Host` and the URI of a request to the endpoint, with the query of the client's request.
     pub(crate) fn address(&self, query: Option<&str>) -> (&HeaderValue, Uri) {
         (&self.host, self.uri(query))
     }
 
-    /// Another path of the same server.
+    /// Returns the URI of another path of the same server.
     pub(crate) fn at(&self, path: PathAndQuery) -> Uri {
         // HTTP/1.1 sends only the path (RFC 9112, 3.2.1); HTTP/2 needs scheme and authority (RFC 9113, 8.3.1).
         if !self.http2 {
@@ -190,11 +190,11 @@ fn joined(path: &str, query: &str) -> Option<PathAndQuery> {
     PathAndQuery::try_from(format!("{path}?{query}")).ok()
 }
 
-/// The Streamable HTTP endpoint and the HTTP+SSE endpoint of a route. `connect` takes the place of the
-/// network; the demo server is reached through it alone.
+/// Returns the Streamable HTTP endpoint and the HTTP+SSE endpoint of a route. `connect` replaces the network; the demo
+/// server can only be reached through it.
 ///
 /// # Errors
-/// If the route's certificates cannot be used or its address is none.
+/// If the route's certificates cannot be used or its address is not valid.
 pub(crate) fn targets(
     route: &Route,
     connect: Option<&InProcess>,
@@ -205,7 +205,7 @@ pub(crate) fn targets(
         Upstream::Command(_) => Ok((None, None)),
         Upstream::Http(upstream) => {
             let tls = match [&upstream.url, &upstream.sse] {
-                // One TLS configuration for both endpoints: the certificates are read once.
+                // Both endpoints share one TLS configuration, so that the certificates are read once.
                 urls if urls.iter().any(|url| is_tls(url.as_ref())) => Some(tls(route, upstream)?),
                 _ => None,
             };
@@ -215,13 +215,13 @@ pub(crate) fn targets(
                 url.as_ref().map(target).transpose()
             };
             let lifecycle = upstream.lifecycle.as_deref();
-            // Lifecycle answers are for servers without an MCP transport, so not for HTTP+SSE.
+            // A lifecycle is for servers without an MCP transport, so it does not apply to HTTP+SSE.
             Ok((target(&upstream.url, lifecycle)?, target(&upstream.sse, None)?))
         }
     }
 }
 
-/// A server within this process.
+/// Returns the endpoint of a server within this process.
 fn in_process(route: &Route, connect: &InProcess, traffic: &Traffic) -> Target {
     let connector = Connector::InProcess(Arc::clone(connect));
     let client = Arc::new(ConnectionPool::new(connector, route.connect_timeout, traffic));
@@ -257,7 +257,7 @@ fn target(
     let wrong = || TargetError::Address { route: route.path.clone(), url: url.to_string() };
     let host = url.host_str().ok_or_else(wrong)?;
     let port = url.port_or_known_default().ok_or_else(wrong)?;
-    // `Host` has the port only if it is not the usual one of the scheme.
+    // `Host` has the port only if the port is not the default of the scheme.
     let authority = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
@@ -276,7 +276,7 @@ fn target(
             within: route.own_request_timeout,
         }),
     };
-    // Brackets belong to the text of an address, not to the address.
+    // Brackets are part of the text of an IPv6 address, not of the address.
     let host = host.trim_matches(['[', ']']).to_owned();
     let tls = match tls.filter(|_| url.scheme() == "https") {
         Some(connector) => {
@@ -334,7 +334,7 @@ fn joined_queries(own: &str, query: &str) -> String {
     both
 }
 
-/// The path and the query of a URL.
+/// Returns the path and the query of a URL.
 fn path_of(url: &Url) -> Option<PathAndQuery> {
     url[Position::BeforePath..Position::AfterQuery].parse().ok()
 }
@@ -359,7 +359,7 @@ fn proxy(
     proxy.transpose().map_err(|source| TargetError::Tls { route: route.path.clone(), source })
 }
 
-/// TLS towards the server, with the certificates that the route names.
+/// Returns the TLS settings for the server, with the certificates that the route names.
 fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetError> {
     let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
     let trusted = upstream.ca_file.clone().unwrap_or_default();

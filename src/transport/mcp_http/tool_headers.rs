@@ -1,5 +1,4 @@
-//! Arguments of tools that a server wants repeated in headers (2026-07-28), learned from lists of
-//! tools.
+//! Arguments of tools that must be repeated in headers (2026-07-28), as the server's lists of tools say.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,16 +15,16 @@ use crate::protocol::mcp;
 use crate::transport::http::body::Body;
 use crate::transport::mcp_http::header_mirror;
 
-/// Maximum number of tools whose header annotations are kept. Calls of further tools are sent without these headers.
+/// Limit of the tools whose header annotations are kept. Calls of further tools are sent without these headers.
 const TOOLS_MAX: usize = 4096;
 
-/// Maximum number of header annotations of one tool: far more than a request may have headers.
+/// Limit of the header annotations of one tool: far more than the headers that a request may have.
 const MIRRORS_MAX: usize = 64;
 
 /// The key of a parameter's schema that names its header.
 const ANNOTATION: &str = "x-mcp-header";
 
-/// One argument that is repeated.
+/// An argument that is repeated in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MirroredArgument {
     header: HeaderName,
@@ -33,15 +32,15 @@ struct MirroredArgument {
     path: Vec<String>,
 }
 
-/// The arguments that each tool of a server wants in headers.
+/// The arguments that each tool of a server wants repeated in headers.
 #[derive(Debug, Default)]
 pub(crate) struct ToolHeaders {
     tools: BTreeMap<String, Vec<MirroredArgument>>,
 }
 
 impl ToolHeaders {
-    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are invalid: HTTP
-    /// clients must not offer them.
+    /// Learns from the answer to `tools/list`. Returns the answer without the tools whose annotations are invalid,
+    /// because HTTP clients must not offer them.
     pub(crate) fn filter(&mut self, answer: Message) -> Message {
         let filtered = answer.result().and_then(|result| self.learn(&result));
         match (filtered, answer.result_range()) {
@@ -52,8 +51,8 @@ impl ToolHeaders {
         }
     }
 
-    /// Learns from the result of `tools/list`. Returns another result for the client if some annotations
-    /// are wrong: the tools with them are left out.
+    /// Learns from the result of `tools/list`. If some annotations are invalid, returns a result for the client without
+    /// their tools.
     pub(crate) fn learn(&mut self, result: &Bytes) -> Option<Bytes> {
         let list = list_in(result)?;
         let text = result.slice(list.clone());
@@ -82,7 +81,7 @@ impl ToolHeaders {
     pub(crate) fn note(&mut self, result: &Bytes) {
         let Some(text) = list_in(result).map(|list| result.slice(list)) else { return };
         for element in json::elements(&text).map(|(elements, _)| elements).unwrap_or_default() {
-            // Ignore the error: a tool whose annotations are wrong requires no headers.
+            // Ignore the error: a tool with invalid annotations needs no headers.
             let _ = self.learn_tool(&text.slice(element));
         }
     }
@@ -99,7 +98,7 @@ impl ToolHeaders {
         };
         // The tool may have changed since the last list.
         self.tools.remove(&name);
-        // Most tools have no annotation: a search shows that without parsing the schema.
+        // Most tools have no annotation, which this search shows without parsing the schema.
         if memchr::memmem::find(tool, ANNOTATION.as_bytes()).is_none() {
             return Ok(());
         }
@@ -116,7 +115,7 @@ impl ToolHeaders {
         }
     }
 
-    /// The headers of a call.
+    /// Returns the headers of a call that repeat its arguments.
     pub(crate) fn headers(&self, call: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let header = |(mirror, value): (&MirroredArgument, Option<Bytes>)| {
             Some((mirror.header.clone(), header_mirror::encoded(&header_text(&value?)?)?))
@@ -124,7 +123,7 @@ impl ToolHeaders {
         self.arguments(call).into_iter().filter_map(header).collect()
     }
 
-    /// Checks that each header of a call agrees with its argument; the error is the response. Headers that the tool
+    /// Checks that each header of a call agrees with its argument. The error is the response. Headers that the tool
     /// does not declare are ignored (26:http §Server Behavior for Custom Headers).
     pub(crate) fn check(
         &self,
@@ -145,7 +144,7 @@ impl ToolHeaders {
         Ok(())
     }
 
-    /// The arguments of a call that are repeated, with their values.
+    /// Returns the arguments of a call that are repeated in headers, with their values.
     fn arguments(&self, call: &Message) -> Vec<(&MirroredArgument, Option<Bytes>)> {
         let params = call.params().unwrap_or_default();
         let name = json::member(&params, "name").unwrap_or_default();
@@ -163,14 +162,14 @@ impl ToolHeaders {
     }
 }
 
-/// The place of the list in the result of `tools/list`.
+/// Returns the range of the list in the result of `tools/list`.
 fn list_in(result: &Bytes) -> Option<Range<usize>> {
-    // The last of several members counts, as in the parsers of JavaScript and Python.
+    // The last of several equal members is used, as by the parsers of JavaScript and Python.
     let list = Members::new(result).filter(|m| json::key_is(&result[m.key.clone()], "tools"));
     Some(list.last()?.value)
 }
 
-/// An argument as the text of a header; `None` if the argument is left out.
+/// Returns an argument as the text of a header; `None` if the header is left out.
 fn header_text(value: &Bytes) -> Option<String> {
     match value.first()? {
         b'"' => Some(json::decode_str(value)?.into_owned()),
@@ -182,8 +181,8 @@ fn header_text(value: &Bytes) -> Option<String> {
     }
 }
 
-/// Finds the annotations in a schema. `path`: the keys that lead to the schema; `None` where the
-/// way depends on more than the keys of objects.
+/// Finds the annotations in a schema. `path`: the keys that lead to the schema; `None` if object keys alone do not lead
+/// to it.
 fn mirrors(
     schema: &Value,
     path: &mut Option<Vec<String>>,
@@ -191,7 +190,7 @@ fn mirrors(
 ) -> Result<(), &'static str> {
     let Value::Object(members) = schema else {
         if let Value::Array(several) = schema {
-            // An index of an array is not a key, so no header can name it.
+            // Object keys alone do not lead to an element of an array, so no header can repeat it.
             several.iter().try_for_each(|one| mirrors(one, &mut None, found))?;
         }
         return Ok(());
@@ -221,7 +220,7 @@ fn mirrors(
                     }
                 }
             }
-            // These members contain values, not schemas, even if a value contains the key.
+            // These members contain values and not schemas, even if a value contains the key of an annotation.
             ("default" | "const" | "enum" | "examples", _) => {}
             _ => mirrors(value, &mut None, found)?,
         }

@@ -1,17 +1,17 @@
-//! A list of tools of a hand-written server, as the result of `tools/list`.
+//! Turns a hand-written server's list of tools into a result of `tools/list`.
 
 use bytes::Bytes;
 
 use crate::protocol::json;
 
-/// The input schema for a tool without one. Clients refuse a whole list if one tool has no schema.
+/// The input schema of a tool that has none, because clients refuse a whole list if one tool has no schema.
 const ANYTHING: &[u8] = br#"{"type":"object"}"#;
 
-/// Other names of the schema of arguments, from the time before the specification or from other systems.
+/// Other names of a tool's input schema, from the time before the specification or from other systems.
 const OTHER_NAMES: [&str; 2] = ["input_schema", "parameters"];
 
-/// The result of `tools/list`, made of `{"tools":[...]}`, an array alone, or a JSON-RPC answer with
-/// either; `None` for other text. Tools stay unchanged, except for a required schema.
+/// Returns the result of `tools/list`, made from `{"tools":[...]}`, a plain array, or a JSON-RPC answer with either;
+/// `None` for other text. Tools stay unchanged, except for a required schema.
 pub(crate) fn of(text: &Bytes) -> Option<Bytes> {
     let text = match json::member(text, "result") {
         Some(result) => result,
@@ -52,7 +52,7 @@ fn with_schema(tool: &Bytes) -> Bytes {
     }
 }
 
-/// A schema without a `type`, completed as a schema of objects.
+/// Returns a schema without a `type`, completed to a schema of objects.
 fn of_objects(schema: &Bytes) -> Bytes {
     let gap: &[u8] = if json::Members::new(schema).next().is_some() { b"," } else { b"" };
     [br#"{"type":"object""#, gap, &schema[1..]].concat().into()

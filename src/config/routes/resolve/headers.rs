@@ -13,7 +13,8 @@ use crate::config::values::compound::HeaderText;
 use crate::config::values::nearest;
 use crate::policy_file::diagnostics::ConfigError;
 
-/// Headers that describe one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message: each side has its own.
+/// Headers that describe one connection (RFC 9110 §7.6.1, RFC 9113 §8.2.2) or frame one message: each connection has
+/// its own, so rules cannot change them.
 const OF_A_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -32,7 +33,7 @@ const OF_A_CONNECTION: [&str; 12] = [
 /// Headers whose value is always a secret.
 const SECRETS: [&str; 3] = ["authorization", "cookie", "set-cookie"];
 
-/// Names that are often meant.
+/// Header names that are often meant, to suggest one for a misspelt name.
 const COMMON: [&str; 8] = [
     "authorization",
     "cookie",

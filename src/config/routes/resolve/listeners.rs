@@ -54,8 +54,8 @@ pub(super) fn read(file: &File, folder: &Path) -> Result<(Server, Admin), Config
     Ok((server, admin))
 }
 
-/// Returns the error for a listener beyond loopback without `allowed_hosts`. A page in a browser can use a name that
-/// resolves to any address (DNS rebinding), so the name in the request must be checked.
+/// Returns the error for a listener that other machines can reach and that has no `allowed_hosts`. A page in a browser
+/// can use a name that resolves to any address (DNS rebinding), so the name in the request must be checked.
 fn beyond_loopback(place: Range<usize>, listen: SocketAddr) -> ConfigError {
     let what = format!(
         "{listen} can be reached from other machines; server.allowed_hosts = [\"the.name.they.use\"] \
@@ -64,7 +64,7 @@ fn beyond_loopback(place: Range<usize>, listen: SocketAddr) -> ConfigError {
     ConfigError::new(place, what)
 }
 
-/// Checks that a certificate and its key, which are at `key`, can be read and match.
+/// Checks that a certificate and its key can be read and match. `key`: the place of both in the file.
 pub(super) fn certificate<S: SettingScope>(
     files: &mut ServerTls,
     folder: &Path,
@@ -80,7 +80,7 @@ pub(super) fn certificate<S: SettingScope>(
     pem::key(&files.key, chain).map_err(|what| wrong("key", what))
 }
 
-/// The other replicas, if the file has a table for them. `taken`: the addresses of the other listeners.
+/// Returns the settings of the fleet, if the file has a table for it. `taken`: the addresses of the other listeners.
 pub(super) fn fleet(
     table: Option<&ScopeTable<FleetSettings>>,
     taken: [Option<SocketAddr>; 2],

@@ -26,7 +26,7 @@ use crate::progress::dialect::Dialect;
 
 pub use preset::PresetSettings;
 
-/// The meaning of a route file.
+/// Everything that a route file says, resolved.
 #[derive(Debug)]
 pub(super) struct ResolvedConfig {
     pub(super) server: Server,
@@ -71,7 +71,7 @@ fn resolve(
             stdio.private_env = env_values.private_of(number);
         }
         route.public_url = public_url(table, &route, &server);
-        // Paths are compared with those of the routes before: the later one of two is the error.
+        // Each path is compared with those of earlier routes, so that the later of two equal paths is the error.
         paths::admit(table, &route, &routes)?;
         routes.push(route);
     }
@@ -98,7 +98,7 @@ fn resolve(
     })
 }
 
-/// Returns the reason why a route cannot have `modern`, although its settings enable it.
+/// Returns the reason why a route cannot serve clients of 2026-07-28 (`modern`), although its settings enable it.
 fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static str> {
     if !policy.modern {
         None
@@ -137,7 +137,7 @@ fn preset(
     Ok(Some(preset))
 }
 
-/// The URL of a route for clients: its own, or that of the server and the path of the route.
+/// Returns the URL of a route for clients: its own, or the server's URL with the path of the route.
 fn public_url(section: &RouteSection, route: &Route, server: &Server) -> Option<Url> {
     let of_server = || {
         let mut url = server.public_url.clone()?;

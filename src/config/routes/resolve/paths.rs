@@ -1,4 +1,4 @@
-//! Paths of routes that would answer requests for each other.
+//! Refuses routes with paths on which another route would answer.
 
 use toml::Spanned;
 
@@ -6,13 +6,13 @@ use crate::config::routes::keys::RouteSection;
 use crate::config::routes::route::Route;
 use crate::policy_file::diagnostics::ConfigError;
 
-/// The path below the root where discovery of authorization looks (RFC 8615).
+/// The path below which clients look for the authorization server (RFC 8615).
 const RESERVED: &str = "/.well-known";
 
-/// The paths, below a route's path, where the route answers clients of HTTP+SSE.
+/// The paths below a route's path on which the route answers clients of HTTP+SSE.
 const OF_SSE: [&str; 2] = ["/sse", "/messages"];
 
-/// Refuses a route whose path is below an earlier route's reserved path, or the reverse.
+/// Refuses a route whose path is below a reserved path of an earlier route, or the reverse.
 pub(super) fn admit(
     table: &RouteSection,
     route: &Route,

@@ -1,4 +1,4 @@
-//! The meaning of a preset: settings that apply where a route has none of its own.
+//! Resolves presets: settings that apply if a route has no value of its own.
 
 use toml::de::DeTable;
 
@@ -19,7 +19,7 @@ pub struct PresetSettings {
     pub(in crate::config::routes) preset: Preset,
     section: RouteSection,
     settings: Settings,
-    /// The dialects that the settings may name: those of the file, and those of the preset that the file does not have.
+    /// The dialects that the settings may name: those of the file, and those that only the preset has.
     dialects: Vec<Dialect>,
 }
 
@@ -48,20 +48,19 @@ impl PresetSettings {
         &self.dialects
     }
 
-    /// Lays the settings of progress over `policy`.
+    /// Changes `policy` by the preset's settings of progress.
     pub fn apply(&self, policy: &mut Policy) {
         self.settings.apply(policy);
     }
 
-    /// Changes a route of a file by the settings that it does not have itself.
+    /// Gives a route of a file the settings that it does not have itself.
     pub(super) fn lay_under(&self, route: &mut Route) -> Result<(), ConfigError> {
         route.preset = Some(self.preset);
         route.preset_settings = self.settings.clone();
         self.connect(route)
     }
 
-    /// Changes `route` by the settings of connections, and adds answers in the place of its server if the preset has
-    /// them and the route does not set them itself.
+    /// Changes `route` by the settings of connections, and adds the preset's lifecycle if the route has none.
     pub(in crate::config::routes) fn connect(&self, route: &mut Route) -> Result<(), ConfigError> {
         self.section.settings.merge_into(route);
         let lifecycle =

@@ -87,8 +87,7 @@ fn stdio(
 ) -> Result<StdioUpstream, ConfigError> {
     let mut stdio = table.over(StdioUpstream::new(self::command(command)?));
     for (name, value) in &stdio.env {
-        // Checked here: an error of the system's `exec` would come only with the first client, and would not name the
-        // key.
+        // Checked here, because the error of `exec` would come only with the first client and would not name the key.
         let wrong =
             |what| ConfigError::new(table.key_span(&format!("env.{}", name.display())), what);
         if name.is_empty() || name.as_encoded_bytes().iter().any(|byte| b"=\0".contains(byte)) {
@@ -110,7 +109,7 @@ fn command(command: &Spanned<Vec<String>>) -> Result<Vec<OsString>, ConfigError>
         let what = "a command and its arguments are expected, such as [\"node\", \"server.js\"]";
         return Err(ConfigError::new(command.span(), what));
     }
-    // An argument of a command ends at a zero byte, so the child would get another argument than the file has.
+    // An argument of a command ends at a zero byte, so the child would get less than the file has.
     if command.get_ref().iter().any(|part| part.contains('\0')) {
         return Err(ConfigError::new(command.span(), "a command without \\u0000 is expected"));
     }
@@ -167,7 +166,7 @@ fn endpoints(
     Ok(upstream)
 }
 
-/// The answers in the place of the server at an endpoint.
+/// Returns the answers in the place of the server at `endpoint`.
 pub(super) fn lifecycle(
     section: &LifecycleSection,
     endpoint: &Url,
@@ -185,7 +184,8 @@ pub(super) fn lifecycle(
     })
 }
 
-/// Reads a URL on the server of an endpoint. The URL gets what clients send to the endpoint, including their tokens.
+/// Reads a URL that must have the same origin as `endpoint`, because requests to it carry what clients send to the
+/// endpoint, including their tokens.
 fn near(
     key: &Spanned<TextValue<Reference>>,
     endpoint: &Url,
@@ -203,7 +203,7 @@ fn near(
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("a URL without user and password is expected".to_owned()));
     }
-    // With this URL, the answer to a call would be used as the answer to `tools/list`.
+    // If this URL were the endpoint itself, the response to a call would be taken for the list of tools.
     if url == *endpoint {
         return Err(wrong("another URL than `url` itself is expected".to_owned()));
     }

@@ -11,8 +11,9 @@ use crate::policy_file::format::Switch;
 settings! { #[cfg(test)] HttpUpstream, Self::default();
     /// Whether HTTP/2 is also used without TLS. With TLS the version is negotiated.
     "http2" Switch => http2 {}
-    /// The forward proxy between Milepost and the server, such as "http://user:password@proxy.example:3128", whatever
-    /// the environment says; "none" is no proxy. Servers with https:// are reached through a tunnel (CONNECT).
+    /// The forward proxy between Milepost and the server, such as "http://user:password@proxy.example:3128", which
+    /// takes precedence over the environment; "none" means no proxy. Servers with https:// are reached through a tunnel
+    /// (CONNECT).
     "proxy" Maybe<ProxyText> => proxy {
         default: "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY of the environment, but for NO_PROXY and this machine"
     }

@@ -1,4 +1,4 @@
-//! The requests of a session's clients, and the stream on which each is answered.
+//! Handles the requests of a session's clients, and finds the stream on which each is answered.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::relay::{ClientHeaders, FromClient, SOLE_STREAM};
 use crate::transport::mcp_http::request_body::cancels_in;
 
 impl SessionLeg {
-    /// Handles a message that opens no stream. On a single connection it may still contain requests.
+    /// Handles a message that opens no stream. In a session of a single stream the message may still be a request.
     pub(super) fn receive_one_way(
         &mut self,
         message: Message,
@@ -29,14 +29,14 @@ impl SessionLeg {
         FromClient::Message(SOLE_STREAM, message, headers)
     }
 
-    /// Notes the requests that a cancellation of the client ends: they need no answer.
+    /// Notes the requests that a client's cancellation ends, because they need no answer.
     fn settle_cancelled(&mut self, message: &Message) {
         for one in cancels_in(message) {
             let id = json::member(&one.params().unwrap_or_default(), "requestId");
             let Some(id) = id.and_then(|id| Key::read(&id)) else { continue };
             match self.sole_stream_of(&id) {
                 Some(stream) => self.settle(stream, &id),
-                // The filter knows which request is meant, and ends its stream.
+                // Several streams have a request with this id. The filter knows which one is meant and ends its stream.
                 None => self.open.values().for_each(|buffer| buffer.note_cancellation(&id)),
             }
         }
@@ -55,7 +55,7 @@ impl SessionLeg {
     pub(super) fn enter(&mut self, buffer: Arc<ReplayBuffer>, requests: Vec<(Key, Bytes)>) {
         let stream = buffer.id;
         if let Some((id, _)) = requests.last() {
-            // Two consecutive requests have the same id, so later requests may need an id from Milepost.
+            // Two consecutive requests have the same id, so later requests may need ids that Milepost makes.
             if self.last_id.as_ref() == Some(id) {
                 self.session.mark_repeated_ids();
             }
@@ -71,7 +71,7 @@ impl SessionLeg {
         }
     }
 
-    /// A request has its answer, or needs none any more.
+    /// Notes that a request has its answer, or no longer needs one.
     pub(crate) fn settle(&mut self, stream: StreamId, id: &Key) {
         let Some(buffer) = self.open.get(&stream) else { return };
         let settled = buffer.settle(id);
@@ -82,7 +82,8 @@ impl SessionLeg {
         }
     }
 
-    /// Returns the stream of the request with this id. Clients that share a session may each have such a request.
+    /// Returns the stream of the request with this id; `None` in a shared session, where several clients may use one
+    /// id.
     pub(crate) fn stream_of_request(&self, id: &Key) -> Option<StreamId> {
         if self.session.kind == SessionKind::Shared {
             return None;
@@ -97,8 +98,8 @@ impl SessionLeg {
         having.nth(1).is_none().then_some(first)
     }
 
-    /// The stream of the request that is answered on `stream`: this stream if it has a request of
-    /// that id.
+    /// Returns the stream of the request that an answer on `stream` belongs to: `stream` itself if it has a request
+    /// with this id.
     pub(crate) fn stream_of_answer(&self, stream: StreamId, id: &Key) -> StreamId {
         let is_here = self.open.get(&stream).is_some_and(|buffer| buffer.has_request(id));
         let elsewhere = if is_here { None } else { self.stream_of_request(id) };

@@ -1,4 +1,4 @@
-//! Messages that are too large to be held, which the relay adds in pieces.
+//! Messages that are too large for memory, which the relay adds in pieces.
 
 use bytes::Bytes;
 
@@ -17,8 +17,8 @@ impl ReplayBuffer {
         self.push(class, id, piece.clone(), false)
     }
 
-    /// Adds a piece of the large message with this number; `last`: the envelope, with the last piece. Messages that
-    /// were added after the first piece wait for the last.
+    /// Adds a piece of the large message with this number. `last`: the envelope of the message, given with its last
+    /// piece. Messages that were added after the first piece wait until the last.
     pub(crate) fn more(&self, number: u64, piece: &Bytes, last: Option<&Scan>) -> bool {
         let mut state = self.lock();
         let (attached, bytes) = (state.attached, piece.len());
@@ -64,7 +64,7 @@ impl ReplayBuffer {
 }
 
 impl BufferedMessage {
-    /// Whether nothing more of the message comes.
+    /// Whether no further piece of the message will come.
     pub(crate) fn is_complete(&self) -> bool {
         self.whole || self.broken_off
     }

@@ -1,4 +1,4 @@
-//! The bounds of the messages of one client stream.
+//! The limits of the messages that one client stream keeps.
 
 use bytes::Bytes;
 
@@ -6,22 +6,22 @@ use super::{BufferState, BufferedMessage, MessageClass};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Maximum number of messages kept for one stream. A client that reconnects later misses the oldest notifications; a
-/// server gets an error for its oldest requests.
+/// Limit of the messages kept for one stream. Beyond it the oldest notifications are dropped, and a server gets errors
+/// for its oldest requests.
 pub(super) const EVENTS_MAX: usize = 1000;
 
-/// Bytes of messages kept for one stream. Beyond the limit the oldest notifications are dropped.
+/// Limit of the bytes kept for one stream. Beyond it the oldest notifications are dropped.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of answers and server requests kept for one stream, because clients wait for these messages. Beyond the limit
-/// a server gets an error for its oldest requests, and then a client gets an error in the place of an answer.
+/// Limit of the bytes of answers and server requests kept for one stream. It is higher, because someone waits for them.
+/// Beyond it a server gets an error for its oldest requests, and then a client gets an error in the place of an answer.
 const ANSWERS_MAX: usize = 16 << 20;
 
-/// Bytes that the streams of a session keep together. Beyond the limit a stream drops messages that its client has taken
-/// and that wait for a client that reconnects, the oldest first.
+/// Limit of the bytes that all streams of a session keep together. Beyond it a stream drops the oldest messages that
+/// its client has taken, which are kept only for a client that resumes.
 pub(super) const SESSION_MAX: usize = 16 << 20;
 
-/// A stream that keeps at most this number of bytes counts neither for [`SESSION_MAX`] nor for `server.max_kept_bytes`.
+/// A stream that keeps at most this number of bytes is not counted for [`SESSION_MAX`] and `server.max_kept_bytes`.
 const UNCOUNTED_MAX: usize = 16 << 10;
 
 /// Returns the ids of the requests in a message: of one request, or of all requests in an array.
@@ -44,31 +44,31 @@ impl BufferState {
         Some(gone)
     }
 
-    /// Forgets a message of which no client has got anything.
+    /// Removes a message of which no client has received a part.
     pub(super) fn forget(&mut self, place: usize) {
         if let Some(gone) = self.remove(place) {
             self.unread = self.unread.saturating_sub(gone.bytes);
         }
     }
 
-    /// Counts a message that is whole now.
+    /// Counts a message that is now complete.
     pub(super) fn note_whole(&mut self, class: MessageClass, number: u64) {
         self.kept[class as usize] += 1;
         if class == MessageClass::Request {
-            // A large request may be complete only after later requests.
+            // A large request may be complete only after later requests, so its place is searched.
             let place = self.requests.partition_point(|other| *other < number);
             self.requests.insert(place, number);
         }
     }
 
-    /// Drops the oldest requests of the server that the client was not given, where there are too many: a
-    /// server may wait for their answers for ever.
+    /// Drops the oldest requests of the server that the client was not given, if there are too many, and notes their
+    /// ids: the server must get errors, because it may wait forever for their answers.
     pub(super) fn refuse_requests(&mut self) {
         self.drop_received();
         while self.requests.len() > EVENTS_MAX
             || !self.requests.is_empty() && self.bytes > ANSWERS_MAX
         {
-            // The client has already received a part of the next message.
+            // The message that the client has begun to receive must not be dropped.
             let begun = usize::from(self.position.pieces > 0);
             let read = self.position.number + begun as u64;
             let oldest = self.requests.partition_point(|number| *number <= read);
@@ -92,7 +92,7 @@ impl BufferState {
     }
 
     /// Drops messages beyond the limits: first the oldest notifications, except those that a client is about to read.
-    /// Messages that were read are dropped at once if no client can resume.
+    /// If no client can resume, messages that were read are dropped immediately.
     pub(crate) fn make_room(&mut self) {
         self.drop_received();
         let received = self.received;
@@ -129,14 +129,14 @@ impl BufferState {
         }
     }
 
-    /// Whether the stream keeps bytes that count, or did so before.
+    /// Whether the stream keeps bytes that are counted, or did so before.
     pub(super) fn has_counted(&self) -> bool {
         self.counted > 0 || self.bytes > UNCOUNTED_MAX
     }
 
-    /// Counts the bytes of the stream, and drops messages beyond the limit: first the messages that the client has
-    /// read, oldest first, then messages for which no client is connected. A connected client gets each message in any
-    /// case. Messages of other streams stay. `room` counts for all streams of the session.
+    /// Counts the bytes of the stream, and drops messages beyond the limit: first those that the client has read,
+    /// oldest first, then those for which no client is connected. A connected client gets every message. Messages of
+    /// other streams stay. `room` is the room of all streams of the session.
     pub(super) fn fit(&mut self, room: &mut ByteRoom) {
         let others = room.held().saturating_sub(self.counted);
         let received = self.received;
@@ -156,7 +156,7 @@ impl BufferState {
         if fits(self, usize::MAX) {
             self.counted = all;
         } else {
-            // On the way to a connected client. The bytes count once the client has taken them, or are dropped then.
+            // On their way to a connected client. Once the client has taken the bytes, they are counted or dropped.
             self.counted = self.counted.min(all);
             room.count(others + self.counted);
         }
@@ -167,8 +167,8 @@ impl BufferState {
     }
 
     /// Drops one message for which no client is connected: the oldest notification, or else the newest message. The
-    /// client gets an error in the place of a dropped answer, and the server gets an error for a dropped request. False
-    /// if there is none to drop.
+    /// client gets an error in the place of a dropped answer, and the server gets an error for a dropped request.
+    /// Returns false if there is none to drop.
     fn drop_unread(&mut self) -> bool {
         let is_notice = |one: &BufferedMessage| one.class == MessageClass::Other && one.whole;
         if self.kept[MessageClass::Other as usize] > 0

@@ -1,4 +1,4 @@
-//! The messages that a stream keeps, and their time.
+//! Tests which messages a stream keeps, and for how long.
 
 use super::limits::{EVENTS_MAX, SESSION_MAX};
 use super::*;
@@ -47,7 +47,7 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
     };
     assert!((8 << 20..=SESSION_MAX).contains(&kept(&buffers)), "{}", kept(&buffers));
     assert_eq!(signals.kept().held(), kept(&buffers));
-    // A client can return for the messages that it has not read.
+    // A client can reconnect for the messages that it has not read.
     let last = buffers.last().unwrap();
     drop(last.attach(None));
     last.put(&TransmitKind::Answer(Some(Key::Integer(2))), &Bytes::from_static(b"{}"));
@@ -86,7 +86,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
     assert_eq!(budget.held(), 0);
 }
 
-/// A stream of a session, with a request that stays open.
+/// Returns a stream of a session, with a request that stays open.
 fn stream(session: &Arc<SessionSignals>) -> Arc<ReplayBuffer> {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::clone(session));
     buffer.expect([(Key::Integer(99), Bytes::new())]);
@@ -114,7 +114,7 @@ fn sent(buffer: &Arc<ReplayBuffer>) -> String {
     }
 }
 
-/// 1,000 streams of clients that had left could keep 16 GB.
+/// Before there was a budget, 1,000 streams of clients that had left could keep 16 GB.
 #[test]
 fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_kept() {
     let budget = Arc::<ByteBudget>::default();
@@ -124,7 +124,7 @@ fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_ke
     let [first, second] = sessions.each_ref().map(stream);
     (0..8).for_each(|id| put_answer(&first, id, 100 << 10));
     (10..15).for_each(|id| put_answer(&second, id, 100 << 10));
-    // A client has a quarter: 1 MiB.
+    // A client may use a quarter of the budget: 1 MiB.
     assert!(budget.held() <= 1 << 20, "{}", budget.held());
     let bytes = [&first, &second].map(|buffer| buffer.lock().bytes);
     assert_eq!(bytes.map(|bytes| bytes / (100 << 10)), [8, 2]);
@@ -132,11 +132,11 @@ fn answers_that_nobody_has_taken_draw_from_the_budget_and_the_newcomer_is_not_ke
     let is_kept = |id| text.contains(&format!(r#""id":{id},"result""#));
     assert_eq!([10, 11, 12, 13, 14].map(is_kept), [true, true, false, false, false]);
     assert_eq!(text.matches("the answer could not be kept").count(), 3);
-    // A short answer is kept all the same.
+    // A short answer is kept although the budget is used up.
     let third = stream(&sessions[1]);
     put_answer(&third, 20, 1000);
     assert!(sent(&third).contains(r#""id":20,"result""#));
-    // Room that becomes free is room for others.
+    // Room that one stream frees can be used by others.
     drop(first);
     put_answer(&third, 21, 100 << 10);
     assert!(sent(&third).contains(r#""id":21,"result""#));
@@ -163,13 +163,13 @@ fn a_client_that_is_there_is_sent_what_there_is_no_room_for() {
         client.acknowledge();
         assert_eq!((buffer.lock().bytes, budget.held()), (0, 1 << 20));
     }
-    // Messages that the client had not read when it disconnected are lost.
+    // Messages that the client had not read when it disconnected are dropped.
     put_answer(&buffer, 3, 300 << 10);
     assert_eq!(budget.held(), 1 << 20);
     drop(client);
     assert_eq!(buffer.lock().bytes, 0);
     assert!(sent(&buffer).contains("the answer could not be kept"));
-    // With room the same is kept.
+    // With room in the budget the same message is kept.
     drop(others);
     put_answer(&buffer, 4, 300 << 10);
     assert!(sent(&buffer).contains(r#""id":4,"result""#));
@@ -197,7 +197,7 @@ fn ask(buffer: &ReplayBuffer, number: usize, text: &str) {
     buffer.put(&TransmitKind::Request, &text.into());
 }
 
-/// 120,000 requests took half a minute where each looked at all before it.
+/// Fast only if a request need not search all earlier ones: 120,000 requests took half a minute when each did.
 #[test]
 fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
@@ -205,7 +205,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     let refused = buffer.take_refused();
     assert_eq!((refused.len(), buffer.lock().messages.len()), (120_000 - EVENTS_MAX, EVENTS_MAX));
     assert_eq!((&refused[0][..], &refused[refused.len() - 1][..]), (&b"0"[..], &b"118999"[..]));
-    // A request that a client has read waits for its answer.
+    // A request that a client has read stays, because its answer may come.
     let client = buffer.attach(None);
     for _ in 0..EVENTS_MAX {
         client.events(true, &mut Batch::default());
@@ -215,7 +215,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     assert_eq!(buffer.take_refused(), [""; 0]);
 }
 
-/// An answer that waits loses nothing to requests.
+/// Requests are dropped before answers that wait.
 #[test]
 fn requests_go_before_answers() {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
@@ -250,7 +250,7 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
     assert_eq!(data[..2], [r#"{"a":1}"#, r#"{"b":2}"#]);
 }
 
-/// A client that has got half of a large answer; the rest does not come.
+/// Returns a stream whose client has received half of a large answer; the rest will not come.
 fn half_given(ids: bool) -> (Arc<ReplayBuffer>, Subscription, u64) {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
@@ -278,7 +278,7 @@ fn half_an_answer_is_no_event_that_clients_read() {
         let rest = rest_of(&client, ids);
         assert!(rest.starts_with("\nevent: broken-off\n\nevent: message\ndata: {"), "{rest}");
         assert!(rest.contains("the session broke off"), "{rest}");
-        // The session goes on.
+        // The broken message does not end the session.
         let (buffer, client, number) = half_given(ids);
         buffer.break_off_message(number);
         let error = own_error(b"1", "unreadable", None);

@@ -1,4 +1,4 @@
-//! The beginning of an exchange: its filter, and the calls of its requests.
+//! Begins an exchange: makes its filter, and opens the calls of its requests.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::transport::mcp_http::event_ids::EventIds;
 use crate::transport::mcp_http::request_body::cancels_apart;
 
 impl Exchange {
-    /// The exchange of the requests in `message`; `None` if they could not be read.
+    /// Returns the exchange of the requests in `message`; `None` if they could not be read.
     pub(crate) fn new(
         policy: &Arc<Policy>,
         session: Option<&Arc<Session>>,
@@ -32,7 +32,7 @@ impl Exchange {
             Some(_) => Filter::of_request(Arc::clone(policy)),
             None => Filter::of_lone_request(Arc::clone(policy)),
         };
-        // In its box from the beginning: a filter is large, and each move of it copies all of it.
+        // Boxed from the beginning, because each move of a filter would copy its many bytes.
         let mut exchange = Box::new(Self {
             filter: FilterGuard::new(filter, Arc::clone(policy), OWN),
             member: None,
@@ -82,7 +82,7 @@ impl Exchange {
             filter.apply(at, Input::SetClient(Some(Arc::clone(client))));
         }
         match message {
-            // What nearly all clients send is not copied.
+            // A single message, which nearly all clients send, is not copied.
             Some((one, members)) if one.kind() != Kind::Batch => {
                 filter.client_message_of(at, OWN, one, Some(members));
             }

@@ -15,11 +15,11 @@ use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::in_flight::InFlightGuard;
 
-/// The time without any GET stream of the session after which a request whose answer would come there gets an error.
-/// Clients reopen a broken stream within seconds.
+/// Time without any GET stream of the session after which a request whose answer would come there gets an error. It is
+/// long, because clients reopen a broken stream within seconds.
 const ABSENT_MAX: Duration = Duration::from_secs(60);
 
-/// The time between two looks whether the session has a GET stream.
+/// The interval of checks whether the session has a GET stream.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The error for a request whose answer can no longer come.
@@ -43,17 +43,17 @@ impl Elsewhere {
 }
 
 impl Exchange {
-    /// Whether the client of the session listens on a GET stream, or Milepost in its place.
+    /// Whether the session has a GET stream, opened by its client or by Milepost in the client's place.
     pub(crate) fn has_listener(&self) -> bool {
         self.member.as_ref().is_some_and(|member| member.session.is_listening())
     }
 
-    /// Whether the answers of the requests may come on the GET stream. Not in 2026-07-28, which has none.
+    /// Whether the answers of the requests may come on the GET stream, which 2026-07-28 does not have.
     pub(crate) fn may_be_answered_elsewhere(&self) -> bool {
         self.member.is_some() && !self.modern && !self.observing && self.elsewhere.is_none()
     }
 
-    /// Whether the server has sent nothing in the response to the requests, whose answers may come on another stream.
+    /// Whether the response of the server is empty so far, so that the answers may come on another stream.
     pub(crate) fn is_unheard(&self) -> bool {
         !self.is_heard
             && !self.resumable
@@ -61,7 +61,7 @@ impl Exchange {
             && self.filter.open_calls() > 0
     }
 
-    /// From now on the answers come on the GET stream. They belong to this response, which ends with the last answer.
+    /// Expects the answers on the GET stream from now on. They belong to this response, which ends with the last one.
     pub(crate) fn wait_elsewhere(&mut self) {
         let Some(member) = &self.member else { return };
         member.mailbox.take_answers();
@@ -69,15 +69,15 @@ impl Exchange {
         self.elsewhere = Some(Elsewhere { seen: now(), looked: now() });
     }
 
-    /// The response ends without an answer, and the requests stay open: the client gets their progress and their
+    /// Ends the response without an answer and leaves the requests open: the client gets their progress and their
     /// answers on its GET stream.
     pub(crate) fn leave_open(mut self: Box<Self>) -> Option<InFlightGuard> {
         self.resumable = true;
         self.open.take()
     }
 
-    /// The session has no open request of this response. If an answer is still missing here, it was too large to move
-    /// and was forwarded on the GET stream.
+    /// Ends the requests that are still open here although the session has no open request of this response: their
+    /// answers were too large to move and were forwarded on the GET stream.
     pub(super) fn settle_own(&mut self) {
         if self.filter.open_calls() == 0 {
             return;
@@ -89,7 +89,7 @@ impl Exchange {
         self.answered |= self.elsewhere.is_some();
     }
 
-    /// Looks whether the answers can still come.
+    /// Checks whether the answers can still come.
     pub(super) fn look_elsewhere(&mut self, at: Instant) {
         let (Some(wait), Some(member)) = (&mut self.elsewhere, &self.member) else { return };
         if !member.session.has_calls_on(member.stream) && !member.mailbox.is_filled() {
@@ -108,7 +108,7 @@ impl Exchange {
     }
 
     /// Takes messages that came on other streams, for a client that gets a single JSON body: answers go to `answers`,
-    /// progress to the stream on which it came. True if all answers have arrived.
+    /// progress to the stream on which it came. Returns true if all answers have arrived.
     pub(crate) fn take_answers(&mut self, answers: &mut Vec<Bytes>) -> bool {
         let mut out = Batch::default();
         self.drain_mailbox(&mut out);

@@ -1,4 +1,4 @@
-//! A JSON answer that is too long for memory: it is repaired while it is forwarded, unless its beginning shows that it
+//! A JSON answer that is too long for memory. It is repaired while it is forwarded, unless its beginning shows that it
 //! needs no repair.
 
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,7 @@ use crate::transport::http::body::{Batch, BodyProducer};
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
 impl Exchange {
-    /// Whether an answer with this beginning is forwarded unchanged, whatever follows.
+    /// Whether an answer that begins with `head` can be forwarded unchanged, whatever follows.
     pub(crate) fn passes_unread(&mut self, head: &Bytes) -> bool {
         let mut scan = Scan::default();
         scan.feed(head);
@@ -29,7 +29,7 @@ impl Exchange {
             || is_readable && self.filter.try_with(needs_nothing) != Some(false)
     }
 
-    /// Returns the answer for the client: `head`, and the rest of the body.
+    /// Returns the body for the client, made of `head` and the rest of the server's body.
     pub(crate) fn long_answer(self: Box<Self>, head: Bytes, rest: UpstreamBody) -> LongAnswer {
         LongAnswer {
             exchange: self,
@@ -46,7 +46,7 @@ impl Exchange {
     /// Writes the messages of the filter for the client to `out`, except for messages before the answer: a JSON body
     /// has only one message.
     ///
-    /// False if the answer breaks off.
+    /// Returns false if the answer breaks off.
     fn collect_answer(&mut self, out: &mut Batch) -> bool {
         let (mut ahead, mut goes_on) = (Batch::default(), true);
         drain(&mut self.filter, now(), |transmit| match transmit.part {
@@ -60,19 +60,19 @@ impl Exchange {
     }
 }
 
-/// A long answer while it passes.
+/// A long answer while it is forwarded.
 pub(crate) struct LongAnswer {
     exchange: Box<Exchange>,
-    /// The beginning, until it has been read.
+    /// The beginning of the server's body, until it has been read.
     head: Option<Bytes>,
     rest: UpstreamBody,
     out: Batch,
     begun: bool,
-    /// The filter takes the text for a message.
+    /// Whether the filter has recognised the text as a message.
     is_message: bool,
     over: bool,
-    /// Whether the filter failed while it repaired the answer. The rest of the answer then does not fit the part that
-    /// the client has received.
+    /// Whether the filter failed while it repaired the answer. The answer is then broken off, because its rest does not
+    /// fit the part that the client has received.
     is_broken: bool,
 }
 

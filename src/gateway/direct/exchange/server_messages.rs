@@ -1,4 +1,4 @@
-//! The messages of the server on the stream of a POST: here, on another stream, or forwarded unchanged.
+//! Handles the server's messages on the stream of a POST: on this stream, on another stream, or forwarded unchanged.
 
 use bytes::Bytes;
 
@@ -13,19 +13,19 @@ use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::mcp_http::event_message::{is_part, is_stray};
 
-/// The filter that handles a message.
+/// Which filter has handled a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Handled {
-    /// Here, under its number.
+    /// This filter.
     Here,
-    /// On another stream, which has it now.
+    /// The filter of another stream, which now has the message.
     Elsewhere,
-    /// Nowhere: the message passes, or this repaired form of it.
+    /// None: the message is forwarded, or this repaired form of it.
     AsItIs(Option<Transmit>),
 }
 
 impl Exchange {
-    /// Takes a message that need not wait for others.
+    /// Takes a message that need not wait for other messages.
     pub(super) fn judge_fast(&mut self, arrived: ArrivedMessage<'_>) -> FastPath {
         self.is_heard = true;
         let (scope, own) = (&self.scope, self.lease.as_ref());
@@ -33,7 +33,7 @@ impl Exchange {
         self.filter.fast_repair(self.last_read, OWN, arrived, is_elsewhere)
     }
 
-    /// Gives a message to the filter that handles it. A message that no filter handles goes to `out` at once.
+    /// Gives a message to the filter that handles it. A message that no filter handles goes to `out` immediately.
     pub(super) fn handle_message(&mut self, message: &Message, out: &mut Batch) -> Handled {
         let mut handled = self.judge(message, out);
         if let Handled::AsItIs(instead) = &mut handled {
@@ -73,7 +73,7 @@ impl Exchange {
             self.forward(message, None, out);
         }
         if self.ends_with_answer {
-            // Such a server never ends its response, so no other answer can be expected.
+            // Such a server never ends its response, so the filter is told here that no other answer will come.
             self.end_response();
         }
         if let Some(member) = self.member.as_ref().filter(|_| message.kind() == Kind::Request) {
@@ -114,7 +114,7 @@ impl Exchange {
     }
 }
 
-/// Whether the session has to know of a message that arrived on the stream of a request.
+/// Whether the session has to be told of a message that arrived on the stream of a request.
 fn concerns_session(message: &Message) -> bool {
     match message.kind() {
         Kind::Response | Kind::Opaque | Kind::Batch => true,

@@ -1,4 +1,4 @@
-//! An exchange whose client has no stream: progress that must use another stream, and an answer in a single body.
+//! An exchange whose client gets a single JSON body: progress must use another stream.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -16,26 +16,26 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 
-/// The time that progress on another stream is sent before its answer, so that a client reads the two in the server's
+/// The time for which an answer waits after progress on another stream, so that a client reads the two in the server's
 /// order.
 const PROGRESS_AHEAD: Duration = Duration::from_millis(10);
 
-/// The path of progress for a client that has no stream of the requests.
+/// How progress reaches a client whose POST has no stream.
 #[derive(Default)]
 pub(super) struct Detour {
-    /// The stream on which progress came last.
+    /// The stream on which progress arrived last.
     pub(super) stream: Option<StreamId>,
-    /// The time at which progress was last written there.
+    /// The time at which progress was last written to `stream`.
     written: Option<Instant>,
 }
 
 impl Exchange {
-    /// Completes when progress of the requests has come on another stream, for a client that has no stream of the
-    /// requests, or when such progress is due. Returns the answers if an operator has cancelled the requests.
+    /// Completes when progress of the requests has arrived on another stream or is due, for a client whose POST has no
+    /// stream. Returns the answers if an operator has cancelled the requests.
     pub(crate) async fn next_progress(&mut self) -> Option<Vec<Bytes>> {
         loop {
             let due = if self.detour.stream.is_some() { self.progress_due() } else { None };
-            // A future that contains the filter could not be sent to another thread.
+            // A future that held the filter could not be sent to another thread.
             let inbox = self.filter.cancellations();
             let filled = poll_fn(|cx| match (inbox, &self.member) {
                 (Some(inbox), _) if inbox.poll_filled(cx).is_ready() => Poll::Ready(true),
@@ -55,8 +55,8 @@ impl Exchange {
         }
     }
 
-    /// Cancels the calls that operators have asked for. Returns the answers, unless a request of the POST is still
-    /// open: then they wait for its answer.
+    /// Cancels the calls that operators have asked to cancel. Returns the answers, or `None` while a request of the
+    /// POST is still open, because all answers go into one body.
     fn cancel_calls(&mut self) -> Option<Vec<Bytes>> {
         self.filter.cancel_calls();
         self.note(None);
@@ -67,7 +67,7 @@ impl Exchange {
         Some(answers).filter(|answers| !answers.is_empty())
     }
 
-    /// When progress that waits may be written; `None` also if a request is over by then.
+    /// Returns when waiting progress may be written. `None` if there is none, or if a request will be over by then.
     fn progress_due(&mut self) -> Option<std::time::Instant> {
         self.filter.try_with(|filter| filter.calls().open().progress_due()).flatten()
     }
@@ -77,8 +77,8 @@ impl Exchange {
         self.filter.try_with(|filter| !filter.calls().open().tokens().is_empty()) == Some(true)
     }
 
-    /// Takes progress that came on another stream and writes it there, because the client has no stream of the
-    /// requests.
+    /// Takes progress that arrived on another stream and writes it to that stream, because the client's POST has no
+    /// stream.
     pub(crate) fn write_elsewhere(&mut self) {
         let mut out = Batch::default();
         self.drain_mailbox(&mut out);
@@ -96,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// The time at which the answer may follow progress that was written on another stream.
+    /// Returns the time from which the answer may follow progress that was written on another stream.
     pub(crate) fn answer_due(&self) -> Option<Instant> {
         Some(self.detour.written? + PROGRESS_AHEAD)
     }
@@ -116,12 +116,12 @@ impl Exchange {
             payloads.push(payload);
         });
         if let Handled::AsItIs(instead) = handled {
-            // The request has ended, or belongs to another stream: its answer is still the body.
+            // The request has ended or belongs to another stream, but its answer is still the body.
             self.filter.forward_last(now(), super::OWN, &message);
             answer = Some(payloads.len());
             payloads.push(instead.unwrap_or_else(|| Transmit::of(&message)).payload);
         }
-        // Progress that waited would be written with its answer, but the body has only one message.
+        // Progress that waited would be written together with its answer, but the body has only one message.
         if message.kind() != Kind::Batch && payloads.len() > 1 {
             let only = payloads.remove(answer.unwrap_or(payloads.len() - 1));
             let mut others = Batch::default();
@@ -134,8 +134,8 @@ impl Exchange {
             return None;
         }
         match &payloads[..] {
-            // An HTTP answer needs a body even if the filter withholds the message: its client reads the body although
-            // the request is over.
+            // An HTTP response needs a body even if the filter withholds the message, because its client reads the body
+            // although the request is over.
             [] => {
                 let legible = self.filter.try_with(|filter| filter.calls().legible(&message));
                 legible.flatten().map(|message| message.raw().clone())

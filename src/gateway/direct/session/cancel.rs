@@ -1,4 +1,4 @@
-//! Calls of the session that an operator cancels after their response has ended.
+//! Cancels calls of the session for operators after their response has ended.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::Session;
 
 impl Session {
     /// Lets operators cancel the calls that the session serves. No task polls the filter of a session, so the
-    /// cancellation is done at once.
+    /// cancellation is done in the operator's request.
     pub(crate) fn take_cancellations(self: &Arc<Self>) {
         let inbox = self.with_filter(|filter| filter.cancellations().cloned());
         if let Some(inbox) = inbox {

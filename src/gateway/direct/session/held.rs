@@ -1,4 +1,4 @@
-//! Messages without a stream of their own: the stream that is held for a client, and events for another stream than
+//! Messages without a stream of their own: on the stream that is held for a client, and events for another stream than
 //! that on which they came.
 
 use std::future::pending;
@@ -15,7 +15,7 @@ use crate::progress::{Origin, StreamId};
 use crate::transport::clock::now;
 
 impl Session {
-    /// Notes that a stream is held that `caller` may claim; false if one is already held.
+    /// Notes that a stream is held that `caller` may claim. Returns false if one is already held.
     pub(crate) fn hold(&self, caller: u64, claim: ClaimSender) -> bool {
         let mut shared = self.lock();
         let free = shared.held.is_none();
@@ -35,16 +35,16 @@ impl Session {
         self.lock().held = None;
     }
 
-    /// Informs the responses whose answers would come on a GET stream that no such stream opens any more.
+    /// Tells responses whose answers would come on a GET stream that no such stream will be opened.
     pub(crate) fn end_waits(&self) {
         let shared = self.lock();
         for mailbox in shared.streams.values().filter(|mailbox| mailbox.takes_answers()) {
-            // Ignore the result: a mailbox has room for this one message of a response (`NEWS_MAX`).
+            // Ignore the result: a mailbox always has room for this one message (`NEWS_MAX`).
             let _ = mailbox.put(Mail::SessionOver);
         }
     }
 
-    /// Notes that a large message on a listening stream is complete. Responses without an open request are informed,
+    /// Notes that a large message on a listening stream is complete. Responses without an open request are told,
     /// because the message may have been the answer to one of them.
     pub(crate) fn end_large(&self, on: StreamId) {
         let mut shared = self.lock();
@@ -53,7 +53,7 @@ impl Session {
         let responses = streams.iter().filter(|(id, _)| !listening.contains(id));
         for (id, mailbox) in responses {
             if filter.try_with(|filter| filter.intake().has_calls_on(*id)) == Some(false) {
-                // Ignore the result: a mailbox has room for the few messages of this kind (`NEWS_MAX`).
+                // Ignore the result: a mailbox always has room for the few messages of this kind (`NEWS_MAX`).
                 let _ = mailbox.put(Mail::AllSettled);
             }
         }
@@ -64,15 +64,14 @@ impl Session {
         self.lock().filter.try_with(|filter| filter.intake().has_calls_on(stream)) == Some(true)
     }
 
-    /// Lets the held stream go, for a client that does not use the session. Its next message brings the stream
-    /// back.
+    /// Closes the held stream, because the client does not use the session. Its next message opens the stream again.
     pub(crate) fn let_go(&self) {
         let mut shared = self.lock();
         shared.held = None;
         shared.let_go = true;
     }
 
-    /// Whether the held stream was let go, and none is held since.
+    /// Whether the held stream was closed for lack of use, and none was held since.
     pub(crate) fn was_let_go(&self) -> bool {
         self.lock().let_go
     }
@@ -91,18 +90,17 @@ impl Session {
         }
     }
 
-    /// Returns the time of the last use by the client. Reading it must not count as use, so it does not call
-    /// [`Session::lock`].
+    /// Returns the time of the client's last use. Does not call [`Session::lock`], which would count as a use.
     fn spoken(&self) -> Instant {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).spoken
     }
 
-    /// Counts a message that is dropped because as much as `limit` waits for a client.
+    /// Counts a message that is dropped because `limit` is reached.
     pub(crate) fn count_dropped(&self, limit: &'static str) {
         tell_of_dropped_mail(&self.lock().counts, limit);
     }
 
-    /// Claims the held stream. Only the caller for whom it is held may have it: a session id is not an authentication.
+    /// Claims the held stream. Only its caller may have it, because a session id is no proof of identity.
     pub(crate) fn claim(&self, caller: u64) -> Option<ClaimSender> {
         let mut shared = self.lock();
         let (_, claim) = shared.held.take_if(|(owner, _)| *owner == caller)?;

@@ -1,4 +1,4 @@
-//! The end of a request's stream: the session continues its calls.
+//! Ends the stream of a request; the session continues its calls.
 
 use std::task::Context;
 
@@ -10,9 +10,8 @@ use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 
 impl SessionStream {
-    /// Closes the stream of a request: the session sends the remaining messages of its requests.
-    /// `cancels`: the requests are cancelled. `lease`: the tokens of requests without an answer. `control`: the
-    /// sender of messages for the server.
+    /// Closes the stream of a request, whose remaining messages the session will send. `cancels`: the requests are
+    /// cancelled. `lease`: the tokens of unanswered requests. `control`: sends messages to the server.
     pub(crate) fn leave(
         &self,
         own: &mut FilterGuard,
@@ -30,7 +29,7 @@ impl SessionStream {
         }
         shared.leases.extend(lease);
         shared.filter.apply(at, Input::CloseStream(stream, cancels));
-        // Cancellations are not sent: the end of the response has told the server already.
+        // Cancellations are not sent, because the end of the response has told the server the same.
         while shared.filter.poll_to_server().is_some() {}
         shared.note();
         shared.streams.remove(&stream);

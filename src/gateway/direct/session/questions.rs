@@ -1,4 +1,4 @@
-//! Questions of the server to its client, and the answers: the calls that wait for them have filters of their own.
+//! Requests of the server to its client, and the answers, for which calls wait that have filters of their own.
 
 use super::SessionState;
 use crate::gateway::direct::mailbox::Mail;
@@ -6,8 +6,8 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
 impl SessionState {
-    /// Passes a question of the server, or its withdrawal, from a stream of no request to every open response: any of
-    /// their requests may be waiting for it.
+    /// Passes a request of the server, or its cancellation, from a stream that belongs to no request to every open
+    /// response, because a request of any of them may wait for the answer.
     pub(super) fn pass_question(&self, message: &Message) {
         let method = message.method();
         let is_question = match message.kind() {
@@ -26,7 +26,7 @@ impl SessionState {
         }
     }
 
-    /// Tells the responses that a question of the server may concern of the client's answers.
+    /// Passes the client's answers to the responses whose requests may wait for them.
     pub(super) fn pass_answers(&self, message: &Message) {
         let answers = |one: &Message| one.kind() == Kind::Response;
         let is_batch = message.kind() == Kind::Batch;

@@ -1,4 +1,4 @@
-//! Streams on which the client listens, and the state that they take over from a stream that the client has left.
+//! Streams on which the client listens, and what they take over from a stream that the client has left.
 
 use std::sync::{Arc, PoisonError};
 
@@ -28,14 +28,14 @@ impl Session {
         member.kind = ids.kind_of(&written);
         shared.filter.apply(now(), Input::OpenReplay(stream, member.kind));
         if written.is_empty() {
-            // Another process has written the id, and may know requests that are unknown here.
+            // Another process has written the id, so the session may have requests that are unknown here.
             shared.filter.apply(now(), Input::MarkIncomplete);
         }
-        // Some servers number the events of each stream from the beginning: an id of two open streams names neither.
+        // Some servers count the events of each stream from the start: an id of two open streams identifies neither.
         let mut open = written.into_iter().filter(|old| shared.streams.contains_key(old));
         if let (Some(old), None) = (open.next(), open.next()) {
             shared.replace(old, stream, ids.value_behind(id, old));
-            // The client may resume with the same id again before an event has arrived.
+            // Moved, because the client may resume with the same id again before an event has arrived.
             ids.move_ids(old, stream);
         }
         member
@@ -43,19 +43,20 @@ impl Session {
 }
 
 impl SessionStream {
-    /// Notes that an event with this id is written on the stream, whose client has received the value `before`.
+    /// Notes that an event with this id is written on the stream. `before`: the last value that its client received
+    /// before.
     pub(crate) fn note_id(&self, id: &[u8], before: Option<f64>) {
         let mut ids = self.session.ids.lock().unwrap_or_else(PoisonError::into_inner);
         ids.insert(id, self.stream, self.kind, before);
     }
 
-    /// Whether an array that came on the stream has a message about a request of another stream.
+    /// Whether an array that came on the stream contains a message about a request of another stream.
     pub(crate) fn shares(&self, array: &Message) -> bool {
         let ask = |filter: &mut Filter| filter.calls_mut().is_for_others(self.stream, array);
         self.session.with_filter(|filter| filter.try_with(ask)) == Some(true)
     }
 
-    /// A listening stream closes.
+    /// Closes a listening stream.
     pub(crate) fn stop_listening(&self) {
         let mut shared = self.session.lock();
         let stream = self.stream;
@@ -70,16 +71,16 @@ impl SessionStream {
 }
 
 impl SessionState {
-    /// Whether a stream repeats messages that the server has kept for this session, whose requests are not all known
-    /// here. A token there means a request of this session, even if a call of another session has an equal token:
-    /// clients count their tokens from small numbers.
+    /// Whether a stream repeats messages that the server has kept for this session and whose requests are not all known
+    /// here. A token on it means a request of this session, even if another session has an equal token, which is common
+    /// because clients count their tokens from small numbers.
     pub(super) fn repeats_unseen(&self, on: StreamId) -> bool {
         self.began_elsewhere && self.resumed.contains_key(&on)
     }
 
-    /// The client of the stream `old` has reconnected on the stream `new`. `behind` is the value that the client had
-    /// received after the last event that it knows; `None` if no event followed. Nothing more is written to `old`, even
-    /// if its disconnect has not been noticed.
+    /// Notes that the client of the stream `old` has reconnected on the stream `new`. `behind` is the value that the
+    /// client had received after the last event that it knows; `None` if no event followed. Nothing more is written to
+    /// `old`, even if its disconnect has not been noticed.
     fn replace(&mut self, old: StreamId, new: StreamId, behind: Option<Option<f64>>) {
         let Some(mailbox) = self.streams.remove(&old) else { return };
         let is_listening = self.listening.remove(&old);

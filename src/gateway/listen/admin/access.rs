@@ -1,4 +1,4 @@
-//! Access to the admin listener: which token a path needs, and where the page and `tap` find the token.
+//! Access to the admin listener: which token a path needs, and where the live page and `tap` find the token.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,10 @@ use crate::gateway::listen::admission::authorize;
 use crate::gateway::listen::handler::Peer;
 use crate::transport::http::refusal::Refusal;
 
-/// The header of a 401 over loopback that names the file of the token. Only the user of the proxy can read
-/// the file.
+/// The header of a 401 over loopback with the path of the token's file, which only the user who runs Milepost can read.
 pub const TOKEN_FILE: HeaderName = HeaderName::from_static("milepost-token-file");
 
-/// The settings of the listener, and its tokens.
+/// The settings of the admin listener, and its tokens.
 pub(super) struct Access {
     /// The settings of the listener for clients, which determine who is admitted.
     pub(super) server: Server,
@@ -36,7 +35,7 @@ impl Access {
         Self { server: server.clone(), bearer: admin.bearer.clone(), made }
     }
 
-    /// Checks whether a client may read and change the messages and calls.
+    /// Checks whether a client may read messages and calls, and change anything.
     pub(super) fn authorize(&self, client: &Peer, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.made {
             Some(made) => authorize(Some(made.secret()), headers).map(drop),
@@ -56,13 +55,13 @@ impl Access {
         authorize(self.bearer.as_ref(), headers).map(drop)
     }
 
-    /// The file of the token that was made.
+    /// Returns the file of the token that Milepost made.
     pub(super) fn token_file(&self) -> Option<PathBuf> {
         self.made.as_ref().map(|made| made.path().to_owned())
     }
 
-    /// Returns the address of the live page for a person. `with_token`: whether only this person sees the link, so that
-    /// it may contain the token. Browsers do not send the part after `#`.
+    /// Returns the link to the live page. `with_token`: only the operator sees the link, so it may contain the token.
+    /// Browsers do not send the part after `#`.
     pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
         let token = self.made.as_ref().filter(|_| with_token);
         let token = token.map(|made| format!("#token={}", made.secret().reveal()));
@@ -85,7 +84,7 @@ impl Access {
             *response.body_mut() = streams::AdminBody::from(bytes::Bytes::from(text));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PLAIN));
         }
-        // A path with control characters cannot be in a header. The log names it.
+        // A header cannot contain a path with control characters; the log names it.
         if let Ok(value) = HeaderValue::from_bytes(path.as_os_str().as_encoded_bytes()) {
             response.headers_mut().insert(TOKEN_FILE, value);
         }
@@ -112,7 +111,7 @@ fn is_local(client: &Peer) -> bool {
     client.local.ip().to_canonical().is_loopback()
 }
 
-/// The address of a listener from its own machine.
+/// Returns the address at which a listener is reached from its own machine.
 pub fn own_address(mut listen: SocketAddr) -> SocketAddr {
     if listen.ip().is_unspecified() {
         listen.set_ip(match listen.ip() {

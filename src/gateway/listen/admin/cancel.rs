@@ -15,8 +15,8 @@ pub(in crate::gateway::listen) fn call_to_cancel(path: &str) -> Option<&str> {
     path.strip_prefix("/calls/")?.strip_suffix("/cancel")
 }
 
-/// Cancels the call with this number, with the body of the request as the reason. `by`: the origin of the operator's
-/// request, as one word.
+/// Cancels the call with this number, with the body of the request as the reason. `by`: where the operator's request
+/// came from, as one word.
 pub(in crate::gateway::listen) async fn cancel<B>(
     calls: &Table,
     number: &str,
@@ -40,7 +40,7 @@ where
     }
 }
 
-/// The response to another method than POST.
+/// Returns the response to a method other than POST.
 pub(in crate::gateway::listen) fn only_post() -> AdminResponse {
     let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "milepost: use POST\n");
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));

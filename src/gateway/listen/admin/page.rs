@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use crate::observe::transcript::words;
 use crate::progress::{Reason, Repair};
 
-// One file, written by hand: there is no build step, and nothing is loaded from another site, so the policy is known
+// One file, written by hand. There is no build step, and nothing is loaded from another site, so the policy is known
 // when the program starts. Rows are keyed by the number of a call and changed in place, once per frame; rows outside
-// the view need no layout (`content-visibility`). Names never become markup: the policy forbids the page to create
+// the view need no layout (`content-visibility`). Names never become markup, because the policy forbids to create
 // markup from text (`require-trusted-types-for`).
-/// The page, and its policy for browsers: run only the scripts of the page, send requests only to this listener, and
+/// The page, and the policy for browsers: run only the scripts of the page, send requests only to this listener, and
 /// never create markup from text (`require-trusted-types-for`). The page contains its icon.
 static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     let text = include_str!("page.html").replacen(PLACE, &format!("const NAMES = {};", names()), 1);
@@ -27,10 +27,10 @@ static PAGE: LazyLock<(Bytes, Option<HeaderValue>)> = LazyLock::new(|| {
     (Bytes::from(text), policy)
 });
 
-/// The place of the page where the meanings of names are inserted.
+/// The place in the page where the meanings of names are inserted.
 const PLACE: &str = "const NAMES = {};";
 
-/// The meanings of the names, by kind.
+/// Returns the meanings of the names that the page shows, by kind.
 fn names() -> Value {
     let repaired: Map<_, _> = Repair::ALL
         .map(|repair| (repair.name().to_owned(), words::repair_text(repair).into()))
@@ -61,14 +61,14 @@ pub(super) fn text() -> Bytes {
     PAGE.0.clone()
 }
 
-/// The source of a policy for the text between two tags.
+/// Returns the policy source (a hash) of the text between two tags.
 fn source(text: &str, from: &str, to: &str) -> Option<String> {
     let (_, rest) = text.split_once(from)?;
     let (inner, _) = rest.split_once(to)?;
     Some(format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, inner.as_bytes()))))
 }
 
-/// The headers of the page.
+/// Returns the headers of the page.
 pub(super) fn headers() -> HeaderMap {
     let fixed: [(HeaderName, &'static str); 5] = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -78,7 +78,7 @@ pub(super) fn headers() -> HeaderMap {
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];
     let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    // Without a policy the page would be blocked completely; a test checks that there is a policy.
+    // A page without its policy is not shown; a test checks that there is a policy.
     let closed = || HeaderValue::from_static("default-src 'none'");
     let policy = PAGE.1.clone().unwrap_or_else(closed);
     fixed.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]).collect()

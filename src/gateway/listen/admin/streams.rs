@@ -1,4 +1,4 @@
-//! `/calls` and `/tap`: the calls as they happen, at once and without end.
+//! `/calls` and `/tap`: streams without an end that show calls while they happen.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,11 +21,11 @@ use crate::gateway::listen::last_use::{EndlessAnswer, LastUse};
 use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
 
-/// Maximum number of observers with an endless stream. A further observer gets 503, so that other connections to the
-/// admin listener stay free for probes.
+/// Limit of observers with an endless stream. A further observer gets 503, so that connections to the admin listener
+/// stay free for probes.
 const WATCHERS_MAX: usize = 16;
 
-/// Bytes of messages that are written together.
+/// Number of bytes of messages that are written together.
 const BATCH_BYTES: usize = 16 << 10;
 
 const EVENTS: &str = "text/event-stream";
@@ -35,10 +35,10 @@ const LINES: &str = "application/x-ndjson";
 /// The header of `/tap` with the number of routes whose messages are shown.
 pub const ROUTES_WATCHED: HeaderName = HeaderName::from_static("milepost-routes");
 
-/// The parameters of the query of `/tap`.
+/// The error for unknown parameters in the query of `/tap`.
 const QUERY: &str = "route, tool, verdict and format=json are known";
 
-/// The shared state of endless streams to observers.
+/// What the endless streams to observers share.
 pub(in crate::gateway::listen) struct AdminStreams {
     room: Arc<Semaphore>,
     over: watch::Sender<bool>,
@@ -150,7 +150,7 @@ fn is_verdict(name: &str) -> bool {
         || Repair::ALL.iter().any(|repair| repair.name() == name)
 }
 
-/// The body of an answer.
+/// The body of a response to an operator.
 pub(crate) enum AdminBody {
     /// The whole body.
     Whole(Full<Bytes>),

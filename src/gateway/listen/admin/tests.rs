@@ -1,4 +1,4 @@
-//! Access to the admin listener: which client may read and change which path.
+//! Tests of access to the admin listener: which client may read and change which path.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -44,7 +44,7 @@ fn admin_api(bearer: Option<&str>) -> AdminApi<Counting> {
     AdminApi::new(&server, &admin, None, Via::named(1), Arc::default())
 }
 
-/// The status that a desk answers with: `head` is a method, a path and headers.
+/// Checks the status of a response. `head` is a method, a path and headers.
 #[track_caller]
 fn check(admin_api: &AdminApi<Counting>, here: &str, phase: ListenPhase, head: &str, status: u16) {
     assert_eq!(ask(admin_api, here, phase, head).status(), status, "{head}");
@@ -180,7 +180,7 @@ async fn a_page_of_another_origin_changes_nothing() {
         let head = |headers: &str| format!("{method} /log-level {headers}");
         check(&admin_api, HERE, Serving, head("content-type=text/plain").as_str(), 403);
         check(&admin_api, HERE, Serving, &head("milepost-admin=1 origin=http://evil.example"), 403);
-        // A page of another program on this machine may speak to routes, but not change anything.
+        // A page of another program on this machine may use routes, but must not change anything here.
         check(
             &admin_api,
             HERE,
@@ -192,7 +192,7 @@ async fn a_page_of_another_origin_changes_nothing() {
     }
     check(&admin_api, HERE, Serving, "POST /log-level milepost-admin=1", 405);
     check(&admin_api, HERE, Serving, "OPTIONS /log-level", 405);
-    // These would be changes; but the body is empty.
+    // These requests are allowed, but their body is empty.
     check(&admin_api, HERE, Serving, "PUT /log-level milepost-admin=1", 400);
     let own = "PUT /log-level host=localhost:7333 milepost-admin=1 origin=http://localhost:7333";
     check(&admin_api, HERE, Serving, own, 400);
@@ -223,7 +223,7 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
         for path in ["/calls", "/calls/1", "/tap"] {
             check(&admin_api, here, Serving, &format!("GET {path}"), 401);
             let with = format!("GET {path} authorization=Bearer_{token}");
-            // There is no table of calls here.
+            // This handler has no table of calls.
             check(&admin_api, here, Serving, &with, 404);
             let foreign = format!("{with} origin=http://evil.example");
             check(&admin_api, here, Serving, &foreign, 403);

@@ -1,4 +1,4 @@
-//! The token for operators where the route file has none: a file that only this user can read.
+//! The token for operators if the route file has none, in a file that only this user can read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,18 +10,17 @@ use crate::config::routes::Secret;
 use crate::platform::files;
 use crate::transport::random::random_id;
 
-/// The name of the file in the state folder.
+/// The name of the token's file in the state directory.
 const FILE: &str = "admin-token";
 
-/// Hexadecimal digits of a token: 128 random bits.
+/// Number of hexadecimal digits of a token: 128 random bits.
 const DIGITS: usize = 32;
 
-/// Maximum number of attempts to read or create the file while another process creates it too. In the first half of the
-/// attempts a file without a token is waited for: on a busy machine its writer may be stopped for long before it
-/// writes.
+/// Limit of the attempts to read or create the file while another process creates it too. The first half of the
+/// attempts waits for a token in an empty file, because on a busy machine its writer may be stopped for a long time.
 const ATTEMPTS_MAX: usize = 200;
 
-/// The pause between two attempts: writing a token takes less.
+/// The pause between two attempts, which is longer than writing a token takes.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A token that Milepost made, and its file.
@@ -32,16 +31,16 @@ pub struct AdminToken {
 }
 
 impl AdminToken {
-    /// The file of a state folder.
+    /// Returns the path of the token's file in a state directory.
     pub fn place(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
 
-    /// The token of a state folder. Processes that share a folder share the token. A file that other users may read or
-    /// have written, and a symbolic link, are replaced by a new file.
+    /// Returns the token of a state directory, made if there is none. Processes that share a directory share the token.
+    /// A symbolic link, or a file that other users may read or have written, is replaced by a new file.
     ///
     /// # Errors
-    /// If the folder or the file cannot be made, or the system has no random bytes.
+    /// If the directory or the file cannot be made, or the system has no random bytes.
     pub fn make(folder: &Path) -> io::Result<Self> {
         files::make_private_folder(folder)?;
         let path = Self::place(folder);
@@ -74,7 +73,7 @@ impl AdminToken {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Reads the token that a running proxy made. The administrator may read those of all users.
+    /// Reads the token that a running Milepost made. The administrator may read the tokens of all users.
     ///
     /// # Errors
     /// If the file does not contain a token, or this user may not read it.
@@ -85,7 +84,7 @@ impl AdminToken {
         Self::open(path, files::is_administrator())
     }
 
-    /// Reads the file, without following a link at its end or waiting for a pipe.
+    /// Reads the file, without following a symbolic link at the end of the path or waiting for a pipe.
     fn open(path: &Path, is_anybodys: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = files::without_link(options.read(true)).open(path)?;
@@ -176,7 +175,7 @@ mod tests {
         symlink(folder.path().join("nothing"), &path).unwrap();
         expect_new("a link to nothing");
         assert!(!folder.path().join("nothing").exists());
-        // A file with another name is not read, whatever it contains.
+        // Only a file with the usual name is read, whatever another contains.
         assert!(AdminToken::read(&elsewhere).is_err());
     }
 

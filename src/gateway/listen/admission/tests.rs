@@ -1,4 +1,4 @@
-//! Admission decisions, as tables.
+//! Tests of admission, as tables of requests.
 
 use super::*;
 use crate::config::values::ip_net::IpNet;
@@ -52,7 +52,7 @@ fn on_loopback_every_spelling_of_loopback_is_answered_with_any_port() {
         {
             host(&server, local, name, true);
             host(&server, local, &format!("{name}:7332"), true);
-            // A forwarded port counts as another port.
+            // Behind a forwarded port, the client names another port.
             host(&server, local, &format!("{name}:8080"), true);
             host(&server, local, &format!("{name}:80"), true);
         }
@@ -360,7 +360,7 @@ fn a_front_names_the_user_once_and_nobody_else_does() {
     assert_eq!(principal_of("203.0.113.7", "x-user: ada\nx-user: bob"), Ok((None, true)));
     assert_eq!(principal_of("203.0.113.7", "x-other: ada"), Ok((None, false)));
 
-    // The principal that another replica has signed counts, whatever the headers say.
+    // The principal that another replica has signed is used, whatever the headers say.
     let passed_on = |lines: &str, signed: Option<&str>| {
         let (name, is_foreign) = found("10.0.0.1", lines, Some(signed)).unwrap();
         assert_eq!(name.as_deref(), signed, "{lines}");

@@ -1,4 +1,4 @@
-//! Bytes that are not HTTP, and HTTP that can be read in two ways.
+//! Tests with bytes that are not HTTP, and with HTTP that can be read in two ways.
 
 use super::*;
 
@@ -59,7 +59,7 @@ async fn a_length_that_means_two_things_is_refused() {
     check("chunks in HTTP/1.0", &bytes, &[400], "malformed", &[]).await;
 }
 
-/// Bytes after a request with both a length and chunks are not read: the chunks count, as RFC 9112 says, and the
+/// Bytes after a request with both a length and chunks are not read: the chunks decide, as RFC 9112 says, and the
 /// connection ends.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_smuggled_behind_a_request() {
@@ -75,7 +75,7 @@ async fn nothing_is_smuggled_behind_a_request() {
         let bytes = format!("{head}2\r\n{{}}\r\n0\r\n\r\n{smuggled}");
         check(lines, &bytes, &[200], "closed", &["POST 0 Endpoint {}"]).await;
     }
-    // Two equal lengths count as one.
+    // Two equal lengths are accepted as one.
     let head = format!("POST /a HTTP/1.1\r\n{HOST}content-length: 2\r\ncontent-length: 2\r\n");
     let bytes = format!("{head}connection: close\r\n\r\n{{}}{smuggled}");
     check("one length twice", &bytes, &[200], "closed", &["POST 0 Endpoint {}"]).await;
@@ -119,7 +119,7 @@ async fn heads_have_a_largest_size() {
         |line: String| format!("GET /a HTTP/1.1\r\n{HOST}{line}\r\nconnection: close\r\n\r\n");
     let long = |bytes: usize| head(format!("x: {}", "y".repeat(bytes)));
     check("just small enough", &long(limit - 200), &[200], "closed", &["GET 0 Endpoint"]).await;
-    // A head that is read whole is refused for its length, a longer one before its end.
+    // A head that is read completely is refused for its length, a longer one is refused before its end.
     check("a line that is a little too long", &long(limit), &[431], "closed", &[]).await;
     check("a long line", &long(2 * limit), &[431], "head-too-large", &[]).await;
     check("a line without end", &long(4 * limit), &[431], "head-too-large", &[]).await;

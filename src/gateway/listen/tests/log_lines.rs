@@ -1,4 +1,4 @@
-//! Log lines about refused requests that no process on this machine alone can cause.
+//! Tests of log lines about refused requests, for clients on other machines.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ impl Write for Lines {
     }
 }
 
-/// Behind `docker -p 7332:7332` the listener has the address of a container, and clients name `localhost`.
+/// Behind `docker -p 7332:7332` the listener has the address of a container, but clients name `localhost`.
 #[tokio::test(start_paused = true)]
 async fn a_loopback_host_at_another_address_is_told_of_once_a_minute_with_the_cure() {
     let lines = Lines::default();

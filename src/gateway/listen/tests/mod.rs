@@ -1,4 +1,4 @@
-//! Bytes on a connection, as tables: the answer, how the connection ends, and the handled requests.
+//! Tests with the bytes of a connection, as tables: the answer, how the connection ends, and the handled requests.
 
 mod bad_input;
 mod log_lines;
@@ -77,7 +77,7 @@ fn routes() -> Vec<Route> {
     vec![http_route("/a", "https://up.example/mcp"), web]
 }
 
-/// The result of some bytes on a connection.
+/// What came of some bytes on a connection.
 struct Spoken {
     /// The answer, as far as it arrived.
     answer: String,
@@ -102,12 +102,12 @@ impl Spoken {
 }
 
 /// Sends bytes in pieces on a connection of its own, and reads until it is closed. Time is paused, so that long waits
-/// end at once.
+/// take no time.
 async fn speak_in_pieces(server: Server, pieces: &[&[u8]]) -> Spoken {
     speak_at("127.0.0.1:7332", server, pieces).await
 }
 
-/// The same at another address of the listener.
+/// Sends bytes as [`speak_in_pieces`] does, to a listener with another address.
 async fn speak_at(address: &str, server: Server, pieces: &[&[u8]]) -> Spoken {
     let handler = Arc::new(Recorder::default());
     let http = Http::new(server.max_header_bytes, crate::observe::metrics::Traffic::default());
@@ -132,12 +132,12 @@ async fn speak_at(address: &str, server: Server, pieces: &[&[u8]]) -> Spoken {
     });
     let (mut read, mut write) = tokio::io::split(ours);
     for piece in pieces {
-        // A connection that is closed already has said enough.
+        // Ignore the error: the listener may already have closed the connection.
         let _ = write.write_all(piece).await;
         tokio::task::yield_now().await;
     }
     let mut answer = Vec::new();
-    // An hour that takes no time.
+    // Time is paused, so this hour takes no time.
     timeout(Duration::from_secs(3600), read.read_to_end(&mut answer)).await.unwrap().unwrap();
     let ended = connection.await.unwrap();
     let handled = std::mem::take(&mut *handler.handled.lock().unwrap());
@@ -158,7 +158,7 @@ fn the_future_of_a_request_is_small() {
     let dispatcher: Option<Arc<Dispatcher<Routed>>> = None;
     let size =
         size_of_future(|client, request| dispatcher.clone().unwrap().answer(client, request));
-    // Each request moves it into a box.
+    // The future is moved into a box for each request, so its size costs time.
     eprintln!("{size} bytes");
     assert!(size <= 1024, "{size}");
 }

@@ -1,9 +1,9 @@
-//! Responses to valid HTTP requests.
+//! Tests of responses to valid HTTP requests.
 
 use super::*;
 use crate::config::routes::Secret;
 
-/// The head of a request, in lines, and a body.
+/// Returns a request made of the lines of its head, and a body.
 fn request(head: &str, body: &str) -> String {
     let head = head.trim().lines().map(str::trim).collect::<Vec<_>>().join("\r\n");
     let length =
@@ -123,7 +123,7 @@ async fn browsers_are_answered_where_the_route_says_so() {
     let allowed = "access-control-allow-origin: http://localhost:6274\r\n";
     has(&spoken, &["HTTP/1.1 204", allowed, "access-control-allow-headers: x-a\r\n"]);
     assert!(spoken.handled.is_empty());
-    // The upstream's to answer, and not to be asked without the token.
+    // The upstream answers this preflight, which without the token must not reach it.
     assert_eq!(speak(Server::default(), &preflight("/a")).await.handled, ["OPTIONS 0 Endpoint"]);
     assert_eq!(speak(server(), &preflight("/a")).await.name(), "closed");
     assert_eq!(speak(server(), &preflight("/a")).await.statuses(), [401]);
@@ -132,7 +132,7 @@ async fn browsers_are_answered_where_the_route_says_so() {
     let head = format!("POST /web HTTP/1.1\nhost: localhost\n{origin}\n{json}");
     let spoken = speak(Server::default(), &request(&head, "{}")).await;
     has(&spoken, &["HTTP/1.1 200", allowed, "vary: Origin\r\n", "Mcp-Session-Id"]);
-    // Why it was refused, the page may read too.
+    // The page may read why its request was refused.
     let spoken = speak(server(), &request(&head, "{}")).await;
     has(&spoken, &["HTTP/1.1 401", allowed]);
     let evil = head.replace("localhost:6274", "evil.example");

@@ -1,8 +1,8 @@
-//! The unused connections to one server, and what is known of how long the server keeps them open.
+//! The unused connections to one server, and how long the server is known to keep them open.
 //!
 //! If the server closes a connection at the moment when a request is sent, it is unknown whether the server has read
-//! the request, and a POST must not be sent twice. Hence a connection is reused only while the server is known to keep
-//! it open. No I/O.
+//! the request, and a POST must not be sent twice. So a connection is reused only while the server is known to keep it
+//! open. This module does no I/O.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::transport::http::keep_alive::KeepAlive;
 
-/// Maximum number of unused connections kept open to one server.
+/// Limit of the unused connections kept open to one server.
 const IDLE_MAX: usize = 64;
 
-/// The longest time that an idle connection is kept: servers commonly close idle connections after 5 s, and a
-/// request that meets the close is lost.
+/// The longest time that an idle connection is kept: servers commonly close idle connections after 5 s, and a request
+/// that is sent at that moment is lost.
 pub(super) const IDLE_FOR: Duration = Duration::from_secs(3);
 
-/// The time for which a connection must have been idle and stayed open before connections to its server are reused at
-/// once. Servers that close each connection after its response do so within a few milliseconds.
+/// The time for which a connection must have stayed open while idle before connections to its server are reused without
+/// a wait. Servers that close each connection after its response do so within a few milliseconds.
 pub(super) const PROVEN_AFTER: Duration = Duration::from_millis(50);
 
 /// The time after which an early close by the server is forgotten.
@@ -34,28 +34,28 @@ struct KeptLink<L> {
 /// The unused connections to one server. The oldest are at the front.
 pub(super) struct IdleLinks<L> {
     links: Vec<KeptLink<L>>,
-    /// A connection was open after [`PROVEN_AFTER`], and none has been closed early since.
+    /// Whether a connection was still open after [`PROVEN_AFTER`], and none has been closed early since.
     is_proven: bool,
-    /// The server has closed a connection early: the time for which connections may be idle, until that moment.
+    /// Set if the server has closed a connection early: how long connections may be idle, until that moment.
     early: Option<(Duration, Instant)>,
-    /// The time of the last warning.
+    /// The time of the last warning about early closes.
     told: Option<Instant>,
-    /// Whether a task closes the connections when their time has come.
+    /// Whether a task is running that closes the connections when their time is over.
     pub(super) is_watched: bool,
 }
 
 impl<L> IdleLinks<L> {
-    /// No connections. `is_proven`: the server is known to keep connections open.
+    /// Returns an empty list. `is_proven`: the server is known to keep connections open.
     pub(super) fn new(is_proven: bool) -> Self {
         Self { links: Vec::new(), is_proven, early: None, told: None, is_watched: false }
     }
 
-    /// The longest time for which a connection may be idle, and be used again.
+    /// Returns the longest time for which a connection may be idle and still be reused.
     fn idle_max(&self, now: Instant) -> Duration {
         self.early.filter(|(_, until)| now < *until).map_or(IDLE_FOR, |(max, _)| max)
     }
 
-    /// Keeps a connection, if it may be used again.
+    /// Keeps a connection, if it may be reused.
     pub(super) fn keep(&mut self, now: Instant, link: L, promised: &KeepAlive) {
         self.close_old(now);
         let max = self.idle_max(now).min(promised.idle_max().unwrap_or(IDLE_FOR));
@@ -65,8 +65,8 @@ impl<L> IdleLinks<L> {
         }
     }
 
-    /// Takes a connection that may be reused if it is still open, and the time for which it was idle. The caller then
-    /// calls [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
+    /// Takes a connection and returns it with the time for which it was idle. It may be reused if it is still open; the
+    /// caller checks this and calls [`IdleLinks::note_open`] or [`IdleLinks::note_closed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<(Duration, L)> {
         self.close_old(now);
         // If the server has not proved that it keeps connections open, the oldest one can prove it best. Otherwise the
@@ -79,7 +79,7 @@ impl<L> IdleLinks<L> {
         Some((idle, self.links.remove(place).link))
     }
 
-    /// A connection that was idle for this time is open.
+    /// Notes that a connection was still open after it was idle for this time.
     pub(super) fn note_open(&mut self, idle: Duration) {
         self.is_proven |= idle >= PROVEN_AFTER;
     }
@@ -87,7 +87,7 @@ impl<L> IdleLinks<L> {
     /// Notes that the server has closed a connection that was idle for this time or less. Returns whether to warn that
     /// connections to the server are no longer reused: at most once a minute.
     pub(super) fn note_closed(&mut self, now: Instant, idle: Duration) -> bool {
-        // The server closed the connection at some time within `idle`; half of that time leaves a margin.
+        // The server has closed the connection at some time within `idle`; half of that time leaves a margin.
         let max = self.idle_max(now).min(idle / 2);
         self.early = Some((max, now + REMEMBERED_FOR));
         self.is_proven = false;
@@ -102,13 +102,13 @@ impl<L> IdleLinks<L> {
         is_news
     }
 
-    /// Closes the connections whose time has come.
+    /// Closes the connections that have been idle for long enough.
     pub(super) fn close_old(&mut self, now: Instant) {
         let max = self.idle_max(now);
         self.links.retain(|one| now < one.until && now - one.since < max);
     }
 
-    /// The time of the next [`IdleLinks::close_old`]; `None` without connections.
+    /// Returns the time of the next [`IdleLinks::close_old`]; `None` without connections.
     pub(super) fn next_close(&self) -> Option<Instant> {
         self.links.iter().map(|one| one.until).min()
     }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((idle, link), (50 * MS, 1));
         links.note_open(idle);
         keep(&mut links, start + 51 * MS, 1);
-        // From now on the newest is used, at once.
+        // From now on the newest connection is used, without a wait.
         assert_eq!(links.take(start + 51 * MS), Some((Duration::ZERO, 1)));
     }
 

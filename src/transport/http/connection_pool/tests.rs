@@ -1,4 +1,4 @@
-//! Connections over HTTP/1.1 and their use for further requests.
+//! Tests of HTTP/1.1 connections and their reuse.
 
 use std::sync::mpsc;
 
@@ -34,13 +34,13 @@ impl Pooled {
         Self { pool: Arc::new(pool), servers }
     }
 
-    /// The next connection.
+    /// Returns the server's end of the next connection.
     #[track_caller]
     fn server(&self) -> DuplexStream {
         self.servers.try_recv().expect("no connection")
     }
 
-    /// Sends a request that is answered with this text on a connection that was made for it, or on `server`.
+    /// Sends a request, which gets this text as its response, on a new connection or on `server`.
     async fn ask(
         &self,
         server: &mut Option<DuplexStream>,
@@ -50,7 +50,7 @@ impl Pooled {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = "/mcp".parse().unwrap();
         let answered = async {
-            // The request is on its way.
+            // Wait until the request has been sent.
             sleep(Duration::from_millis(1)).await;
             if let Ok(new) = self.servers.try_recv() {
                 *server = Some(new);
@@ -66,7 +66,7 @@ impl Pooled {
         tokio::join!(self.pool.send(request), answered).0
     }
 
-    /// Reads the whole body, or the error that ends it.
+    /// Returns the whole body, or the error that ends it.
     async fn text(&self, server: &mut Option<DuplexStream>, text: &str) -> Result<String, String> {
         let response = self.ask(server, text).await.map_err(|error| error.for_clients())?;
         read(response.into_body()).await
@@ -121,7 +121,7 @@ async fn an_unused_connection_closes_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_in_doubt_serves_nothing_more() {
     for text in [
-        // A second response, which would be that of the next request.
+        // A second response, which would be taken for that of the next request.
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
@@ -178,7 +178,7 @@ async fn a_request_that_is_given_up_closes_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_response_before_the_end_of_its_request_closes_the_connection() {
     let pooled = Pooled::new();
-    // More than a connection holds.
+    // More bytes than the connection buffers.
     let request = Request::new(RequestBody::from(Bytes::from(vec![b'x'; 2 << 20])));
     let answered = async {
         sleep(Duration::from_millis(1)).await;
@@ -260,14 +260,14 @@ fn serve_one_each(
         }
         stream.write_all(LENGTH.as_bytes()).unwrap();
         let Ok(()) = close.recv() else { return };
-        // The close waits until the client's side of the connection has got the end of the stream.
+        // The close returns only after the client's side has got the end of the stream.
         SockRef::from(&stream).set_linger(Some(Duration::from_secs(60))).unwrap();
         drop(stream);
         closed.send(()).unwrap();
     }
 }
 
-/// The runtime notices the end of a connection only when it waits, and a request may come before that.
+/// The runtime notices the end of a connection only when it waits, and a request may be sent before that.
 #[tokio::test]
 async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -278,7 +278,7 @@ async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
     let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
     let pool = ConnectionPool::new(connector, Duration::from_secs(60), &Traffic::default());
     let pool = Arc::new(pool);
-    // The server has kept a connection before.
+    // The server counts as one that keeps connections open.
     pool.idle.lock().unwrap().note_open(PROVEN_AFTER);
     for _ in 0..3 {
         let request = Request::new(RequestBody::from(Bytes::from_static(b"{}")));

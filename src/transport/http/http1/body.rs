@@ -1,4 +1,4 @@
-//! The body of a response.
+//! The body of an HTTP/1.1 response.
 
 use std::task::{Context, Poll, ready};
 
@@ -13,17 +13,17 @@ use super::link_error::LinkError;
 pub(crate) struct Http1Body {
     /// The connection; `None` once the response is complete or has failed.
     link: Option<Box<Http1Link>>,
-    /// The bytes that have arrived and were not read.
+    /// The bytes that have arrived and have not been taken.
     data: Bytes,
     trailers: Option<Box<HeaderMap>>,
-    /// Bytes that are still to be taken, if the head declares their number.
+    /// Bytes of the body that have not been taken, if the head declares the length.
     left: Option<u64>,
-    /// All has been taken.
+    /// Whether the whole body has been taken.
     is_over: bool,
 }
 
 impl Http1Body {
-    /// Returns the body whose head this connection has read, together with `data`.
+    /// Returns the body of a response whose head this connection has read, together with `data`.
     pub(crate) fn new(link: Box<Http1Link>, data: Bytes) -> Self {
         // `data` came with the head and belongs to the declared length too.
         let left = link.left().map(|left| left + data.len() as u64);
@@ -33,13 +33,13 @@ impl Http1Body {
 
     /// Takes the connection, once it can serve another request. Unread bytes of the body stay here.
     pub(crate) fn take_link(&mut self) -> Option<Box<Http1Link>> {
-        // Only a connection whose response is complete: otherwise more bytes of this response follow.
+        // Only if the response is complete: otherwise more of its bytes follow on the connection.
         let mut link = self.link.take_if(|link| link.is_done())?;
         self.trailers = link.take_trailers();
         Some(link)
     }
 
-    /// Whether the body is known to be over.
+    /// Whether the body is known to have ended.
     pub(crate) fn is_end(&self) -> bool {
         self.is_over
     }
@@ -49,7 +49,7 @@ impl Http1Body {
         self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 
-    /// The next frame: the data of all that was read at once, or the trailers.
+    /// Ready with the next frame: all data of one read, or the trailers.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl Http1Body {
         {
             match ready!(link.poll_body(cx)) {
                 Ok(BodyPart::Data(data)) => self.data = data,
-                // A request that is not sent yet is given up with the connection.
+                // The rest of a request that is still being sent is given up with the connection.
                 Ok(BodyPart::End(trailers)) => self.trailers = trailers,
                 Err(error) => {
                     (self.link, self.is_over) = (None, true);

@@ -1,17 +1,17 @@
-//! The body of a response, by the way in which its end is known (RFC 9112, 6.3).
+//! Reads the body of a response, in the way in which its end is known (RFC 9112, 6.3).
 
 use http::HeaderMap;
 
 use super::chunk_decoder::{ChunkDecoder, Decoded};
 use super::malformed::MalformedResponse;
 
-/// Reads one body.
+/// Reads one body. The variants are the ways to know its end.
 #[derive(Debug)]
 pub(super) enum BodyDecoder {
-    /// The number of bytes that are still to come.
+    /// By the declared length: the number of bytes that are still to come.
     Length(u64),
     Chunked(ChunkDecoder),
-    /// The body ends with its connection.
+    /// By the close of the connection.
     UntilClose,
 }
 
@@ -33,7 +33,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Why a body that ends here is not whole.
+    /// Returns why a body that ends here is incomplete.
     pub(super) fn incomplete(&self) -> MalformedResponse {
         match self {
             Self::Chunked(chunks) if !chunks.is_within_data() => {
@@ -43,7 +43,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Moves the data in `bytes` to the front.
+    /// Reads some bytes, and moves the data in them to the front.
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Decoded {
         let used = match self {
             Self::Chunked(chunks) => return chunks.decode(bytes),
@@ -58,7 +58,7 @@ impl BodyDecoder {
         Decoded { data: used, used, fault: None }
     }
 
-    /// The trailers of a body that is over, if there are any.
+    /// Returns the trailers of a body that has ended, if there are any.
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         match self {
             Self::Chunked(chunks) => chunks.take_trailers(),

@@ -4,24 +4,24 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::malformed::{HEADERS_MAX, MalformedResponse};
 
-/// Digits of the size of a chunk. More are zeros, or a size beyond 64 bits.
+/// Limit of the digits of a chunk's size. Further digits would only be leading zeros, or a size beyond 64 bits.
 const SIZE_DIGITS_MAX: u32 = 16;
 
-/// Bytes of chunk extensions, with the spaces before them, in one body.
+/// Limit of the bytes of all chunk extensions in one body, with the spaces before them.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the trailers of a body.
+/// Limit of the bytes of a body's trailers.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
-/// Where in the coding the next byte is.
+/// The position of the next byte in the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ChunkState {
-    /// Before the size.
+    /// Before the size of a chunk.
     #[default]
     Start,
     /// After a digit of the size.
     Size,
-    /// After a space after the size.
+    /// After a space that follows the size.
     Space,
     Extension,
     /// Before the line feed that ends the size.
@@ -39,13 +39,13 @@ enum ChunkState {
     Over,
 }
 
-/// Reads one body.
+/// Reads one chunked body.
 #[derive(Debug, Default)]
 pub(super) struct ChunkDecoder {
     state: ChunkState,
-    /// Bytes of data in the chunk.
+    /// Bytes of data in the current chunk.
     size: u64,
-    /// The number of bytes of the chunk that are still to come.
+    /// Bytes of the current chunk that are still to come.
     left: u64,
     digits: u32,
     extension_bytes: usize,
@@ -55,11 +55,11 @@ pub(super) struct ChunkDecoder {
 
 /// The result of decoding some bytes.
 pub(super) struct Decoded {
-    /// Bytes of data, which are now at the front.
+    /// Number of bytes of data, which are now at the front.
     pub(super) data: usize,
-    /// Bytes that belong to the body: all, unless the body has ended.
+    /// Number of bytes that belong to the body: all, unless the body has ended.
     pub(super) used: usize,
-    /// Why the byte after these cannot be read.
+    /// Why the next byte cannot be read.
     pub(super) fault: Option<MalformedResponse>,
 }
 
@@ -72,7 +72,7 @@ impl ChunkDecoder {
         self.state == ChunkState::Data
     }
 
-    /// Returns the size of the chunk whose data comes next; 0 otherwise.
+    /// Returns the size of the chunk whose data is being read; 0 otherwise.
     pub(super) fn size(&self) -> u64 {
         if self.is_within_data() { self.size } else { 0 }
     }
@@ -130,7 +130,7 @@ impl ChunkDecoder {
                 self.count_extension()?;
                 Extension
             }
-            // A size of zero is the last chunk (RFC 9112, 7.1).
+            // A chunk of size zero is the last one (RFC 9112, 7.1).
             (SizeLf, b'\n') if self.left == 0 => LineStart,
             (SizeLf, b'\n') => {
                 self.size = self.left;
@@ -138,14 +138,13 @@ impl ChunkDecoder {
             }
             (DataCr, b'\r') => DataLf,
             (DataLf, b'\n') => {
-                // The digits of the next size are counted from zero; the bytes of extensions are counted for the whole
-                // body.
+                // The digits are counted for each size; the bytes of extensions are counted for the whole body.
                 self.digits = 0;
                 Start
             }
-            // In a head, line ends may lack their carriage return; here a reader may take such a line for the end.
+            // A head may have lines without a carriage return. Here a reader could take such a line for the end.
             (LineStart | Trailer, b'\n') => return Err(MalformedResponse::Trailers),
-            // Without trailers the end is an empty line, so no bytes are kept for the parser of trailers.
+            // Without trailers the body ends with an empty line, so no bytes are collected for the parser of trailers.
             (LineStart, b'\r') if self.trailers.is_empty() => LastLf,
             (LineStart | Trailer, _) => {
                 self.add_trailer(byte)?;
@@ -196,7 +195,7 @@ impl ChunkDecoder {
         fits.then_some(()).ok_or(MalformedResponse::Trailers)
     }
 
-    /// The trailers of a body that is over, if there are any.
+    /// Returns the trailers of a body that has ended, if there are any.
     pub(super) fn take_trailers(&mut self) -> Result<Option<Box<HeaderMap>>, MalformedResponse> {
         let text = std::mem::take(&mut self.trailers);
         if text.is_empty() {
@@ -226,7 +225,7 @@ impl ChunkDecoder {
 mod tests {
     use super::*;
 
-    /// The data of a body in chunks, `None` if it is malformed, and whether it is over.
+    /// Decodes a chunked body. Returns its data, whether it has ended, and the fault if it is malformed.
     fn decode(pieces: &[&[u8]]) -> (Vec<u8>, bool, Option<MalformedResponse>) {
         let (mut decoder, mut all) = (ChunkDecoder::default(), Vec::new());
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! A connection to a server (RFC 9112, 9).
+//! An HTTP/1.1 connection to a server (RFC 9112, 9).
 
 use std::io;
 use std::pin::pin;
@@ -32,19 +32,19 @@ pub(crate) struct Http1Link {
 enum SendState {
     Sending(RequestWriter),
     Sent,
-    /// The server no longer reads. It may have answered before.
+    /// The server no longer reads the request. It may have answered before.
     Broken(Option<io::Error>),
 }
 
 /// The next part of a response on a connection.
 pub(super) enum BodyPart {
     Data(Bytes),
-    /// The response is over.
+    /// The end of the response, with its trailers.
     End(Option<Box<HeaderMap>>),
 }
 
 impl Http1Link {
-    /// A connection that has served nothing yet.
+    /// Returns a connection that has served nothing yet.
     pub(crate) fn new(io: Io) -> Self {
         let response = ResponseDecoder::new(&Method::GET);
         let (request, promised) = (SendState::Sent, KeepAlive::default());
@@ -57,12 +57,12 @@ impl Http1Link {
         self.is_idle() && self.io.is_quiet()
     }
 
-    /// Whether the connection waits for a request, and the server has neither sent nor closed anything. Called after a
-    /// response.
+    /// Whether the connection waits for a request, and the server has neither sent a byte nor closed the connection.
+    /// Called after a response.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.is_done() && {
             let cx = &mut Context::from_waker(Waker::noop());
-            // Check without registering a wake-up: no task waits for this connection.
+            // Checked without registering a wake-up, because no task waits for this connection.
             self.poll_read(cx, |_, _| ()).is_pending()
         }
     }
@@ -72,12 +72,12 @@ impl Http1Link {
         matches!(self.request, SendState::Sent) && self.response.is_reusable()
     }
 
-    /// Bytes of the response's body that are still to come, if their number is known.
+    /// Returns the bytes of the body that are still to come, if their number is known.
     pub(super) fn left(&self) -> Option<u64> {
         self.response.left()
     }
 
-    /// The trailers of a response that is over.
+    /// Returns the trailers of a response that has ended.
     pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         self.response.take_trailers()
     }
@@ -90,7 +90,7 @@ impl Http1Link {
 
     /// Begins a request on a connection that is unused or idle. [`Http1Link::poll_head`] sends it.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>) {
-        // The last response must be complete: the decoder starts again, with the method of the new request.
+        // The decoder starts again with the method of the new request, because the last response is complete.
         self.response = ResponseDecoder::new(request.method());
         self.has_new_head = false;
         let (request, headers) = RequestWriter::new(request);
@@ -117,7 +117,7 @@ impl Http1Link {
                         return Poll::Ready(Ok(head));
                     }
                 }
-                // The write may have failed earlier: its error is more useful than the close that followed.
+                // The write may have failed earlier; its error is more useful than the close that followed.
                 Ok(None) => return Poll::Ready(Err(self.unanswered(None))),
                 Err(error) => return Poll::Ready(Err(self.unanswered(Some(error)))),
             }
@@ -140,8 +140,9 @@ impl Http1Link {
             }
             let read = self.poll_read(cx, ResponseDecoder::body);
             if read.is_pending() && std::mem::take(&mut self.has_new_head) {
-                // Many servers, all of Python's uvicorn, write the body after the head and leave Nagle's algorithm on: the
-                // body waits for this acknowledgement (RFC 9293, 3.7.4). Later pieces seldom follow so closely.
+                // Many servers, such as all on Python's uvicorn, write the body after the head with Nagle's algorithm
+                // on, so that the body waits for this acknowledgement (RFC 9293, 3.7.4). Later pieces seldom follow so
+                // closely.
                 self.io.acknowledge();
             }
             match ready!(read)? {
@@ -168,15 +169,15 @@ impl Http1Link {
             }
             Poll::Ready(Err(error)) => {
                 self.request = SendState::Broken(None);
-                // The client's body has failed, and the server has got a part of a request, so the connection cannot be
-                // used further.
+                // The client's body has failed after the server got a part of the request, so the connection cannot be
+                // used any further.
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Returns the first cause why no head arrived.
+    /// Returns the first reason why no head has arrived.
     fn unanswered(&mut self, error: Option<io::Error>) -> LinkError {
         let unsent = match &mut self.request {
             SendState::Broken(error) => error.take(),
@@ -196,7 +197,7 @@ impl Http1Link {
     ) -> Poll<io::Result<Option<T>>> {
         let Self { io, response, .. } = self;
         with_buffer(response.piece(), |buffer| {
-            // The buffer belongs to the thread: an idle connection holds none.
+            // All connections of the thread share the buffer, so that an idle connection needs none.
             let count = ready!(pin!(io.read_buf(buffer)).poll(cx))?;
             Poll::Ready(Ok((count > 0).then(|| take(response, buffer.get_mut()))))
         })

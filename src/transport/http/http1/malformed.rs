@@ -1,15 +1,15 @@
-//! Why a response is refused.
+//! The reasons to refuse a response.
 
-/// Bytes of the head of a response.
+/// Limit of the bytes of a response's head.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Headers of a response, and trailers.
+/// Limit of the number of headers in a response's head, and in its trailers.
 pub(super) const HEADERS_MAX: usize = 100;
 
 /// Why a response is not read further. Its connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedResponse {
-    /// The server closed the connection.
+    /// The server closed the connection before the head was complete.
     #[error("connection closed before message completed")]
     Incomplete,
     /// The server closed the connection within the body.
@@ -21,7 +21,7 @@ pub enum MalformedResponse {
     /// The head is not HTTP.
     #[error("the head of the response is malformed: {0}")]
     Head(httparse::Error),
-    /// The response begins with an empty line.
+    /// The response begins with an empty line, which may be the rest of another response.
     #[error("the response begins with an empty line")]
     EmptyLine,
     /// The head is too long.
@@ -30,10 +30,10 @@ pub enum MalformedResponse {
     /// `Content-Length` is not a number, or has several values.
     #[error("the response has a malformed Content-Length")]
     Length,
-    /// `Transfer-Encoding` is something else than `chunked`.
+    /// `Transfer-Encoding` is something other than `chunked`.
     #[error("the response has a Transfer-Encoding other than chunked")]
     Coding,
-    /// `Transfer-Encoding` and `Content-Length` contradict each other.
+    /// The response has both `Transfer-Encoding` and `Content-Length`.
     #[error("the response has both Transfer-Encoding and Content-Length")]
     TwoLengths,
     /// A chunk is malformed.

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Maximum number of bytes per read. A piece of a body of at least this length counts as large.
+/// Limit of the bytes per read. A piece of a body of at least this length counts as large.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of bytes per read within a large piece.
+/// Limit of the bytes per read within a large piece.
 const LARGE_READ_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
@@ -31,10 +31,10 @@ pub(super) fn with_buffer<T>(piece: u64, read: impl FnOnce(&mut Limit<BytesMut>)
     outcome
 }
 
-/// The bytes in the buffer, as a value that outlives the buffer.
+/// Returns the bytes in the buffer as a value that outlives it.
 pub(super) fn take_out(buffer: &mut BytesMut) -> Bytes {
-    // A nearly full buffer is passed on, because a copy would cost as much as the read. Shorter data is copied: a
-    // reader that keeps a few bytes for a long time would otherwise keep the whole buffer.
+    // A nearly full buffer is passed on, because a copy would cost as much as the read. Shorter data is copied, because
+    // a reader that keeps a few bytes for a long time would otherwise keep the whole buffer.
     if buffer.len() < buffer.capacity() / 4 * 3 {
         return Bytes::copy_from_slice(buffer);
     }

@@ -1,4 +1,4 @@
-//! A request on its way to a server: the head (RFC 9112, 3), and the body while it arrives (6).
+//! Writes a request to a server: the head (RFC 9112, 3), and the body while it arrives (6).
 
 use std::borrow::Cow;
 use std::io::{self, IoSlice, Write as _};
@@ -16,22 +16,22 @@ use super::link_error::LinkError;
 use crate::transport::http::io::Io;
 use crate::transport::http::request_body::{RequestBody, RequestBodyError};
 
-/// Maximum length of a body, in bytes, that is copied after its head, so that both are sent in a single write.
+/// Limit of the bytes of a body that is copied after its head, so that both are sent in a single write.
 const COPIED_BODY_MAX: usize = 16 << 10;
 
 /// Writes one request.
 pub(super) struct RequestWriter {
-    /// The head, or the size of a chunk; freed once it is written.
+    /// The head of the request or of a chunk, as text; freed once it is written.
     text: Vec<u8>,
-    /// Bytes of `text` that are written.
+    /// Number of bytes of `text` that are written.
     written: usize,
-    /// A piece of the body.
+    /// The current piece of the body.
     data: Bytes,
-    /// The bytes after the piece.
+    /// The bytes after the current piece.
     end: &'static [u8],
-    /// The rest of the body.
+    /// The rest of the body, which has not been read yet.
     body: Option<RequestBody>,
-    /// The head has waited for the first piece of the body once.
+    /// Whether the head has waited once for the first piece of the body.
     has_waited: bool,
     length: RequestLength,
 }
@@ -41,7 +41,7 @@ pub(super) struct RequestWriter {
 enum RequestLength {
     /// The request has no body.
     Empty,
-    /// The number of bytes that are still to come.
+    /// By the declared length: the number of bytes that are still to come.
     Known(u64),
     Chunked,
 }
@@ -51,7 +51,7 @@ impl RequestWriter {
     pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
         let (head, mut body) = request.into_parts();
         let length = match body.size_hint().exact() {
-            // The end is checked first, because a body that is over also has an exact length of 0.
+            // The end is checked first, because a body that has ended also has an exact length of 0.
             _ if body.is_end_stream() => RequestLength::Empty,
             Some(length) => RequestLength::Known(length),
             // Requests with these methods have no body unless a length is given.
@@ -79,7 +79,7 @@ impl RequestWriter {
         (writer, head.headers)
     }
 
-    /// Writes until the whole request is written.
+    /// Ready once the whole request is written.
     ///
     /// # Errors
     /// If the connection or the body fails.
@@ -94,14 +94,14 @@ impl RequestWriter {
                 self.data.is_empty() && self.end.is_empty() && self.poll_data(cx)?.is_pending();
             let is_unwritten = self.written == 0 && !self.text.is_empty();
             if waits && is_unwritten && !std::mem::replace(&mut self.has_waited, true) {
-                // hyper returns a piece that has already arrived only if the connection is polled after the body.
+                // hyper returns a piece only if its connection is polled after the body, so the task polls again.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             ready!(self.poll_pieces(io, cx))?;
-            // All available bytes are written, and the body has no more for now.
+            // All bytes that are available are written, and the body has no more for now.
             if waits {
-                // Flush: these bytes may be the last for a long time.
+                // Flushed, because no further bytes may come for a long time.
                 let _ = Pin::new(&mut *io).poll_flush(cx)?;
                 return Poll::Pending;
             }
@@ -127,7 +127,7 @@ impl RequestWriter {
                 match self.length {
                     RequestLength::Chunked => self.end = b"0\r\n\r\n",
                     RequestLength::Empty | RequestLength::Known(0) => {}
-                    // Fewer bytes than declared: the server would take the next request for the rest of this body.
+                    // With fewer bytes than declared, the server would take the next request for the rest of this body.
                     RequestLength::Known(_) => return Err(other_length()),
                 }
             }
@@ -135,7 +135,7 @@ impl RequestWriter {
         Ok(Poll::Ready(()))
     }
 
-    /// The next piece of the body.
+    /// Makes `data` the next piece of the body to be written.
     fn queue(&mut self, data: Bytes) -> Result<(), LinkError> {
         // An empty chunk would be the end of the body (RFC 9112, 7.1).
         if data.is_empty() {
@@ -147,7 +147,7 @@ impl RequestWriter {
                 self.end = b"\r\n";
             }
             RequestLength::Known(left) => {
-                // More bytes than declared would be taken for the next request.
+                // The server would take bytes beyond the declared length for the next request.
                 *left = left.checked_sub(data.len() as u64).ok_or_else(other_length)?;
             }
             RequestLength::Empty => return Err(other_length()),
@@ -165,7 +165,7 @@ impl RequestWriter {
             }
             let pieces = [IoSlice::new(text), IoSlice::new(&self.data), IoSlice::new(self.end)];
             let mut count = ready!(Pin::new(&mut *io).poll_write_vectored(cx, &pieces))?;
-            // A write of zero bytes would be repeated for ever.
+            // A write of zero bytes would be repeated forever.
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -205,11 +205,11 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     };
     let mut is_said = known.is_empty();
     for (name, value) in &head.headers {
-        // The length is that of the body that is sent, whatever the headers say.
+        // The length is that of the body that is really sent, whatever the headers say.
         let value = match *name {
             // RFC 9112, 6.1 and 6.2: a message must not have both a length and chunks.
             TRANSFER_ENCODING => continue,
-            // The length keeps its position among the client's headers, and is written once.
+            // The length is written once, at its position among the client's headers.
             CONTENT_LENGTH if std::mem::replace(&mut is_said, true) => continue,
             CONTENT_LENGTH => known,
             _ => value.as_bytes(),
@@ -226,7 +226,7 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     text
 }
 
-/// The digits of a number.
+/// Returns the digits of a number.
 fn decimal(number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut left = &mut digits[..];
     // Twenty digits suffice for every number.

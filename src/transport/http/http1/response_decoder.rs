@@ -1,4 +1,4 @@
-//! Responses, read from bytes. No I/O.
+//! Reads responses from bytes. No I/O.
 
 use std::mem::MaybeUninit;
 
@@ -10,29 +10,29 @@ use super::body_decoder::BodyDecoder;
 use super::malformed::{HEAD_BYTES_MAX, HEADERS_MAX, MalformedResponse};
 use super::read_buffer::take_out;
 
-/// The largest length of a body that a response may declare.
+/// Limit of the length of a body that a response may declare, in bytes.
 const BODY_BYTES_MAX: u64 = u64::MAX - 2;
 
-/// Reads one response. After an error the reader is at its end.
+/// Reads one response. After an error it reads nothing more.
 #[derive(Debug)]
 pub struct ResponseDecoder {
-    /// The method of the request.
+    /// The method of the request, on which the length of the body depends.
     method: Method,
-    /// The beginning of a head.
+    /// The beginning of a head that is not complete yet.
     held: BytesMut,
-    /// Empty, with room for headers.
+    /// An empty map, whose memory is reused for the headers.
     spare: HeaderMap,
-    /// The body; `None` before the head.
+    /// The decoder of the body; `None` before the head has been read.
     body: Option<BodyDecoder>,
-    /// The connection may serve another request after this response.
+    /// Whether the connection may serve another request after this response.
     is_persistent: bool,
     trailers: Option<Box<HeaderMap>>,
-    /// Why nothing follows the data that was returned last.
+    /// The fault after the data that was returned last.
     fault: Option<MalformedResponse>,
 }
 
 impl ResponseDecoder {
-    /// Reads the response to a request with this method.
+    /// Returns a decoder for the response to a request with this method.
     pub fn new(method: &Method) -> Self {
         Self {
             method: method.clone(),
@@ -64,7 +64,7 @@ impl ResponseDecoder {
             return self.begin(bytes);
         }
         // Only the new bytes are searched for the blank line, so that a head that arrives in single bytes is parsed
-        // once. The blank line may begin in the previous bytes, so their last bytes are searched again.
+        // once. The last two known bytes are searched again, because the blank line may begin there.
         let known = self.held.len().saturating_sub(2);
         self.held.extend_from_slice(bytes);
         if has_blank_line(&self.held[known..]) {
@@ -80,8 +80,8 @@ impl ResponseDecoder {
         bytes: &mut BytesMut,
     ) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         while !bytes.is_empty() {
-            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response an empty line may
-            // be the rest of another response.
+            // Only servers may skip empty lines before a message (RFC 9112, 2.2). Before a response, an empty line may
+            // be a part of another response.
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
@@ -89,7 +89,7 @@ impl ResponseDecoder {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
-                // A copy, because the buffer belongs to the thread and is reused for the next connection.
+                // Copied, because the buffer belongs to the thread and is reused for the next connection.
                 self.held = BytesMut::from(&bytes[..]);
                 return Ok(None);
             };
@@ -100,11 +100,11 @@ impl ResponseDecoder {
                 continue;
             }
             self.body = Some(framing(&head, &self.method)?);
-            // Before the body is read: bytes after the body take the connection out of use.
+            // Set before the body is read, because bytes after the body make the connection unusable.
             self.is_persistent = is_persistent(&head);
             return match self.body(bytes) {
                 Ok(data) => Ok(Some((head, data))),
-                // The head is whole and reaches the client. The fault is reported when the body is read.
+                // The head is complete and is returned. The fault is reported when the body is read.
                 Err(fault) => {
                     self.fault = Some(fault);
                     Ok(Some((head, Bytes::new())))
@@ -114,7 +114,7 @@ impl ResponseDecoder {
         Ok(None)
     }
 
-    /// Reads all of `bytes`, which follow the head. Returns their data, which may be none.
+    /// Reads all of `bytes`, which follow the head. Returns their data, which may be empty.
     ///
     /// # Errors
     /// If the body is malformed after the data that was returned before.
@@ -131,7 +131,7 @@ impl ResponseDecoder {
                 Err(malformed) => fault = Some(malformed),
             }
         }
-        // Bytes after the response belong to no request, so the connection is not reused (RFC 9112, 9.2).
+        // Bytes after the response belong to no request, so the connection must not be reused (RFC 9112, 9.2).
         self.is_persistent &= decoded.used == bytes.len();
         self.fault = fault;
         match fault {
@@ -146,11 +146,11 @@ impl ResponseDecoder {
     /// Notes that the server has closed its side.
     ///
     /// # Errors
-    /// If the response has no end.
+    /// If the response is incomplete.
     pub fn close(&mut self) -> Result<(), MalformedResponse> {
         self.is_persistent = false;
         match &mut self.body {
-            // Without a length the close is the end of the body (RFC 9112, 6.3).
+            // Without a length, the close of the connection is the end of the body (RFC 9112, 6.3).
             Some(body @ BodyDecoder::UntilClose) => *body = BodyDecoder::Length(0),
             Some(body) if body.is_over() => {}
             Some(body) => return Err(self.fault.unwrap_or_else(|| body.incomplete())),
@@ -159,7 +159,7 @@ impl ResponseDecoder {
         Ok(())
     }
 
-    /// Why nothing follows the data that was returned last, if the body is malformed there.
+    /// Returns the fault after the data that was returned last, if the body is malformed there.
     pub fn fault(&self) -> Option<MalformedResponse> {
         self.fault
     }
@@ -174,7 +174,7 @@ impl ResponseDecoder {
         self.is_over() && self.is_persistent
     }
 
-    /// Bytes of the body that are still to come, if the head declares its length.
+    /// Returns the bytes of the body that are still to come, if the head declares its length.
     pub fn left(&self) -> Option<u64> {
         match &self.body {
             Some(BodyDecoder::Length(left)) => Some(*left),
@@ -187,7 +187,7 @@ impl ResponseDecoder {
         self.body.as_ref().map_or(0, BodyDecoder::piece)
     }
 
-    /// The trailers, once the response is over.
+    /// Returns the trailers, once the response has ended.
     pub fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         self.trailers.take()
     }
@@ -199,8 +199,8 @@ fn has_blank_line(bytes: &[u8]) -> bool {
         .any(|at| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// The head at the beginning of `bytes` (RFC 9112, 4 and 5) and its length, if it is whole. Its headers are in the
-/// place of `spare`.
+/// Parses the head at the beginning of `bytes` (RFC 9112, 4 and 5). Returns it with its length, if it is complete. Its
+/// headers use the memory of `spare`.
 fn parse(
     bytes: &[u8],
     spare: &mut HeaderMap,
@@ -223,7 +223,7 @@ fn parse(
     *head.status_mut() = status.ok_or(malformed)?;
     *head.version_mut() =
         if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    // All values are slices of one copy: one allocation for all headers.
+    // All values are slices of one copy, so that all headers together cost one allocation.
     let shared = Bytes::copy_from_slice(&bytes[..length]);
     let headers = head.headers_mut();
     *headers = std::mem::take(spare);
@@ -240,7 +240,7 @@ fn parse(
     Ok(Some((head, length)))
 }
 
-/// Returns how the end of a body is recognised (RFC 9112, 6.3). A length that two readers may read differently is
+/// Returns how the end of a body is recognised (RFC 9112, 6.3). A length that two readers may understand differently is
 /// refused.
 fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, MalformedResponse> {
     let (status, headers) = (head.status(), head.headers());
@@ -263,7 +263,7 @@ fn framing(head: &Response<()>, method: &Method) -> Result<BodyDecoder, Malforme
             if head.version() == Version::HTTP_11
                 && coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") =>
         {
-            // Both headers together may smuggle a second response (RFC 9112, 6.3): the response is refused.
+            // With both headers a second response may be smuggled (RFC 9112, 6.3), so the response is refused.
             let has_length = headers.contains_key(CONTENT_LENGTH);
             let chunked = BodyDecoder::Chunked(<_>::default());
             return (!has_length).then_some(chunked).ok_or(MalformedResponse::TwoLengths);
@@ -292,18 +292,18 @@ fn number(digits: &[u8]) -> Option<u64> {
     text.parse().ok().filter(|number| *number <= BODY_BYTES_MAX)
 }
 
-/// Whether the server keeps the connection open (RFC 9112, 9.3). A connection of HTTP/1.0 is never reused, whatever the
+/// Whether the server keeps the connection open (RFC 9112, 9.3). An HTTP/1.0 connection is never reused, whatever the
 /// response says.
 fn is_persistent(head: &Response<()>) -> bool {
     let headers = head.headers();
     let closes = |value: &HeaderValue| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
-        // A value that is not ASCII cannot be understood, so the connection is not reused.
+        // A value that is not ASCII is not understood, so the connection is not reused.
         !value.as_bytes().is_ascii()
             || words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
     };
-    // Some servers send a body with these statuses, which would be read as the beginning of the next response. A length
-    // with 304 is that of the copy that the client already has.
+    // Some servers send a body with these statuses, which would be read as the beginning of the next response, so the
+    // connection is not reused. With 304, a length is normal: it is that of the copy that the client already has.
     let has_odd_body = match head.status() {
         StatusCode::NO_CONTENT => {
             headers.contains_key(TRANSFER_ENCODING)
