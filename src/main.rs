@@ -1,5 +1,5 @@
-//! The command line program. Its work is in the library, so that the compiler makes the code of the library
-//! once and only links the program.
+//! The command line program. All its work is in the library, so that the library is compiled once and this program only
+//! linked.
 
 use std::process::ExitCode;
 
