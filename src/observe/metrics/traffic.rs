@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub enum ServerNotice {
     /// A redirect of the server was followed.
     Redirected,
-    /// The server closed an idle connection earlier than it had announced.
+    /// The server closed an idle connection that Milepost expected to be still open.
     ClosedEarly,
     /// The route began to use a proxy.
     Proxy,
