@@ -105,7 +105,7 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all events so far are written, for [`PATIENCE`] at most.
+    /// Waits until all events so far are written, for `PATIENCE` at most.
     pub fn wait(self) {
         self.wait_for(PATIENCE);
     }
