@@ -1,5 +1,4 @@
-//! The command line program. All its work is in the library, so that the library is compiled once and this program only
-//! linked.
+//! The command line program. Its work is in the library, which is compiled once; this program is only linked.
 
 use std::process::ExitCode;
 

@@ -54,7 +54,7 @@ pub(crate) fn show(out: &mut impl Write, load: &Load, rows: &[Row]) -> io::Resul
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
     let named = |name| rows.iter().find(|row| row.proxy == name);
     let direct = named("direct");
-    // If each client calls again after each answer, its calls wait for each other, so latencies are not compared with
+    // If clients call again after each answer, calls wait for each other: latencies are then not compared with
     // `direct`.
     let is_closed = matches!(load.pace, Pace::Closed(_));
     for row in rows {

@@ -1,5 +1,4 @@
-//! `milepost cancel`: ends an open call in one of this user's processes, or in the `milepost serve` that the arguments
-//! name.
+//! `milepost cancel`: ends an open call of one of this user's processes, or of the `milepost serve` in the arguments.
 
 use std::time::Duration;
 

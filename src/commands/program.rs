@@ -69,8 +69,7 @@ pub fn main() -> ExitCode {
     code
 }
 
-/// Returns the runtime for a command. `wrap` has one connection, so one thread is enough; `serve` may have many
-/// connections.
+/// Returns the runtime for a command: `wrap` has one connection and needs one thread, `serve` may have many.
 fn runtime(command: &Command) -> Builder {
     let threads = match command {
         Command::Serve(args) => {
@@ -383,8 +382,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// Runs `milepost doctor`. Exit code 0: a plain client works well with the server; 1: it does not; 2: there is no
-/// result.
+/// Runs `milepost doctor`. Exit code 0: a plain client works well with the server; 1: not well; 2: no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let by_suite = args.suite;
     let options = match args.resolve() {

@@ -29,8 +29,7 @@ pub struct CallViews {
 }
 
 impl CallViews {
-    /// Makes the views of the calls that pass through the process called `name`, with a local socket in `folder` if it
-    /// is `Some`.
+    /// Makes the views of the calls of the process called `name`, with a local socket in `folder` if it is `Some`.
     pub fn new(calls: &Arc<Table>, name: &str, folder: Option<PathBuf>) -> Self {
         let about = || AboutProcess::this("wrap", name.to_owned());
         let socket = folder.map(|folder| (LocalApi::new(about(), Arc::clone(calls)), folder));

@@ -151,8 +151,7 @@ pub async fn find(folder: &Path) -> Vec<Site> {
     sites.into_iter().flatten().collect()
 }
 
-/// Finds all processes of this user: each process with a socket, and the usual admin address if no `serve` is among
-/// them.
+/// Finds all processes of this user: each one with a socket, and the usual admin address if no `serve` is among them.
 pub(crate) async fn running() -> Vec<Site> {
     let folder = folder();
     let mut sites = match &folder {

@@ -64,7 +64,7 @@ impl LocalServer {
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        // Allow any port in the `Host` header: a proxy on this machine may forward its client's header, with another
+        // Allow any port in the `Host` header: a proxy on this machine may forward its client's header with another
         // port.
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };

@@ -56,8 +56,7 @@ impl PendingVerdicts {
 
     /// Removes the message with this number. Returns it with the time when it arrived.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
-        // An element of an array has a higher number than the array, so find the newest message that is not above the
-        // number.
+        // An element's number is higher than its array's, so find the newest message that is not above the number.
         let place = self.messages.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.messages.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);

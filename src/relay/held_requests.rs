@@ -44,8 +44,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             match self.is_held(held.stream, &held.message) {
                 Some(true) => self.held.push(held),
                 Some(false) => {}
-                // The filter has failed. If clients share the server, forward nothing more; otherwise forward the
-                // request unchanged.
+                // The filter has failed. If clients share the server, forward nothing more; else forward the request
+                // unchanged.
                 None if self.filter.policy().id_mapping => {}
                 None => {
                     let payload = Payload::of(&held.message);

@@ -79,8 +79,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // First read the text that the server wrote to standard error before this request, which cannot be about
-            // this request.
+            // First read what the server wrote to standard error so far, which cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -90,8 +89,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             });
         }
         let payload = self.filter.client_message(now(), stream, message);
-        // The message may have opened a call: other sessions must know its token before the server reports progress on
-        // it.
+        // The message may have opened a call: other sessions must know its token before progress comes.
         if let Some(tokens) = &mut self.tokens {
             tokens.renew(&mut self.filter);
         }

@@ -280,8 +280,7 @@ pub trait ServerLeg: Send {
     /// Sends a part of a message that is too large for memory. `headers` are those of the message.
     fn send_part(&mut self, part: MessagePart, headers: &ClientHeaders);
 
-    /// Writes the messages for the server. Ready with `true` when everything has been written, or `false` when nothing
-    /// more can be.
+    /// Writes the messages for the server. Ready with `true` when all are written, or `false` when no more can be.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 
     /// Returns whether bytes wait to be written.

@@ -52,8 +52,7 @@ impl Outbox {
         self.pieces.is_empty() && !self.unflushed
     }
 
-    /// Writes as many bytes as possible together, and flushes after the last piece. Cancel-safe: unwritten bytes stay
-    /// in the outbox.
+    /// Writes as many bytes as possible together; flushes after the last piece. Cancel-safe: unwritten bytes stay.
     pub(crate) async fn write(&mut self, writer: &mut ByteWriter) -> io::Result<()> {
         if self.pieces.is_empty() {
             writer.flush().await?;

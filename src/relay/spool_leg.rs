@@ -1,5 +1,4 @@
-//! A server leg that keeps large messages in files, for a server that sends the answers for several client streams on a
-//! single stream.
+//! A server leg that keeps large messages in files. The server answers several client streams on a single stream.
 
 use std::task::{Context, Poll, ready};
 

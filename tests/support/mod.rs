@@ -29,8 +29,7 @@ const TRIES: usize = 5;
 /// The program under test.
 pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
 
-/// The variable in the environment of every process, so that tests store nothing on this machine. `--state-dir`
-/// overrides it.
+/// The variable in the environment of every process, so that tests store nothing. `--state-dir` overrides it.
 pub(crate) const FORGETFUL: (&str, &str) = ("MILEPOST_STATE_DIR", "off");
 
 /// Variables that are removed from the environment of every process, because they would make it use a proxy.
@@ -61,8 +60,7 @@ pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the path of an example server. Builds it if necessary, because cargo does not build examples for a single
-/// test binary.
+/// Returns the path of an example server. Builds it if necessary: cargo builds none for a single test binary.
 pub(crate) fn example(name: &str) -> String {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
@@ -73,8 +71,7 @@ pub(crate) fn example(name: &str) -> String {
         if cfg!(feature = "fleet-valkey") {
             cargo.arg("--all-features");
         }
-        // Remove the variables that cargo sets for this test: with them, build scripts would run again, and all that
-        // depends on them.
+        // Remove the variables that cargo sets for this test: they would make build scripts run again.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let is_ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
@@ -102,8 +99,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a scene of real processes that depends on timing. One successful run is enough; if all fail, the last failure
-/// is reported.
+/// Runs a scene of real processes that depends on timing, until it succeeds once. Reports the last failure.
 #[track_caller]
 pub(crate) fn within_tries(mut scene: impl FnMut()) {
     for _ in 1..TRIES {

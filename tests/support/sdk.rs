@@ -196,8 +196,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Starts the process. `address` finds the address in a line of its standard output, or of its standard error if
-    /// `loud`.
+    /// Starts the process. `address` finds the address in a line of its standard output (or error, if `loud`).
     #[track_caller]
     fn start(command: &mut Command, loud: bool, address: fn(&str) -> Option<&str>) -> Self {
         let (on, off) = (Stdio::piped(), Stdio::null());

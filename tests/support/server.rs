@@ -7,8 +7,7 @@ use std::thread;
 
 use super::{STUCK, example};
 
-/// An example server that listens on a separate port. It ends when this value is dropped, and when the test process
-/// ends.
+/// An example server on a separate port. It ends when this value is dropped, and when the test process ends.
 pub(crate) struct Server {
     child: Child,
     url: String,

@@ -25,8 +25,7 @@ pub(super) const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 /// The transport's name in the options of `wrap`, for each key that implies a transport.
 const SPELLINGS: [(&str, &str); 2] = [("httpUrl", "http"), ("serverUrl", "streamable-http")];
 
-/// Keys with which a client signs in to a server at a URL. Only the client can sign in, so such a server stays
-/// unchanged.
+/// Keys with which a client signs in to a server at a URL. Only the client can, so such a server stays unchanged.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
 
 /// The variable in which clients that run in Node.js name a PEM file with additional certificate authorities.
@@ -150,8 +149,7 @@ impl ServerObject<'_> {
         Ok(Some(ServerHeaders { key: range(&member.name), all: headers }))
     }
 
-    /// Restores the URL of a server from its `wrap` command. `options` are the options of `wrap` before the URL,
-    /// `target`.
+    /// Restores a server's URL from its `wrap` command. `options` are the options of `wrap` before the URL, `target`.
     pub(super) fn unwrap_address(
         &self,
         member: &ObjectProp<'_>,

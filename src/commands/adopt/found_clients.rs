@@ -95,8 +95,7 @@ pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
     Ok(found)
 }
 
-/// Whether a file can be read and contains servers. A file without servers is skipped, as it is only the client's
-/// settings.
+/// Whether a file can be read and has servers. A file without servers is skipped: it is only the client's settings.
 fn has_servers(args: &AdoptArgs, path: &Path) -> bool {
     let Ok((_, text)) = ClientFile::read(path) else { return false };
     let sharing = Sharing::default();

@@ -83,8 +83,8 @@ impl TopKeys {
         keys
     }
 
-    /// Lets the thread read one more key. Reading changes the mode of the terminal, so no read may be pending when
-    /// `top` ends.
+    /// Lets the thread read one more key. Reading changes the terminal's mode, so no read may be pending when `top`
+    /// ends.
     fn read(&self) {
         // Ignore the error: if the terminal is closed, the next key reports that.
         let _ = self.next.send(());

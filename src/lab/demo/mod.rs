@@ -94,8 +94,7 @@ pub enum DemoError {
     Unsettled,
 }
 
-/// Runs the demonstration on standard output, and returns the exit code. `silence` is how long the silent tool is
-/// silent.
+/// Runs the demonstration on standard output. Returns the exit code. The silent tool is silent for `silence`.
 pub async fn run(silence: Duration) -> Result<u8, DemoError> {
     let mut view = DemoView::of_stdout();
     let ended = tokio::select! {

@@ -294,8 +294,7 @@ impl Examiner {
             })
     }
 
-    /// Returns the call of a message that names none: the call of its stream, else the only open call, else the last
-    /// call.
+    /// Returns the call of a message that names none: that of its stream, else the only open call, else the last call.
     fn implied_call(&self, stream: TrafficStream) -> Option<usize> {
         if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);

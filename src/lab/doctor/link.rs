@@ -305,8 +305,7 @@ fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Opti
 async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
-    // Plain clients do not remove a byte order mark at the beginning of the stream, but `Lines` does, so it is added
-    // again.
+    // Plain clients keep a byte order mark at the beginning of the stream, but `Lines` removes it, so add it again.
     let mut mark = None;
     let mut open = true;
     while open {

@@ -18,8 +18,7 @@ use crate::protocol::mcp::Revision;
 /// Deadline for the answer to `server/discover`. Servers that know the method answer immediately.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
-/// Deadline for the same answer through the proxy, which waits for a slow server before it answers in the server's
-/// place.
+/// Deadline for the same answer through the proxy, which waits for a slow server before it answers itself.
 const PROXY_ANSWERS: Duration = Duration::from_secs(15);
 
 /// A server's answer to a revision.

@@ -8,8 +8,7 @@ use super::rules::Rule;
 use super::traffic::TransportKind;
 use super::{DoctorError, Inspection, SessionTerms};
 
-/// What is tried after a token that is a number: the token, its value of `ask.token_type`, and its description in a
-/// report.
+/// What is tried after a number as the token: the token, its value of `ask.token_type`, and its name in a report.
 const OTHERS: [(GivenToken, &str, &str); 2] = [
     (GivenToken::Text, "string", "with a token that is a text"),
     (GivenToken::None, "none", "without a token"),
@@ -33,8 +32,8 @@ impl Inspection {
         can_try && before.calls.iter().any(is_refused)
     }
 
-    /// Tries the other forms of the token, each in a new session. If the server answers with one of them, adds a
-    /// finding.
+    /// Tries the other forms of the token, each in a new session. Adds a finding if the server answers with one of
+    /// them.
     pub(super) async fn try_tokens(
         &self,
         known: &ServerFacts,

@@ -97,8 +97,7 @@ impl Inspection {
         };
         let mut terms = SessionTerms {
             wire: known.transport,
-            // If progress comes on the GET stream, the client must not open one: only then does `own_get` have an
-            // effect.
+            // If progress comes on the GET stream, open none, because only then does `own_get` have an effect.
             without_get: before.uses_get,
             ..SessionTerms::default()
         };

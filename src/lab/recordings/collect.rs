@@ -35,13 +35,11 @@ pub(super) struct CallCollector {
     /// The calls, by the client's id.
     by_id: BTreeMap<Bytes, Vec<usize>>,
     by_token: BTreeMap<Bytes, Vec<usize>>,
-    /// The numbers that a filter gave to a message of the server: the filter, the numbers, and the index of the
-    /// message.
+    /// The numbers that filters gave to server messages: the filter, the numbers, and the index of the message.
     numbers: Vec<(u64, Range<u64>, usize)>,
     /// For each part, the calls that the last client message opened.
     asked: BTreeMap<u64, Vec<usize>>,
-    /// The messages by the address of their text: a line that repeats a message has the same address, and adds no
-    /// message.
+    /// The messages by the address of their text: a line that repeats a message has the same address and adds none.
     places: BTreeMap<(u8, usize), usize>,
     /// The index of the last server message.
     last_of_server: Option<usize>,

@@ -73,8 +73,7 @@ pub(in crate::lab) struct Player {
     start: Instant,
     /// The time of the recording.
     clock: Instant,
-    /// The time of the filter. It may be ahead of `clock`, because an output slightly before its due time gets its due
-    /// time.
+    /// The time of the filter. It may be ahead of `clock`: an output slightly before its due time gets its due time.
     now: Instant,
     /// Whether time stops at each output that is due. Used if the settings differ from the recorded ones.
     pub(in crate::lab) eager: bool,
@@ -283,8 +282,8 @@ impl Player {
         self.records();
     }
 
-    /// Marks messages as written, except on streams whose clients wait, and on the streams in `later`, which a later
-    /// line marks.
+    /// Marks messages as written, except on streams whose clients wait, and on those in `later`, marked by a later
+    /// line.
     pub(in crate::lab) fn written(&mut self, later: &BTreeSet<StreamId>) {
         let all = std::mem::take(&mut self.unwritten);
         for stream in all {
@@ -433,7 +432,7 @@ impl Player {
                 }
                 FilterEvent::Heartbeat(call) => {
                     self.beats += 1;
-                    // The decision about a heartbeat comes when it is written, so it belongs to the last message to a
+                    // A heartbeat is decided when it is written, so the decision belongs to the last message to a
                     // client.
                     let mut written = self.out.iter_mut().rev();
                     if let Some(line) = written.find(|line| line.text.starts_with('=')) {

@@ -156,8 +156,7 @@ impl ReferenceHost {
         plain_events(pieces)
     }
 
-    /// Handles the GET of Streamable HTTP: returns the rest of a stream, or the stream for messages that belong to no
-    /// request.
+    /// Handles the GET of Streamable HTTP: returns the rest of a stream, or the stream for messages without a request.
     fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
         let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {

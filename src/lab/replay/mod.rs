@@ -92,8 +92,8 @@ pub fn run<E: Error + Send + Sync + 'static>(
             Ok(Played { text, is_equal: true, reports: None })
         }
         ReplayForm::Table { before, colors } => {
-            // Settings that have no words in the file, such as dialects of a route file, may differ from the recorded
-            // ones too.
+            // Settings without words in the file, such as a route file's dialects, may differ from the recorded ones
+            // too.
             let eager = eager || !written.missing.is_empty();
             tabulate(&recorded, (policy, eager), before, colors).map_err(wrong)
         }

@@ -37,8 +37,7 @@ impl ReportCount {
         if let Some(before) = before {
             text += &format!(", was {}", before.shown);
         }
-        // The client got more notifications than reports: the others were made of text, such as log messages, or of
-        // arrays.
+        // The client got more notifications than reports: the others were made of text, such as logs, or of arrays.
         match self.got.saturating_sub(shown) {
             0 => text,
             1 => text + "; 1 other notification of progress",

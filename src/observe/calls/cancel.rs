@@ -50,8 +50,7 @@ pub enum CancelError {
 }
 
 impl Table {
-    /// Cancels an open call, and waits until it is cancelled. `by`: one word for the way by which the operator's
-    /// request came.
+    /// Cancels an open call, and waits until it is cancelled. `by`: in one word, how the operator's request came.
     ///
     /// # Errors
     /// If the call is not open, or cannot be cancelled.
@@ -64,8 +63,7 @@ impl Table {
         if !filter.put(CancelRequest { asked, answer }) {
             return Err(CancelError::Busy(number));
         }
-        // Drop the reference while waiting: when the filter ends, its inbox and the waiting request must be dropped
-        // too.
+        // Drop the reference: when the filter ends meanwhile, its inbox and the waiting request must be dropped too.
         drop(filter);
         match timeout(TAKEN_WITHIN, result).await {
             Err(_) => Err(CancelError::Busy(number)),

@@ -367,8 +367,7 @@ impl Observer for WatchedConversation {
     }
 
     fn on_call(&mut self, call: &OpenCall<'_>) {
-        // The filter of a session continues a call that the filter of an exchange has opened, so the call is in the
-        // table.
+        // A session's filter continues a call that the filter of an exchange has opened, so the call is in the table.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();

@@ -208,8 +208,7 @@ impl TapReader {
     fn show(&mut self, line: &TapLine, out: &mut String) {
         let TapLine { at, route, masks, call, kept } = line;
         if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
-            // A route file that changes often can have any number of routes over time, so the number of maskings is
-            // limited.
+            // Limit the number of maskings, because a changing route file can have any number of routes over time.
             self.maskings.clear();
         }
         let begin = || Masking::new(masks.clone());

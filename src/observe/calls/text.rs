@@ -62,8 +62,7 @@ fn boundary(text: &[u8], max: usize) -> usize {
     (max.saturating_sub(3)..=max).rev().find(begins).unwrap_or(max)
 }
 
-/// Returns the beginning of a JSON text without an incomplete escape, and the text that closes its strings and
-/// brackets.
+/// Returns the beginning of a JSON text without an incomplete escape, and the text that closes the rest.
 fn closed(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut open = Vec::new();
     // The start of an escape that is not complete, and the number of its missing characters.

@@ -10,8 +10,7 @@ use super::file::MissingFile;
 use super::store::{FileFault, Store, StoreError, claim, is_claimed};
 use crate::progress::client_habits::{ClientHabits, Habit};
 
-/// Maximum number of clients of all routes in the state file. Beyond the limit the client unused for longest is
-/// removed.
+/// Maximum number of clients of all routes in the state file. Beyond it the client unused for longest is removed.
 const STORED_CLIENTS_MAX: u64 = 500;
 
 const CLIENTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("clients");

@@ -6,8 +6,7 @@ use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::Situation;
 use crate::progress::{Outcome, Summary, clients};
 
-/// Logs, once for each client, which features it lacks and which settings help, when a call shows that they are
-/// missing.
+/// Logs, once for each client, which features it lacks and which settings help, when a call shows the lack.
 pub(super) fn advise(call: &Summary) {
     // The client gave up although it got heartbeats.
     let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;

@@ -36,8 +36,7 @@ impl LogBudget {
         Self::new(1, Duration::from_secs(60))
     }
 
-    /// Takes one line from the budget. Returns the number of lines left out before it, or `None` if the line must be
-    /// left out.
+    /// Takes one line from the budget. Returns the number of lines left out before, or `None` to leave this one out.
     pub(crate) fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= self.window) {

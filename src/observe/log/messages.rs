@@ -33,8 +33,7 @@ const ID_MAX: usize = 256;
 pub struct MessageLog;
 
 impl MessageLog {
-    /// Returns the factory, or `None` if no line would be written. `may_change`: the log filter may allow the lines
-    /// later.
+    /// Returns the factory, or `None` if no line would be written. `may_change`: the log filter may change later.
     pub fn begin_if_on(may_change: bool) -> Option<Arc<dyn ObserverFactory>> {
         (may_change || is_on()).then(|| Arc::new(Self) as Arc<dyn ObserverFactory>)
     }

@@ -203,8 +203,7 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one event. Open requests are counted by the connection ([`RouteCounts::in_flight`]), because they end
-    /// with it.
+    /// Counts one event. The connection counts open requests ([`RouteCounts::in_flight`]), as they end with it.
     pub fn note(&self, record: &FilterEvent) {
         match record {
             FilterEvent::Message { verdict, .. } => self.note_verdict(*verdict, 1),

@@ -49,8 +49,7 @@ impl ServerNotice {
     }
 }
 
-/// Counts the bytes from and to a peer, and notices about a server. The default value's counters are not part of any
-/// metric.
+/// Counts the bytes from and to a peer, and notices about a server. The default's counters are not in any metric.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
     pub(super) received: Counter,

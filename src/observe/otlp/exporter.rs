@@ -215,8 +215,7 @@ pub fn counts() -> Counts {
     }
 }
 
-/// Records an ended call as a span, if it is a tool call or its client sent a trace context. Returns the trace id of
-/// the span.
+/// Records an ended call as a span, if it is a tool call or its client sent a trace context. Returns the trace id.
 pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
     // A span for every `ping` would hide the calls, so other requests become spans only if their client sends a trace
@@ -331,7 +330,7 @@ impl<C: HttpClient> HttpClient for CountingClient<C> {
             let answer = self.client.send_bytes(request).await;
             let failure = match &answer {
                 Ok(answer) if answer.status().is_success() => {
-                    // OTLP: a collector may accept only some of the spans. Its answer then has the number of rejected
+                    // OTLP: a collector may accept only some of the spans, and then answers with the number of rejected
                     // ones.
                     let read = ExportTraceServiceResponse::decode(answer.body().clone());
                     let partial = read.ok().and_then(|read| read.partial_success);

@@ -122,8 +122,7 @@ pub fn read(
     let Some(url) = endpoint(&variables, exporter.map(|_| DEFAULT_ENDPOINT))? else {
         return Ok(None);
     };
-    // Only one protocol is supported. If the environment asks for another, that is an error, not a reason to use this
-    // one.
+    // Only one protocol is supported. If the environment asks for another, do not use this one silently: fail.
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
         && protocol != "http/protobuf"

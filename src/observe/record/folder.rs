@@ -48,8 +48,8 @@ impl Folder {
     /// Opens the directory, which is created if necessary. Checks that a file can be created in it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         files::make_private_folder(path)?;
-        // Check with a new file of random name: in another user's directory, a symbolic link may wait under any name
-        // that can be guessed.
+        // Check with a random name: in another user's directory, a symbolic link may wait under any name that can be
+        // guessed.
         tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
         Ok(Self {
             path: path.to_owned(),

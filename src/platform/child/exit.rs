@@ -23,8 +23,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit of a process with this code. On Unix the code always fits, because the system passes on only
-    /// the low byte.
+    /// Returns the exit of a process with this code. On Unix it always fits: the system passes on only the low byte.
     pub(in crate::platform) fn from_code(code: i32) -> Self {
         Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
     }

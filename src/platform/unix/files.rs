@@ -104,8 +104,7 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// Gives a new file to the owner of another file. Changes the open file, because its path may lead to another file by
-/// now.
+/// Gives a new file to the owner of another file. Changes the open file: its path may lead to another file by now.
 ///
 /// # Errors
 /// If the system refuses. Only an administrator may give a file to another user.

@@ -57,8 +57,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which processes that must end are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs a hidden part of this program (starter or watchdog) if the arguments name one. Returns `None` for an ordinary
-/// start.
+/// Runs a hidden part of this program (starter, watchdog) if the arguments name one; `None` for an ordinary start.
 ///
 /// Must be called first in `main`. Only a program that calls this function can start its servers through itself.
 pub fn run_hidden() -> Option<ExitCode> {
@@ -104,8 +103,7 @@ fn start_server(
     let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
     let reported = reopened.and_then(|mut pipe| pipe.write_all(&code));
     if reported.is_err() {
-        // The system may hide this process's own directory in /proc. Then write the error to standard error, which the
-        // parent reads.
+        // The system may hide this process's directory in /proc. The parent reads standard error too, so write there.
         eprintln!("{}: {error}", program.display());
     }
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })

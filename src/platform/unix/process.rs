@@ -33,8 +33,7 @@ pub use nix::sys::signal::Signal;
 /// and the client waits for the proxy.
 const SWEEP_TERM: Duration = Duration::from_secs(1);
 
-/// Deadline for SIGKILL to have effect. The kernel can delay it (an unreachable network disk); the proxy then gives up
-/// instead of hanging.
+/// Deadline for SIGKILL to have effect. The kernel can delay it (an unreachable disk); then the proxy gives up.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interval of scans for descendants that still run, because no signal reports their end.
@@ -137,8 +136,7 @@ impl ChildProcess {
     /// The dead server stays a zombie until [`sweep`](Self::sweep), which must be called afterwards.
     pub async fn wait(&mut self) -> Exit {
         loop {
-            // Check only after a signal, because checking costs a system call and the system reports each end of a
-            // child.
+            // Check only after a signal: checking costs a system call, and the system reports each end of a child.
             if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
                 if let Some(exit) = self.poll_exit() {
                     return exit;

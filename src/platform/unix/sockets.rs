@@ -53,8 +53,7 @@ impl SocketListener {
         Ok(Self(listener))
     }
 
-    /// Returns the next connection; `None` if it came from another user's process, in which case it is closed.
-    /// Cancel-safe.
+    /// Returns the next connection; `None` for one of another user's process, which is closed. Cancel-safe.
     ///
     /// # Errors
     /// If the system cannot accept a connection.

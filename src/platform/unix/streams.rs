@@ -49,8 +49,7 @@ fn kind(fd: OwnedFd) -> Option<StdioKind> {
     if !kind.is_socket() {
         return None;
     }
-    // Node.js gives its children sockets instead of pipes. No other process shares this end, so its mode may be
-    // changed.
+    // Node.js gives its children sockets instead of pipes. No other process shares this end: its mode may change.
     let stream = StdStream::from(OwnedFd::from(file));
     stream.peer_addr().ok()?;
     stream.set_nonblocking(true).ok()?;

@@ -115,8 +115,7 @@ fn add(context: &mut Context, part: &[u8]) {
 /// Reads the answers in a file; returns `None` if the file does not exist, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
-    // Do not follow symbolic links, and check the open file, so that the file cannot be exchanged between check and
-    // read.
+    // Do not follow symbolic links, and check the open file: the path could lead to another file after the check.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
     // The client takes the content for the server's own answer, so another user must not have written it.

@@ -392,8 +392,7 @@ impl PostExchanges {
         self.values().any(|exchange| exchange.out.own == Some(kind))
     }
 
-    /// Keeps reading a response although its requests have been answered. Returns the response to close if too many are
-    /// read in this way.
+    /// Keeps reading a response whose requests have been answered. Returns the response to close if there are too many.
     pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
         let exchange = self.0.get_mut(&stream)?;
         exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);

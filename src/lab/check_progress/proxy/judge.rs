@@ -12,8 +12,7 @@ use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::reference::TOOLS;
 use crate::lab::reference::seen::SeenFacts;
 
-/// Minimum time between the first progress and the answer at the client, in milliseconds. The server waits 1,200 ms
-/// between them.
+/// Minimum time from the first progress to the answer at the client, in milliseconds. The server waits 1,200 ms.
 const PROMPT_MS: u128 = 500;
 
 /// Messages of two streams may arrive in the other order within this time, in milliseconds, because a proxy cannot

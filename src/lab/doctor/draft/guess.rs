@@ -89,8 +89,7 @@ fn rank_of_rising<'a>(
     Some((rank, found(None, is_percent.then_some("percent"))))
 }
 
-/// Returns the place of the total of a value: a number in the same object that stays the same during each call and is
-/// not smaller.
+/// Returns the place of a value's total: a number in the same object that is constant in each call and not smaller.
 pub(super) fn total_beside<'a>(
     value: &MemberPlace,
     places: &[&'a MemberPlace],

@@ -323,8 +323,7 @@ fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32
     (is_sure && rank >= 10).then_some(rank)
 }
 
-/// Returns the place of the total of a value: a member in the same object whose name means a total and which is never
-/// smaller.
+/// Returns the place of a value's total: a member in the same object, named for a total, that is never smaller.
 fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option<&'a MemberPlace> {
     let numbers = value.numbers();
     let fits = |place: &&MemberPlace| {
@@ -341,8 +340,7 @@ fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option
     places.iter().copied().find(fits)
 }
 
-/// Returns a rank for the probability that a place has the text for people; `None` if its name is unknown or it has no
-/// text.
+/// Returns a rank for the probability that a place has the text for people; `None` if its name or text does not fit.
 fn rank_of_words(place: &MemberPlace) -> Option<i32> {
     let texts: Vec<&str> = place.values.iter().filter_map(|(_, value)| value.as_str()).collect();
     if texts.len() != place.values.len() || !texts.iter().any(|text| has_words(text)) {

@@ -95,8 +95,7 @@ fn pattern(between: &str, seen: &[NumberPair<'_>]) -> Option<String> {
     Some(format!("{before}{{progress}}{between}{{total}}{after}"))
 }
 
-/// Whether the text between two numbers can join a value and its total, and is not part of a number, a date or an
-/// address.
+/// Whether text between two numbers can join a value and its total, and is not part of a number, date or address.
 fn is_separator(between: &str) -> bool {
     !between.is_empty()
         && !between.contains(['{', '}'])
@@ -158,8 +157,7 @@ fn common_start(texts: &[&str]) -> String {
     cut.trim_end().to_owned()
 }
 
-/// Returns the first characters that all texts have in common, up to a number. `signs` returns the characters of a
-/// text.
+/// Returns the first characters that all texts share, up to a number. `signs` returns the characters of a text.
 fn common<'t, I: Iterator<Item = char>>(
     texts: &[&'t str],
     signs: impl Fn(&'t str) -> I,
