@@ -28,8 +28,7 @@ use milepost::relay::filter_guard::FilterGuard;
 
 const WIRE: StreamId = StreamId(0);
 
-/// A filter with one client and one open call.
-/// The default policy without pacing.
+/// Returns the default policy without pacing.
 fn immediate() -> Policy {
     let call = CallPolicy { pacing: Pacing::IMMEDIATE, ..CallPolicy::default() };
     Policy { call, ..Policy::default() }

@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Set up", &["presets", "schema", "completions", "man", "version", "help"]),
 ];
 
-/// The columns before the description of a command.
+/// Number of columns before the description of a command.
 const NAME_WIDTH: usize = 16;
 
 /// The options that `milepost wrap -h` shows. They fit on a screen; all options do not.

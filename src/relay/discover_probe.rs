@@ -47,7 +47,7 @@ impl Era {
         self.0.load(Ordering::Relaxed) == NEW
     }
 
-    /// A server that has answered once counts as new, however slow it is at other times.
+    /// Sets the era. A server that has answered once counts as new, however slow it is at other times.
     fn set(&self, era: u8) {
         self.0.fetch_max(era, Ordering::Relaxed);
     }

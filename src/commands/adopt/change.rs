@@ -121,7 +121,7 @@ impl FileTerms<'_> {
         head
     }
 
-    /// How the user chose a server; `None` if the server is not to be changed.
+    /// Returns how the user chose a server; `None` if the server is not to be changed.
     pub(super) fn choice(&self, name: &str) -> Option<Choice> {
         match &self.args.servers[..] {
             [] => Some(Choice::WithAll),

@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Value<'_>>, ParseError> {
     parse_to_ast(text, &CollectOptions::default(), &FORM).map(|parsed| parsed.value)
 }
 
-/// The comments of a file, each at least once.
+/// Returns the comments of a file, each at least once.
 pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
     let comments = CommentCollectionStrategy::Separate;
     let options = CollectOptions { comments, ..CollectOptions::default() };

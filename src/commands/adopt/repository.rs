@@ -1,4 +1,4 @@
-//! Whether a client's file is part of a repository, which others share.
+//! Finds out whether a client's file is in a repository, which other people share.
 
 use std::path::{Path, PathBuf};
 

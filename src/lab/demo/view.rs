@@ -213,7 +213,7 @@ impl<'a> DemoView<'a> {
 }
 
 impl Live {
-    /// The style of a line with a `gauge`: `bar` or `spinner`.
+    /// Returns the style of a line with a `gauge`: `bar` or `spinner`.
     fn style(&self, gauge: &str) -> ProgressStyle {
         let color = if self.color { ".green" } else { "" };
         let template = if width_of(&self.term) < BAR_FROM {

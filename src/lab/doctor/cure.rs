@@ -266,7 +266,7 @@ pub(super) fn shown(behind: &Behind) -> String {
     }
 }
 
-/// Returns `milepost wrap` before the server's command; each of `flags` is followed by a space.
+/// Returns the server's command with `milepost wrap` in front. Each of `flags` is followed by a space.
 fn wrap_command(behind: &Behind, flags: &str) -> String {
     let shown = shown(behind);
     match behind {

@@ -30,7 +30,7 @@ pub struct Habits {
     /// The number of messages that begin or end in the middle of a sentence.
     ragged: usize,
     last: String,
-    /// The times of the newest notifications, over one second.
+    /// The times of the notifications within the last second.
     times: VecDeque<Duration>,
     /// The largest number of notifications within a second.
     most: usize,

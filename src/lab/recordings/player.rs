@@ -82,7 +82,7 @@ pub(in crate::lab) struct Player {
     asked: Option<(StreamId, Message)>,
     /// The last server message.
     last_message: Option<(Origin, Message)>,
-    /// The words before the next message.
+    /// The words of a line whose message is on the next line.
     announced: String,
     /// A message that the filter forwards unchanged to the client.
     passes: Option<String>,

@@ -330,8 +330,7 @@ impl<C: HttpClient> HttpClient for CountingClient<C> {
             let answer = self.client.send_bytes(request).await;
             let failure = match &answer {
                 Ok(answer) if answer.status().is_success() => {
-                    // OTLP: a collector may accept only some of the spans, and then answers with the number of rejected
-                    // ones.
+                    // OTLP: a collector may accept only some of the spans. Its answer has the number of rejected ones.
                     let read = ExportTraceServiceResponse::decode(answer.body().clone());
                     let partial = read.ok().and_then(|read| read.partial_success);
                     let rejected = partial.map_or(0, |partial| partial.rejected_spans);

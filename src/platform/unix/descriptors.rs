@@ -65,7 +65,7 @@ pub fn check_reserve() -> io::Result<()> {
     match File::open("/dev/null") {
         Ok(opened) if is_reserved(&opened) => Err(Errno::EMFILE.into()),
         Err(error) if is_of_this_machine(&error) => Err(error),
-        // `/dev/null` cannot be opened for another reason, which says nothing about the limit.
+        // `/dev/null` cannot be opened for a reason that has nothing to do with the limit.
         _ => Ok(()),
     }
 }

@@ -411,7 +411,7 @@ fn is_of_beginning(sent: &Message, is_first: bool) -> bool {
             params.as_object().map_or_else(|| params.is_null(), Map::is_empty)
         })
     };
-    // The parameters of the first `initialize` are part of the file's name, so they may differ.
+    // The parameters of the first `initialize` need no check, because the file's name depends on them.
     method == mcp::INITIALIZE && is_first
         || (method == mcp::INITIALIZED || method == mcp::PING || is_list()) && is_bare()
 }

@@ -156,7 +156,7 @@ pub(super) fn second_progress() -> Vec<Value> {
     ]
 }
 
-/// The progress of the call `beat`.
+/// Returns the progress of the call `beat`.
 pub(super) fn beats() -> Vec<Value> {
     (0..8)
         .map(|at| json!({ "progress": f64::from(at).mul_add(1e-6, 1.0), "message": "working" }))

@@ -107,8 +107,8 @@ async fn attend(mut link: Link, words: LastWords, mut stopped: oneshot::Receiver
     link.close().await;
 }
 
-/// The first port for proxies, and the number of ports. The system does not give these ports to other programs; such a
-/// program could otherwise take a port before the proxy listens on it.
+/// The first port for proxies, and the number of ports. The system gives these ports to no other program, so none can
+/// take a port before the proxy listens on it.
 const PORTS: (u16, u16) = (10_000, 20_000);
 
 /// Maximum number of ports that are tried.
