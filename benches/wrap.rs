@@ -1,5 +1,5 @@
-//! Measures `milepost wrap` from end to end, beside the bare server and beside a plain byte pipe: `cargo bench --bench
-//! wrap`.
+//! Measures `milepost wrap` from end to end, beside the bare server and beside a plain byte pipe:
+//! `cargo bench --bench wrap`.
 //!
 //! Reports the CPU time of the process in the middle (from `/proc/PID/task/*/schedstat`) per answer, and the round trip
 //! as the client sees it. This program is also the server and the pipe.

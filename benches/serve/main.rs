@@ -1,5 +1,5 @@
-//! Measures `milepost serve` under load, beside nginx and haproxy, which do not inspect messages: `cargo bench --bench
-//! serve [-- [--rounds N] [SCENARIO...]]`.
+//! Measures `milepost serve` under load, beside nginx and haproxy, which do not inspect messages:
+//! `cargo bench --bench serve [-- [--rounds N] [SCENARIO...]]`.
 //!
 //! One thread of this program is the server, another runs all clients. Between them are, in short rounds one after the
 //! other, nothing, nginx without buffering, haproxy and milepost, each with one working thread. The report has the CPU

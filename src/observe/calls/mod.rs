@@ -7,8 +7,7 @@
 //!                └────────> Table ──────────────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
-//! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
-//! delay nothing.
+//! Messages of different calls share no lock, except while an observer reads `/tap`. Observers never delay a message.
 
 mod cancel;
 mod conversation;
@@ -39,10 +38,9 @@ pub use look::{CallTableReader, ROUND};
 pub use taps::{TapFilter, TapReader, Taps};
 pub use text::TEXT_MAX;
 
-// Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
-// table's mutex is taken when a call opens or ends and when an observer reads, four times a second.
-// The page's values are computed from the kept text on reading. An observer whose connection is
-// blocked is asked for nothing, so only `tap` has a queue, which is bounded.
+// Observers must not slow down calls. Each call in the table has its own mutex. The table's mutex is locked when a call
+// opens or ends, and when an observer reads, four times a second. What a page shows is computed from the kept text at
+// each read. An observer whose connection is blocked reads nothing, so only `tap` needs a queue, which is bounded.
 /// Maximum number of open calls in the table. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 

@@ -73,8 +73,8 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes this process, instead of the first process of the system, adopt the orphans of all servers. Only so can
-/// orphans be ended that have left their server's group (`setsid`). Only on Linux; does nothing elsewhere.
+/// Makes this process, instead of the first process of the system, adopt the orphans of all servers. Otherwise orphans
+/// that have left their server's group (`setsid`) could not be ended. Only on Linux; does nothing elsewhere.
 ///
 /// From now on every child of this process that was not started by [`spawn`](crate::platform::child::spawn) counts as
 /// such an orphan, and a sweep ends it. So only a program that starts no other processes may call this, once, at its
