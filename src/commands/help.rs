@@ -49,7 +49,7 @@ pub fn command() -> Command {
 /// Reads a command line.
 ///
 /// # Errors
-/// If it is not understood, or asks for help.
+/// If the command line is not understood, or asks for help.
 pub fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let read = command.try_get_matches_from_mut(&arguments);

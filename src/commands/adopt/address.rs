@@ -113,7 +113,7 @@ impl ServerObject<'_> {
         if !Path::new(&*file.value).is_absolute() {
             return Err(wrong("the whole path of a file is expected"));
         }
-        // Node.js continues without a file that it cannot read; `wrap` would not.
+        // Check the file first: Node.js continues without a file that it cannot read, but `wrap` would fail.
         let check = Authorities::list(vec![file.value.to_string()]).check();
         check.map_err(|why| wrong(&why)).map(|()| Some(file))
     }
@@ -223,8 +223,8 @@ struct Header {
     is_secret: bool,
 }
 
-/// Returns the host of an address that may be on a command line, which every user of the machine can read; otherwise
-/// the reason why it may not.
+/// Returns the host of a URL, if the URL may be on a command line, which every user of the machine can read. Otherwise
+/// returns the reason why it may not.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
         return Err("the client fills in the address, perhaps with a secret".to_owned());

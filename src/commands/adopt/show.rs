@@ -76,7 +76,7 @@ pub(super) fn hidden_words(words: &[String]) -> Vec<String> {
     shown
 }
 
-/// Returns an entry as in its file, without secrets, from the beginning of its line if the line begins with the entry.
+/// Returns an entry as it is in its file, without secrets; with the beginning of its line if that is only white space.
 fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     let range = entry.range();
     let before = text.get(..range.start).unwrap_or_default();
@@ -92,7 +92,7 @@ fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     document::apply(text.get(start..range.end).unwrap_or_default(), masks)
 }
 
-/// Edits that remove the text of comments, which may be unused settings.
+/// Returns edits that remove the text of comments, which may be unused settings.
 fn comments(text: &str) -> Vec<Edit> {
     let mut found = BTreeMap::new();
     for comment in document::comments(text).iter().flat_map(|comments| comments.iter()) {

@@ -161,7 +161,7 @@ impl WatchedConversation {
         if entry.is_none() && !self.table.taps.any() {
             return;
         }
-        // A route that only observes has sent the message unchanged, whatever the verdict.
+        // On a route that only observes, the client got the original message, whatever the verdict.
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let sent = self.to_client.as_ref().filter(|_| is_mended);
         let after = sent.map(|(_, text)| MessageText::of(text));

@@ -24,9 +24,8 @@ use crate::progress::durations::{Durations, Sample};
 /// The name of the file in the state directory.
 pub const FILE: &str = "durations.redb";
 
-// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file,
-// which locks it, and closes it again, because dozens of `wrap` processes share the file and none
-// may hold it for long.
+// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file, which locks it, and
+// closes it again, because dozens of `wrap` processes share the file and none may keep it locked for long.
 /// The version of the file's format. A file of a newer version is left unchanged.
 const VERSION: u64 = 1;
 

@@ -118,8 +118,8 @@ impl SpawnError {
             StartFault::Missing | StartFault::NoFolder if !exists && quoted => {
                 Self::OneWord { command }
             }
-            // If a directory of PATH must not be searched, the system reports "permission denied" instead of "not
-            // found".
+            // Both faults mean this: if a directory of PATH must not be searched, the system reports "permission
+            // denied" instead of "not found".
             StartFault::Missing | StartFault::Closed if !exists && bare => {
                 Self::NotInPath { command }
             }

@@ -63,7 +63,7 @@ pub(crate) struct HttpSseStream {
     named_by: Option<Instant>,
     /// Number of failed attempts.
     vain: u32,
-    /// The server's refusal of a POST, while the stream is only tried because of it.
+    /// The server's refusal of a POST, if the stream is being tried because of that refusal.
     pub(crate) refusal: Option<(String, StatusCode)>,
 }
 
