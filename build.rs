@@ -1,5 +1,5 @@
-//! The build script asks the linker of a release build to keep one copy of functions that are the same byte for
-//! byte, where this linker can. The program is then 2 % smaller.
+//! The build script asks the linker of a release build to keep only one copy of functions whose code is identical, if
+//! the linker can do that. The program is then 2 % smaller.
 
 use std::env::{var, var_os};
 use std::ffi::OsString;
@@ -11,14 +11,15 @@ const ONE_COPY: &str = "link-arg=-Wl,--icf=all";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=RUSTC_LINKER");
-    // A debug build keeps every function under its own name for backtraces.
+    // A debug build keeps every function under its own name, for backtraces.
     let is_release = var("PROFILE").is_ok_and(|profile| profile == "release");
     if is_release && links_with(ONE_COPY) == Some(true) {
         println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
     }
 }
 
-/// Whether an empty program can be linked with an option of the compiler. A linker that does not know the option refuses it.
+/// Whether the compiler can link an empty program with this option. A linker that does not know the option fails.
+/// `None` if this cannot be tried.
 fn links_with(option: &str) -> Option<bool> {
     let folder = var_os("OUT_DIR")?;
     let mut rustc = Command::new(var_os("RUSTC")?);

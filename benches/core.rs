@@ -1,6 +1,6 @@
-//! What the core costs for each kind of message, and beside it what copying a large one twice costs
-//! on the same machine: inspecting it should be cheaper. And what it costs to read an event, and a line
-//! of text, and to seal and to open the id of a session in a fleet.
+//! Measures what the core costs for each kind of message, for an event, for a line of text, and for sealing and opening
+//! a session id of a fleet. For comparison, it measures copying a large message twice on the same machine: inspecting
+//! the message should be cheaper.
 //!
 //! `cargo bench --bench core`
 #![allow(missing_docs, clippy::unwrap_used)]
@@ -28,8 +28,7 @@ use milepost::relay::filter_guard::FilterGuard;
 
 const WIRE: StreamId = StreamId(0);
 
-/// A filter with one client and one open call.
-/// The default policy without pacing.
+/// Returns the default policy without pacing.
 fn immediate() -> Policy {
     let call = CallPolicy { pacing: Pacing::IMMEDIATE, ..CallPolicy::default() };
     Policy { call, ..Policy::default() }
@@ -56,9 +55,9 @@ impl Core {
         self.filter.client_message(self.now, WIRE, &message);
     }
 
-    /// One message of the server, all the way to the client.
+    /// Passes one message of the server all the way to the client. Returns the number of bytes that the client gets.
     fn serve(&mut self, raw: &Bytes) -> usize {
-        // Thinned notifications come once in 100 ms.
+        // Notifications are thinned to one in 100 ms, so let more time pass.
         self.now += Duration::from_millis(101);
         let message = Message::parse(raw.clone());
         self.filter.server_message(self.now, Origin::Shared, &message);
@@ -73,7 +72,7 @@ impl Core {
     }
 }
 
-/// About 200 bytes.
+/// A notification of about 200 bytes.
 fn progress(token: &str, figure: u64) -> Bytes {
     let words = "Indexing the source tree: 1,204 of 5,520 files, about two minutes left";
     Bytes::from(format!(
@@ -88,13 +87,13 @@ fn log() -> Bytes {
     ))
 }
 
-/// A result of `size` bytes of text, a line of source code every 60 bytes.
+/// A result with `size` bytes of text: lines of source code of 60 bytes.
 fn text(size: usize) -> String {
     let line = r"    let found = self.members.iter().find(|m| m.name == n);\n";
     format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, line.repeat(size / line.len()))
 }
 
-/// A result of `size` bytes of rows, as a database gives them.
+/// A result with `size` bytes of rows, as from a database.
 fn dense(size: usize) -> String {
     let row = |n: usize| format!(r#"{{"key":{n},"name":"n{n}","tags":["a","b"],"at":[{n},1.5]}}"#);
     let mut rows = String::new();
@@ -163,8 +162,8 @@ fn results(c: &mut Criterion) {
     group.finish();
 }
 
-/// A call of a tool and its answer two seconds later, without late answers and tasks, and with them. No client gives
-/// the call up, and none runs the call as a task: these are the costs for all calls.
+/// A tool call and its answer two seconds later, with late answers and tasks disabled and enabled. The client does not
+/// give the call up, and does not run it as a task: these are the costs that every call has.
 fn late(c: &mut Criterion) {
     let mut group = c.benchmark_group("late: a call and its answer");
     for (name, late, tasks) in
@@ -211,7 +210,7 @@ fn late(c: &mut Criterion) {
     group.finish();
 }
 
-/// Events of a stream that comes in chunks of 8 KiB, read and asked for their payload.
+/// Reads the events of a stream that comes in chunks of 8 KiB, and takes their payload.
 fn events(c: &mut Criterion) {
     let mut group = c.benchmark_group("event");
     for (name, size) in [("200 B", 200), ("2 KB", 2 << 10), ("200 KB", 200 << 10)] {
@@ -236,7 +235,7 @@ fn events(c: &mut Criterion) {
                         break;
                     }
                 }
-                // The last chunk may hold more events than were asked for.
+                // The last chunk may have more events than were requested.
                 began.elapsed().mul_f64(wanted as f64 / seen as f64)
             });
         });
@@ -244,7 +243,7 @@ fn events(c: &mut Criterion) {
     group.finish();
 }
 
-/// Progress of 200 bytes on the stream of its request, while nobody looks on and while operators may.
+/// Progress of 200 bytes on the stream of its request, without and with the table of calls for operators.
 fn watched(c: &mut Criterion) {
     let mut group = c.benchmark_group("progress on its own stream");
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"scan","_meta":{"progressToken":1}}}"#;
@@ -319,7 +318,7 @@ fn lines(c: &mut Criterion) {
     group.finish();
 }
 
-/// The id of a session in a fleet: a UUID of a server.
+/// The sealed session id of a fleet: a server's UUID is sealed and opened.
 fn sealed_ids(c: &mut Criterion) {
     let mut group = c.benchmark_group("id of a fleet");
     let seal = Seal::new([&[7; 32], &[8; 32]]).unwrap();

@@ -1,8 +1,8 @@
-//! `milepost wrap` from end to end, beside the bare server and beside a plain byte pipe:
+//! Measures `milepost wrap` from end to end, beside the bare server and beside a plain byte pipe:
 //! `cargo bench --bench wrap`.
 //!
-//! Reports the CPU time of the process in the middle (from `/proc/PID/task/*/schedstat`) per answer
-//! and the round trip as the client sees it. This program is also the server and the pipe.
+//! Reports the CPU time of the process in the middle (from `/proc/PID/task/*/schedstat`) per answer, and the round trip
+//! as the client sees it. This program is also the server and the pipe.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,8 +18,8 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// Answers each request as its arguments say: `flood N` after N notifications, `big N` with N bytes
-/// of text, else shortly.
+/// Answers each request as its arguments say: `flood N` after N notifications, `big N` with N bytes of text, and
+/// otherwise with a short answer.
 fn server() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {
@@ -49,7 +49,7 @@ fn server() -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes to and fro, and nothing else: what any process in the middle has to do.
+/// Copies bytes in both directions and does nothing else, which is the least that any process in the middle has to do.
 fn pipe(command: &[String]) -> io::Result<()> {
     let mut child = Command::new(&command[0])
         .args(&command[1..])
@@ -77,7 +77,7 @@ fn shovel(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// A process that is spoken to over its standard streams.
+/// A process that is used through its standard streams.
 struct Peer {
     child: Child,
     into: ChildStdin,
@@ -88,7 +88,7 @@ impl Peer {
     fn start(command: &[&str]) -> io::Result<Self> {
         let mut child = Command::new(command[0])
             .args(&command[1..])
-            // It learns as it does anywhere, but not at home.
+            // A separate state directory, so that the bench does not use the user's own.
             .env("MILEPOST_STATE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +99,7 @@ impl Peer {
         Ok(Self { child, into, from: BufReader::with_capacity(1 << 20, from) })
     }
 
-    /// Sends a request and reads up to its answer; how many lines that were.
+    /// Sends a request, and reads up to its answer. Returns how many lines were read.
     fn ask(&mut self, id: usize, what: &str) -> io::Result<usize> {
         writeln!(
             self.into,
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// CPU time of all its threads so far.
+    /// Returns the CPU time that all threads of the process have used so far.
     fn cpu(&self) -> io::Result<Duration> {
         let mut total = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -136,10 +136,10 @@ struct Row {
     lines: f64,
 }
 
-/// Asks `count` times; what one answer cost the process that was started.
+/// Sends `count` requests. Returns what one answer cost the started process.
 fn measure(command: &[&str], count: usize, what: &str) -> io::Result<Row> {
     let mut peer = Peer::start(command)?;
-    // A client that is known not to need pacing, so that nothing but cost is measured.
+    // A client that is known to need no pacing, so that only the cost is measured.
     writeln!(
         peer.into,
         r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{{}},"clientInfo":{{"name":"rmcp","version":"1"}}}}}}"#

@@ -1,5 +1,4 @@
-//! The command line program. Its work is in the library, so that the compiler makes the code of the library
-//! once and only links the program.
+//! The command line program. Its work is in the library, which is compiled once; this program is only linked.
 
 use std::process::ExitCode;
 

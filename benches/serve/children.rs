@@ -1,5 +1,5 @@
-//! What milepost adds to a call where it changes the transport: a stdio server behind HTTP, and a server
-//! over HTTP behind stdio. Beside it, in the same rounds, the same server on its own transport.
+//! What milepost adds to a call if it changes the transport: a stdio server behind HTTP, and an HTTP server behind
+//! stdio. For comparison, the same rounds call the same server on its own transport.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,14 +18,14 @@ use crate::proxies::{self, MILEPOST, Target};
 use crate::table::{Added, Figure};
 use crate::upstream;
 
-/// Calls of a round, of all clients together.
+/// Number of calls in a round, of all clients together.
 const CALLS: usize = 2000;
-/// Clients that share a server.
+/// Number of clients that share a server.
 const SHARING: usize = 8;
 /// The argument that makes this program a stdio server.
 pub(crate) const SERVER: &str = "server";
 
-/// By name, with what is compared.
+/// The scenarios by name, each with what is compared.
 pub(crate) const SCENARIOS: [(&str, &str); 3] = [
     (
         "stdio",
@@ -35,7 +35,7 @@ pub(crate) const SCENARIOS: [(&str, &str); 3] = [
     ("wrap-url", "`wrap URL`, one call after the other, beside HTTP to the same server"),
 ];
 
-/// Answers each request of its standard input at once.
+/// Answers each request on standard input immediately.
 pub(crate) fn serve() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {
@@ -54,7 +54,7 @@ pub(crate) fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// A process that is spoken to over its standard streams.
+/// A process that is used through its standard streams.
 struct Peer {
     child: Child,
     into: ChildStdin,
@@ -74,7 +74,7 @@ impl Peer {
         let into = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let from = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
         let mut peer = Self { child, into, from };
-        // A client that is known not to need pacing, so that nothing but cost is measured.
+        // A client that is known to need no pacing, so that only the cost is measured.
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"rmcp","version":"1"}}}"#;
         peer.say(hello).await?;
         peer.line().await?;
@@ -93,7 +93,7 @@ impl Peer {
         }
     }
 
-    /// Calls, so many at once, and how long each took.
+    /// Makes the calls of a round, `at_once` of them simultaneously. Returns how long each took.
     async fn calls(&mut self, at_once: usize) -> io::Result<Vec<Duration>> {
         let (mut open, mut times) = (HashMap::new(), Vec::new());
         while times.len() < CALLS {
@@ -109,7 +109,7 @@ impl Peer {
     }
 }
 
-/// Calls of clients that wait for each answer, and how long each took.
+/// Makes calls with clients that wait for each answer. Returns how long each call took.
 async fn over_http(clients: &mut [Client]) -> io::Result<Vec<Duration>> {
     let each = CALLS / clients.len().max(1);
     let calls = clients.iter_mut().map(async |client| {
@@ -126,7 +126,7 @@ async fn over_http(clients: &mut [Client]) -> io::Result<Vec<Duration>> {
     Ok(try_join_all(calls).await?.concat())
 }
 
-/// Who calls the server on its own transport and who calls it through milepost.
+/// The clients that call the server on its own transport, and those that call it through milepost.
 enum Sides {
     Stdio { server: Peer, target: Target, clients: Vec<Client> },
     Wrap { direct: Client, wrap: Peer },
@@ -170,7 +170,7 @@ impl Sides {
         }
     }
 
-    /// CPU time of milepost so far.
+    /// Returns the CPU time that milepost has used so far.
     fn cpu(&self) -> io::Result<Duration> {
         match self {
             Self::Stdio { target, .. } => Ok(target.cpu()?.unwrap_or_default()),
@@ -179,7 +179,7 @@ impl Sides {
     }
 }
 
-/// Measures what is added to a call.
+/// Measures what milepost adds to a call.
 pub(crate) async fn added(
     out: &mut impl Write,
     (scenario, what): (&'static str, &str),

@@ -1,4 +1,4 @@
-//! An MCP client that counts and checks what it is told.
+//! An MCP client that counts and checks what it receives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const FIGURE: &[u8] = b"\"progress\":";
 const TOKEN: &[u8] = b"\"progressToken\":";
 const MESSAGE: &[u8] = b"\"message\":\"";
 
-/// A tool call, but for its id and its token.
+/// A tool call without its id and its token.
 #[derive(Clone, Default)]
 pub(crate) struct Ask {
     pub(crate) tool: &'static str,
@@ -28,7 +28,7 @@ impl Ask {
         Self { tool, arguments: String::new() }
     }
 
-    /// `count` notifications as fast as they are read.
+    /// A call that gets `count` notifications as fast as they are read.
     pub(crate) fn flood(form: &str, count: u64, in_chunk: u64, in_write: u64) -> Self {
         let arguments = format!(
             r#""form":"{form}","count":{count},"in_chunk":{in_chunk},"in_write":{in_write}"#
@@ -36,7 +36,7 @@ impl Ask {
         Self { tool: "flood", arguments }
     }
 
-    /// `count` notifications that say when they were sent, in so many writes a second.
+    /// A call that gets `count` notifications that contain the time of their sending, in `rate` writes a second.
     pub(crate) fn timed(form: &str, rate: u64, in_write: u64, count: u64) -> Self {
         let arguments =
             format!(r#""form":"{form}","count":{count},"rate":{rate},"in_write":{in_write}"#);
@@ -48,12 +48,12 @@ impl Ask {
 pub(crate) struct Client {
     wire: Wire,
     head: String,
-    /// What its calls have in `_meta` ahead of their tokens.
+    /// The members of `_meta` before the token, in all calls.
     meta: &'static str,
 }
 
 impl Client {
-    /// Connects to `address`; `buffer` is what the system keeps of what is not read.
+    /// Connects to `address`. `buffer` is the size of the system's receive buffer.
     pub(crate) async fn connect(
         address: SocketAddr,
         path: &str,
@@ -72,14 +72,14 @@ impl Client {
         Ok(Self { wire, head, meta: "" })
     }
 
-    /// Speaks 2026-07-28 from now on, and calls this tool alone.
+    /// Uses 2026-07-28 from now on, and calls only this tool.
     pub(crate) fn be_modern(&mut self, tool: &str) {
         self.head = self.head.replace("2025-06-18", "2026-07-28");
         self.head.push_str(&format!("Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"));
         self.meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"#;
     }
 
-    /// Begins a session; all that follows belongs to it.
+    /// Begins a session, to which all later requests belong.
     pub(crate) async fn begin_session(&mut self) -> io::Result<()> {
         let id = next_id();
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}"#;
@@ -93,7 +93,7 @@ impl Client {
         Ok(())
     }
 
-    /// Posts what is answered without a stream; the session that the answer names.
+    /// Posts a message that is answered without a stream. Returns the session that the answer names.
     async fn post(&mut self, message: &str, status: &str) -> io::Result<Option<String>> {
         let mut head = self.send(message, status).await?;
         while !self.wire.body(&mut head.body, &mut Vec::new()).await? {}
@@ -112,7 +112,7 @@ impl Client {
         Ok(head)
     }
 
-    /// Calls a tool and reads the head of the response.
+    /// Calls a tool, and reads the head of the response.
     pub(crate) async fn begin(&mut self, ask: &Ask) -> io::Result<Reply> {
         let id = next_id();
         let (tool, token) = (ask.tool, format!("\"p{id}\""));
@@ -129,7 +129,7 @@ impl Client {
         Ok(Reply { body, is_stream, text, searched: 0, token, answer, finders, tally })
     }
 
-    /// Reads some of a reply, `most` bytes at once; whether it is complete.
+    /// Reads a part of a reply, at most `most` bytes. Returns whether the reply is complete.
     pub(crate) async fn read(&mut self, reply: &mut Reply, most: usize) -> io::Result<bool> {
         let done = self.wire.some_of(&mut reply.body, &mut reply.text, most).await?;
         if reply.is_stream {
@@ -141,7 +141,7 @@ impl Client {
         Ok(done)
     }
 
-    /// Calls a tool and reads all it says.
+    /// Calls a tool, and reads the whole response.
     pub(crate) async fn call(&mut self, ask: &Ask) -> io::Result<Tally> {
         let mut reply = self.begin(ask).await?;
         while !self.read(&mut reply, 64 << 10).await? {}
@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-/// A call of a tool with a progress token, and `meta` ahead of that.
+/// Returns a tool call with a progress token, and `meta` before the token.
 pub(crate) fn tool_call(id: u64, ask: &Ask, meta: &str) -> String {
     let (tool, arguments) = (ask.tool, &ask.arguments);
     format!(
@@ -162,12 +162,12 @@ pub(crate) fn next_id() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The response to one call, as far as it was read.
+/// The response to one call, as far as it has been read.
 pub(crate) struct Reply {
     body: Body,
     is_stream: bool,
     text: Vec<u8>,
-    /// Up to here `text` holds no end of an event.
+    /// `text` has no end of an event before this position.
     searched: usize,
     token: String,
     answer: String,
@@ -175,16 +175,16 @@ pub(crate) struct Reply {
     pub(crate) tally: Tally,
 }
 
-/// What a client was told.
+/// What a client has received.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Notifications.
+    /// Number of notifications.
     pub(crate) events: u64,
-    /// Those among them that are of no use: not for this call, or with a figure that does not rise.
+    /// Number of useless notifications: for another call, or with a value that does not rise.
     pub(crate) bad: u64,
-    /// Answers that are just what the server sent.
+    /// Number of answers that are exactly what the server sent.
     pub(crate) answers: u64,
-    /// How old notifications were that say when they were sent.
+    /// The ages of notifications that contain the time of their sending.
     pub(crate) delays: Vec<Duration>,
     timed: bool,
     figure: f64,
@@ -248,7 +248,7 @@ impl Reply {
     }
 }
 
-/// The number that `text` begins with.
+/// Returns the number at the beginning of `text`.
 fn number(text: &[u8]) -> Option<f64> {
     let end = text.iter().position(|byte| !b"0123456789.e-".contains(byte))?;
     std::str::from_utf8(&text[..end]).ok()?.parse().ok()

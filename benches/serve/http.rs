@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 for both ends of a load run: it is to cost little.
+//! The necessary minimum of HTTP/1.1 for both ends of a load run, because these must cost little.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use memchr::{memchr, memmem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Bytes asked for in one read.
+/// Maximum number of bytes of one read.
 const READ: usize = 64 << 10;
 
 /// One connection.
@@ -16,23 +16,23 @@ pub(crate) struct Wire {
     unread: BytesMut,
 }
 
-/// The head of a request or of a response, and how its body is written.
+/// The head of a request or response, with the form of its body.
 pub(crate) struct Head {
     text: String,
     pub(crate) body: Body,
 }
 
-/// What is left of a body.
+/// What remains of a body.
 pub(crate) enum Body {
-    /// So many bytes.
+    /// This number of bytes.
     Sized(usize),
-    /// Chunks; the line with a size is next.
+    /// Chunks; the line with a chunk's size is next.
     Size,
-    /// So many bytes of a chunk.
+    /// This number of bytes of a chunk, and further chunks.
     Chunk(usize),
-    /// The line end behind a chunk.
+    /// The line ending after a chunk, and further chunks.
     ChunkEnd,
-    /// The empty line behind the last chunk.
+    /// The empty line after the last chunk.
     Last,
     /// Nothing.
     Done,
@@ -44,18 +44,18 @@ impl Wire {
         Ok(Self { stream, unread: BytesMut::new() })
     }
 
-    /// Writes all of it, in one system call if the peer keeps up.
+    /// Writes all bytes, with one system call if the peer keeps up.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
-    /// Reads up to `most` bytes; how many it were.
+    /// Reads up to `most` bytes. Returns how many were read.
     async fn read(&mut self, most: usize) -> io::Result<usize> {
         self.unread.reserve(most);
         self.stream.read_buf(&mut (&mut self.unread).limit(most)).await
     }
 
-    /// The head of the next message; `None` where the connection ends before it.
+    /// Reads the head of the next message; returns `None` if the connection ends before it.
     pub(crate) async fn head(&mut self) -> io::Result<Option<Head>> {
         loop {
             if let Some(end) = memmem::find(&self.unread, b"\r\n\r\n") {
@@ -68,12 +68,12 @@ impl Wire {
         }
     }
 
-    /// Appends what there is of a body to `into`, or what comes next; whether it is complete.
+    /// Appends the next available part of a body to `into`. Returns whether the body is complete.
     pub(crate) async fn body(&mut self, body: &mut Body, into: &mut Vec<u8>) -> io::Result<bool> {
         self.some_of(body, into, READ).await
     }
 
-    /// The same with a limit for what is read at once.
+    /// As [`Self::body`], but reads at most `most` bytes.
     pub(crate) async fn some_of(
         &mut self,
         body: &mut Body,
@@ -93,7 +93,7 @@ impl Wire {
         body.decode(&mut self.unread, into)
     }
 
-    /// Waits until the peer is gone.
+    /// Waits until the peer closes the connection.
     pub(crate) async fn closed(&mut self) -> io::Result<()> {
         while self.read(READ).await? > 0 {
             self.unread.clear();
@@ -113,12 +113,12 @@ impl Head {
         head
     }
 
-    /// Its first line.
+    /// Returns the first line.
     pub(crate) fn start(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut fields = self.text.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
@@ -126,7 +126,7 @@ impl Head {
 }
 
 impl Body {
-    /// Moves what is there to `into`; whether that was the end.
+    /// Moves the available bytes of the body to `into`. Returns whether the body is complete.
     fn decode(&mut self, from: &mut BytesMut, into: &mut Vec<u8>) -> io::Result<bool> {
         loop {
             match self {
@@ -149,7 +149,7 @@ impl Body {
         }
     }
 
-    /// What follows a line between chunks.
+    /// Returns what follows after a line between chunks.
     fn after(&self, line: &[u8]) -> io::Result<Self> {
         match self {
             Self::Size => {

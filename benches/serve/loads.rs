@@ -1,22 +1,22 @@
-//! The loads.
+//! The loads, which the clients put on the server.
 
 use std::time::Duration;
 
 use crate::client::Ask;
 
-/// Events of one call of a flood.
+/// Number of events of one call in a flood.
 const FLOOD: u64 = 100_000;
-/// How long streams that are paced are measured.
+/// For how long paced streams are measured.
 const PACED: Duration = Duration::from_millis(2200);
 
-/// What every client does.
+/// What every client of a load does.
 #[derive(Clone)]
 pub(crate) enum Pace {
-    /// So many calls, one after the other.
+    /// Makes this number of calls, one after the other.
     Closed(usize),
-    /// One call each so often, for so long.
+    /// Makes one call in each first duration, for the second duration.
     Open(Duration, Duration),
-    /// One call; what it costs is measured for so long when all have begun.
+    /// Makes one call. After all calls have begun, their cost is measured for this time.
     Streams(Duration),
 }
 
@@ -25,18 +25,18 @@ pub(crate) enum Pace {
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    /// What CPU time is divided by.
+    /// The unit by which CPU time is divided.
     pub(crate) unit: &'static str,
     pub(crate) path: &'static str,
     pub(crate) sessions: bool,
     pub(crate) clients: usize,
     pub(crate) pace: Pace,
     pub(crate) ask: Ask,
-    /// Notifications of one call.
+    /// Number of notifications of one call.
     pub(crate) events: u64,
 }
 
-/// All by name.
+/// Returns all loads.
 pub(crate) fn all() -> Vec<Load> {
     requests().into_iter().chain(paced()).chain(floods()).collect()
 }

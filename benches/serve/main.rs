@@ -1,14 +1,13 @@
-//! `milepost serve` under load, beside nginx and haproxy, which look at nothing:
+//! Measures `milepost serve` under load, beside nginx and haproxy, which do not inspect messages:
 //! `cargo bench --bench serve [-- [--rounds N] [SCENARIO...]]`.
 //!
-//! One thread of this program is the server, another all clients. In between stand, one after the
-//! other in short rounds, nothing, nginx with buffering off, haproxy and milepost, each with one thread
-//! that does the work. What is reported is CPU time of the process in the middle (from
-//! `/proc/PID/task/*/schedstat`) as medians over the rounds, and its ratio to nginx's in the same
-//! round. nginx and haproxy are left out where they are not installed.
+//! One thread of this program is the server, another runs all clients. Between them are, in short rounds one after the
+//! other, nothing, nginx without buffering, haproxy and milepost, each with one working thread. The report has the CPU
+//! time of the process in the middle (from `/proc/PID/task/*/schedstat`), as medians over the rounds, and its ratio to
+//! nginx's in the same round. nginx and haproxy are left out if they are not installed.
 //!
-//! Where milepost changes the transport, no other proxy stands beside it: what it adds to a call is
-//! compared with the same server on its own transport.
+//! If milepost changes the transport, no other proxy can be compared. What milepost adds to a call is then compared
+//! with the same server on its own transport.
 
 mod children;
 mod client;
@@ -30,13 +29,13 @@ use proxies::{MILEPOST, Target};
 use table::{Figure, Row};
 use tokio::time::timeout;
 
-/// Rounds of each proxy, if not told otherwise.
+/// Number of rounds for each proxy, unless `--rounds` is given.
 const ROUNDS: usize = 7;
-/// Nothing takes longer than this but what is stuck.
+/// Deadline for every step. Whatever takes longer is stuck.
 const STUCK: Duration = Duration::from_secs(120);
-/// Silent streams.
+/// Number of silent streams.
 const IDLE: usize = 2000;
-/// Clients that do not read.
+/// Number of clients that do not read.
 const STALLED: usize = 50;
 
 const SCENARIOS: [&str; 20] = [
@@ -122,7 +121,7 @@ impl Bench {
             targets.push(target);
             rows.push(Row { proxy, rounds: Vec::new(), failed });
         }
-        // The first round only warms up.
+        // The first round is only a warm-up.
         for number in 0..=self.rounds {
             for turn in 0..rows.len() {
                 let index = (turn + number) % rows.len();
@@ -149,7 +148,7 @@ impl Bench {
         timeout(STUCK, added).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Measures what open streams hold, each proxy started anew.
+    /// Measures how much memory open streams take, with each proxy started anew.
     async fn holds(&self, out: &mut impl Write, scenario: &'static str) -> io::Result<Figure> {
         let (title, unit) = match scenario {
             "idle" => (format!("{IDLE} silent streams"), "KB a stream"),

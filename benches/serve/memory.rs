@@ -1,4 +1,4 @@
-//! What open streams hold in memory, and how old it is when a slow client reads it.
+//! How much memory open streams take, and how old messages are when a slow client reads them.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use tokio::time::sleep;
 use crate::client::{Ask, Client};
 use crate::proxies::Target;
 
-/// How long streams are left alone before their memory is read.
+/// The wait before the memory of streams is read.
 const REST: Duration = Duration::from_secs(3);
-/// How long a proxy is flooded for clients that read nothing.
+/// For how long the clients that read nothing are flooded.
 const FLOODED: Duration = Duration::from_secs(6);
-/// Buffer of the system for a client that does not keep up, as asked for; it takes twice of it.
+/// Requested size of the system's buffer for a client that does not keep up; the system takes twice as much.
 const SMALL_BUFFER: u32 = 8 << 10;
 
-/// Events a second for a slow client.
+/// Number of events a second for a slow client.
 const RATE: u64 = 5000;
-/// How often it reads.
+/// The interval at which a slow client reads.
 const TICK: Duration = Duration::from_millis(10);
-/// What it reads then: a tenth of what is sent, at 210 bytes an event.
+/// Number of bytes that a slow client reads each time: a tenth of what is sent, at 210 bytes an event.
 const PORTION: usize = 5 * 210;
-/// Seconds for which it reads.
+/// Number of seconds for which a slow client reads.
 const SECONDS: u64 = 10;
-/// How many there are.
+/// Number of slow clients.
 const SLOW: usize = 4;
 
-/// Connections that have been used, so that what a proxy needs at all is there.
+/// Makes some calls first, so that the memory that a proxy always needs is not counted. Returns the memory used.
 async fn warm(target: &Target) -> io::Result<f64> {
     for _ in 0..100 {
         let mut client = Client::connect(target.address, "/mcp", None).await?;
@@ -37,7 +37,7 @@ async fn warm(target: &Target) -> io::Result<f64> {
     target.memory()
 }
 
-/// Kilobytes per stream of `count` streams on which nothing is said.
+/// Returns the kilobytes per stream of `count` streams without messages.
 pub(crate) async fn idle(target: &Target, count: usize) -> io::Result<f64> {
     let before = warm(target).await?;
     let mut open = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) async fn idle(target: &Target, count: usize) -> io::Result<f64> {
     Ok((target.memory()? - before) / count as f64)
 }
 
-/// The most kilobytes per stream while `count` clients read nothing of a flood.
+/// Returns the maximum of kilobytes per stream, while `count` clients read nothing of a flood.
 pub(crate) async fn stalled(target: &Target, form: &str, count: usize) -> io::Result<f64> {
     let before = warm(target).await?;
     let mut open = Vec::new();
@@ -69,8 +69,8 @@ pub(crate) async fn stalled(target: &Target, form: &str, count: usize) -> io::Re
     Ok((most - before) / count as f64)
 }
 
-/// How old what a client reads is at most in each second, in milliseconds: it reads a tenth of what
-/// is sent.
+/// Returns the maximum age of what a client reads in each second, in milliseconds. The client reads a tenth of what is
+/// sent.
 pub(crate) async fn slow(target: &Target) -> io::Result<Vec<f64>> {
     let mut clients = Vec::new();
     let ask = Ask::timed("own", RATE, 1, RATE * 3600);
@@ -83,7 +83,7 @@ pub(crate) async fn slow(target: &Target) -> io::Result<Vec<f64>> {
     let mut worst = Vec::new();
     for tick in 1.. {
         for (client, reply) in &mut clients {
-            // Whoever has nothing to read now waits for the next tick.
+            // A client that has nothing to read now waits for the next tick.
             let read = tokio::time::timeout(TICK / 10, client.read(reply, PORTION)).await;
             if read.unwrap_or(Ok(false))? {
                 return Err(io::Error::other("a stream ended too early"));

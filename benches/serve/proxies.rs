@@ -1,4 +1,4 @@
-//! What stands between client and server: processes of ours, on ports of their own.
+//! The processes between client and server. They are started here, each on a port of its own.
 
 use std::fs;
 use std::io;
@@ -14,20 +14,20 @@ use nix::unistd::Pid;
 use crate::children::SERVER;
 use crate::client::{Ask, Client};
 
-/// In this order they are measured and shown.
+/// The proxies, in the order in which they are measured and shown.
 pub(crate) const NAMES: [&str; 4] = ["direct", NGINX, "haproxy", MILEPOST];
 pub(crate) const NGINX: &str = "nginx";
 pub(crate) const MILEPOST: &str = "milepost";
 
-/// It learns as it does anywhere, but not at home.
+/// The state directory for milepost, so that the bench does not use the user's own.
 pub(crate) const STATE_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
 
-/// How long a proxy may take until it answers.
+/// Deadline for a proxy to answer first.
 const START: Duration = Duration::from_secs(10);
-/// How long it may take to end.
+/// Deadline for a proxy to end.
 const STOP: Duration = Duration::from_secs(5);
 
-/// Somewhere to send requests to.
+/// A server or proxy that requests are sent to.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     process: Option<Process>,
@@ -35,12 +35,12 @@ pub(crate) struct Target {
 
 struct Process {
     child: Child,
-    /// Itself and its children.
+    /// The ids of the process and its children.
     pids: Vec<u32>,
 }
 
 impl Target {
-    /// Starts the proxy with this name, its files in `folder`.
+    /// Starts the proxy with this name. Its files are in `folder`.
     pub(crate) async fn start(
         name: &'static str,
         upstream: SocketAddr,
@@ -51,7 +51,7 @@ impl Target {
         }
         let address = free_address()?;
         let folder = folder.join(format!("{name}-{}", address.port()));
-        // A port may be free twice.
+        // The directory may exist already, because the same port may have been free before.
         fs::create_dir_all(&folder)?;
         let mut command = command(name, address, upstream, &folder)?;
         let log = fs::File::create(folder.join("log"))?;
@@ -91,13 +91,13 @@ impl Target {
         Ok(())
     }
 
-    /// CPU time of all its threads so far; `None` where there is no proxy.
+    /// Returns the CPU time that all threads of the proxy have used so far; `None` if there is no proxy.
     pub(crate) fn cpu(&self) -> io::Result<Option<Duration>> {
         let Some(process) = &self.process else { return Ok(None) };
         cpu(&process.pids).map(Some)
     }
 
-    /// Kilobytes of memory that it has in use.
+    /// Returns the kilobytes of memory that the proxy uses.
     pub(crate) fn memory(&self) -> io::Result<f64> {
         let mut total = 0.0;
         for pid in self.process.iter().flat_map(|process| &process.pids) {
@@ -112,7 +112,7 @@ impl Target {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The master of nginx has to end its worker itself.
+        // Use SIGTERM, because the master process of nginx has to end its worker itself.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         let begun = Instant::now();
         while let Ok(None) = self.child.try_wait() {
@@ -125,7 +125,7 @@ impl Drop for Process {
     }
 }
 
-/// CPU time of all threads of some processes so far.
+/// Returns the CPU time that all threads of some processes have used so far.
 pub(crate) fn cpu(pids: &[u32]) -> io::Result<Duration> {
     let mut total = 0;
     for pid in pids {
@@ -137,12 +137,12 @@ pub(crate) fn cpu(pids: &[u32]) -> io::Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// A process and its children.
+/// Returns the ids of a process and its children.
 fn family(pid: u32) -> io::Result<Vec<u32>> {
     let mut found = vec![pid];
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
-        // `PID (NAME) STATE PARENT ...`; what has ended meanwhile is nobody's child.
+        // `PID (NAME) STATE PARENT ...`; a process that has just ended has no parent.
         let text = fs::read_to_string(path.join("stat")).unwrap_or_default();
         let parent = text.rsplit(')').next().and_then(|rest| rest.split(' ').nth(2));
         if parent.is_some_and(|parent| parent == pid.to_string()) {
@@ -213,7 +213,7 @@ fn haproxy(listen: SocketAddr, upstream: SocketAddr) -> String {
     )
 }
 
-/// Two routes to the same server; `/every` does not thin what it rewrites.
+/// Returns the route file for milepost. Its route `/every` does not thin repaired progress, unlike `/mcp`.
 fn milepost(listen: SocketAddr, upstream: SocketAddr) -> io::Result<String> {
     let route = |path: &str| {
         format!("[[route]]\npath = \"{path}\"\nupstream.url = \"http://{upstream}/mcp\"\n")

@@ -1,4 +1,4 @@
-//! Loads whose cost is measured in short rounds, from proxy to proxy in turn.
+//! Loads whose cost is measured in short rounds, with one proxy after the other.
 
 use std::io;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use crate::client::{Ask, Client, Tally};
 use crate::loads::{Load, Pace};
 use crate::proxies::Target;
 
-/// Bytes that a client reads at once.
+/// Maximum number of bytes of one read of a client.
 pub(crate) const READ: usize = 64 << 10;
 
-/// What one round showed.
+/// The result of one round.
 #[derive(Default)]
 pub(crate) struct Round {
     /// Microseconds of CPU time per unit.
     pub(crate) cpu: Option<f64>,
-    /// Units a second.
+    /// Number of units a second.
     pub(crate) rate: f64,
-    /// Half of all took no longer than this, in microseconds.
+    /// The median time of a unit, in microseconds.
     pub(crate) p50: Option<f64>,
-    /// And all but a hundredth no longer than this.
+    /// The 99th percentile of the time of a unit, in microseconds.
     pub(crate) p99: Option<f64>,
-    /// Events of the server, or its answers where it sends no events.
+    /// Number of events that the server sent, or of its answers if it sends no events.
     pub(crate) sent: u64,
-    /// Those that arrived.
+    /// Number of events or answers that arrived.
     pub(crate) got: u64,
-    /// Events that a client has no use for.
+    /// Number of events that are useless for their client.
     pub(crate) bad: u64,
-    /// Answers that did not arrive as they were.
+    /// Number of answers that did not arrive unchanged.
     pub(crate) unanswered: u64,
 }
 
-/// One round of a load.
+/// Runs one round of a load.
 pub(crate) async fn round(load: &Load, target: &Target) -> io::Result<Round> {
     let mut clients = Vec::new();
     for _ in 0..load.clients {
@@ -44,7 +44,7 @@ pub(crate) async fn round(load: &Load, target: &Target) -> io::Result<Round> {
         if load.sessions {
             client.begin_session().await?;
         }
-        // Connections are made before anything is measured, on both sides of a proxy.
+        // Connect first, on both sides of a proxy, so that connecting is not measured.
         client.call(&Ask::new("small")).await?;
         clients.push(client);
     }
@@ -158,7 +158,7 @@ async fn gather(mut tasks: JoinSet<Answered>) -> Answered {
     Ok((tally, times))
 }
 
-/// What of `calls` calls arrived, and when.
+/// Returns the result of a round of `calls` calls: what arrived, and when.
 fn judge(load: &Load, calls: u64, tally: Tally, mut times: Vec<Duration>) -> Round {
     times.sort();
     let part = |part: usize| times.get(times.len() * part / 100).map(|t| t.as_secs_f64() * 1e6);

@@ -1,4 +1,4 @@
-//! Medians, ratios, and what is written of them.
+//! Medians and ratios, and the tables with them.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::loads::{Load, Pace};
 use crate::proxies::{MILEPOST, NGINX};
 use crate::rounds::Round;
 
-/// What the rounds of one proxy showed, or why there are none.
+/// The results of one proxy's rounds, or the reason why there are none.
 pub(crate) struct Row {
     pub(crate) proxy: &'static str,
     pub(crate) rounds: Vec<Round>,
@@ -23,7 +23,7 @@ impl Row {
         self.rounds.iter().map(of).sum()
     }
 
-    /// How often the CPU time of `other` it took, round by round.
+    /// Returns the ratio of the CPU time to that of `other`, round by round.
     fn ratio(&self, other: &Self) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&other.rounds);
         median(pairs.filter_map(|(own, other)| Some(own.cpu? / other.cpu?)).collect())
@@ -35,15 +35,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// A figure of milepost, for the summary.
+/// A result of milepost for the summary.
 pub(crate) struct Figure {
     pub(crate) scenario: &'static str,
     pub(crate) value: Option<f64>,
-    /// Answers that did not arrive as they were, and events that a client has no use for.
+    /// Number of answers that did not arrive unchanged, and of events that are useless for their client.
     pub(crate) wrong: Option<u64>,
 }
 
-/// Writes the table of a load; how often nginx's CPU time milepost took.
+/// Writes the table of a load. Returns the ratio of milepost's CPU time to nginx's.
 pub(crate) fn show(out: &mut impl Write, load: &Load, rows: &[Row]) -> io::Result<Figure> {
     let unit = load.unit;
     writeln!(out, "\n### {}: {}\n", load.name, load.what)?;
@@ -54,7 +54,8 @@ pub(crate) fn show(out: &mut impl Write, load: &Load, rows: &[Row]) -> io::Resul
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
     let named = |name| rows.iter().find(|row| row.proxy == name);
     let direct = named("direct");
-    // Who asks again as soon as there is an answer waits for itself.
+    // If clients call again after each answer, calls wait for each other: latencies are then not compared with
+    // `direct`.
     let is_closed = matches!(load.pace, Pace::Closed(_));
     for row in rows {
         let proxy = row.proxy;
@@ -101,7 +102,7 @@ fn two_digits(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// Writes a table with a line of figures for each proxy.
+/// Writes a table with a row for each proxy.
 pub(crate) fn show_plain(
     out: &mut impl Write,
     title: &str,
@@ -122,7 +123,7 @@ pub(crate) fn show_plain(
     Ok(())
 }
 
-/// What milepost adds to a call, round by round, in microseconds.
+/// What milepost adds to a call in each round, in microseconds.
 #[derive(Default)]
 pub(crate) struct Added {
     direct: Vec<f64>,
@@ -131,8 +132,8 @@ pub(crate) struct Added {
 }
 
 impl Added {
-    /// How long calls took on the server's own transport and through milepost, and its CPU time for
-    /// the latter.
+    /// Adds a round: how long calls took on the server's own transport and through milepost, and milepost's CPU time
+    /// for the latter.
     pub(crate) fn round(&mut self, direct: Vec<Duration>, through: Vec<Duration>, cpu: Duration) {
         self.cpu.push(cpu.as_secs_f64() * 1e6 / through.len() as f64);
         let half = |times: Vec<Duration>| {
@@ -142,7 +143,7 @@ impl Added {
         self.through.push(half(through));
     }
 
-    /// Writes it.
+    /// Writes the results.
     pub(crate) fn show(
         self,
         out: &mut impl Write,
@@ -161,7 +162,7 @@ impl Added {
     }
 }
 
-/// What is aimed at: a scenario, and the most that its figure may be.
+/// The aims: a scenario, the unit of its result, and the maximum that is aimed at.
 const AIMS: [(&str, &str, f64); 18] = [
     ("json", "x nginx's CPU", 1.6),
     ("json-sessions", "x nginx's CPU", 1.6),
@@ -183,7 +184,7 @@ const AIMS: [(&str, &str, f64); 18] = [
     ("wrap-url", "µs added to a call", 500.0),
 ];
 
-/// Writes a line for each aim that something was measured for.
+/// Writes a line for each aim for which something was measured.
 pub(crate) fn summary(out: &mut impl Write, figures: &[Figure]) -> io::Result<()> {
     writeln!(out, "\n### Aims\n\n| scenario | aim | milepost | |\n|---|--:|--:|---|")?;
     for (scenario, what, most) in AIMS {

@@ -1,5 +1,5 @@
-//! The MCP server behind every proxy: what it says is ready before it is asked, so that it is not
-//! what a load run waits for.
+//! The MCP server behind every proxy. Its messages are prepared before they are requested, so that a load run does not
+//! wait for the server.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::http::Wire;
 
-/// Bytes of text in a big answer.
+/// Number of bytes of text in a big answer.
 pub(crate) const BIG: usize = 10 << 20;
 
-/// What an event is late by when it has waited in the server, because it could not be written.
+/// An event counts as late if it has waited in the server for this time, because it could not be written.
 const LATE: Duration = Duration::from_millis(5);
 
-/// Digits of a figure that rises without becoming longer.
+/// The digits of a value that rises without becoming longer.
 const FIGURE: &str = "########";
-/// Digits of a time in nanoseconds since [`epoch`].
+/// The digits of a time, in nanoseconds since [`epoch`].
 const STAMP: &str = "@@@@@@@@@@@@@@";
 
 const EVENT_STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
     Cache-Control: no-store\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// What all times in events count from.
+/// Returns the start of all times in events.
 pub(crate) fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// Starts it on a thread of its own; where it listens.
+/// Starts the server on a separate thread. Returns its address.
 pub(crate) fn start() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -48,7 +48,7 @@ async fn accept(listener: std::net::TcpListener) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        // A proxy that leaves in the middle of a stream is no error.
+        // Ignore the error: a proxy may disconnect in the middle of a stream.
         tokio::spawn(connection(stream));
     }
 }
@@ -112,7 +112,7 @@ async fn json(wire: &mut Wire, header: &str, message: &[u8]) -> io::Result<()> {
     wire.write(&all).await
 }
 
-/// The answer to `initialize`.
+/// Returns the answer to `initialize`.
 pub(crate) fn agreement(id: &str) -> String {
     let result = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
@@ -134,7 +134,7 @@ pub(crate) fn big_answer(id: &str) -> String {
     )
 }
 
-/// The answer as the last event of a stream, in chunks of 64 KiB.
+/// Writes the answer as the last event of a stream, in chunks of 64 KiB.
 async fn last_event(wire: &mut Wire, answer: &str) -> io::Result<()> {
     let event = format!("event: message\ndata: {answer}\n\n");
     let mut all = Vec::with_capacity(event.len() + 1000);
@@ -158,7 +158,7 @@ struct Told {
     count: u64,
 }
 
-/// An event with gaps.
+/// An event with gaps for value and time.
 struct Template {
     bytes: Vec<u8>,
     figures: Vec<usize>,
@@ -166,8 +166,8 @@ struct Template {
 }
 
 impl Told {
-    /// `form` is what is said: progress as it should be (`own`), progress that has to be rewritten
-    /// (`wrong`: every second has a token that nobody gave, the others have no figure), log messages.
+    /// `form` is the kind of the notifications: correct progress (`own`), progress that must be repaired (`wrong`:
+    /// every second has an invented token, the others have no value), or log messages.
     fn new(form: &str, token: &str, count: u64) -> Self {
         let params: &[String] = &match form {
             "own" => vec![format!(
@@ -194,7 +194,7 @@ impl Told {
         Self { templates: params.iter().map(event).collect(), count }
     }
 
-    /// Appends notification `number`, said at `at`.
+    /// Appends the notification `number`, with `at` as the time of its sending.
     fn append(&self, number: u64, at: Duration, into: &mut Vec<u8>) {
         let kinds = self.templates.len() as u64;
         let Some(template) = self.templates.get((number % kinds) as usize) else { return };
@@ -224,7 +224,7 @@ fn digits(into: &mut [u8], mut number: u64) {
     }
 }
 
-/// As fast as it is read: `in_write` events a write, `in_chunk` of them in one HTTP chunk.
+/// Sends events as fast as they are read: `in_write` events in a write, `in_chunk` of them in one HTTP chunk.
 async fn flood(
     wire: &mut Wire,
     told: &Told,
@@ -253,7 +253,7 @@ async fn flood(
     last_event(wire, &small_answer(id)).await
 }
 
-/// `rate` writes a second with one chunk of `in_write` events each, whether they can be written or not.
+/// Sends a chunk of `in_write` events `rate` times a second, whether or not it can be written.
 async fn timed(wire: &mut Wire, told: &Told, in_write: u64, rate: u64, id: &str) -> io::Result<()> {
     wire.write(EVENT_STREAM.as_bytes()).await?;
     let period = Duration::from_nanos(1_000_000_000 / rate.max(1));

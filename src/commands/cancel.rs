@@ -1,4 +1,4 @@
-//! `milepost cancel`: ends an open call of a process of this user, or of one `milepost serve`.
+//! `milepost cancel`: ends an open call of one of this user's processes, or of the `milepost serve` in the arguments.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::commands::args::{CallToCancel, CancelArgs};
 use crate::commands::columns::{columns, printable};
 use crate::commands::sites::{self, JSON, Site, SiteError};
 
-/// The time that a process has to send its calls.
+/// Deadline for a process to send its list of calls.
 const CALLS_WAIT: Duration = Duration::from_secs(2);
 
-/// The column titles of the table of open calls, after the first column.
+/// The titles of the columns in the table of open calls.
 const HEAD: [&str; 5] = ["CALL", "TOOL", "SERVER", "PID", "FOR"];
 
 /// The reason why no call is cancelled.
@@ -22,7 +22,7 @@ pub enum CancelCommandError {
     /// No process can be asked, or the process refuses.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// No call is open.
+    /// No call is open, so none can be cancelled.
     #[error("no call is open that these arguments mean")]
     NoneOpen,
     /// The arguments do not identify a call.
@@ -37,7 +37,7 @@ pub enum CancelCommandError {
 }
 
 impl CancelCommandError {
-    /// Whether the arguments mean a call, which is not open or cannot be cancelled.
+    /// Whether processes could be asked, but the call is not open or cannot be cancelled.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -59,10 +59,10 @@ struct CancellableCall {
     ended: Option<u64>,
 }
 
-/// The part of the answer to `/calls` that counts.
+/// The part of the answer to `/calls` that `cancel` uses.
 #[derive(Debug, Deserialize)]
 struct CallsToCancel {
-    /// The time of the process, in milliseconds since 1970.
+    /// The clock of the answering process, in milliseconds since 1970.
     now: u64,
     calls: Vec<CancellableCall>,
 }
@@ -74,7 +74,7 @@ struct OpenCallAt<'a> {
     call: &'a CancellableCall,
 }
 
-/// Cancels the call that is meant. Returns the line for the operator.
+/// Cancels the call that the arguments identify. Returns the line for the operator.
 ///
 /// # Errors
 /// If no process answers, the arguments match no call or several, or the call cannot be cancelled.
@@ -94,7 +94,7 @@ pub async fn run(args: &CancelArgs) -> Result<String, CancelCommandError> {
         match calls {
             Ok(calls) => read.push((site, calls)),
             Err(error) if is_one => return Err(error.into()),
-            // No process listens at the usual address, or the process has ended meanwhile.
+            // Ignore the error: no process listens at the usual address, or the process has just ended.
             Err(_) => {}
         }
     }
@@ -154,7 +154,7 @@ fn choose<'a, 'b>(
     }
 }
 
-/// The table of open calls.
+/// Returns the table of open calls.
 fn table(open: &[OpenCallAt<'_>]) -> String {
     let rows = open.iter().map(|open| {
         let pid = open.site.about().map_or_else(|| "-".to_owned(), |about| about.pid.to_string());
@@ -172,7 +172,7 @@ impl CancellableCall {
 }
 
 impl OpenCallAt<'_> {
-    /// The server for people: the path of a route, or the name of the server of a `wrap`.
+    /// Returns a readable name of the server: the path of a route, or the server's name in a `wrap`.
     fn server(&self) -> String {
         match self.site.about() {
             Some(about) if about.kind == "wrap" => about.name.clone(),

@@ -1,5 +1,4 @@
-//! `milepost check`: the errors of a route file, or the server of each route, and the import of a
-//! client's file.
+//! `milepost check`: prints the errors of a route file or each route's server, and imports a client's file.
 
 use std::ffi::OsString;
 
@@ -54,14 +53,14 @@ pub fn run(args: &CheckArgs) -> Result<CheckOutput, RoutesError> {
     Ok(CheckOutput::of(routes.list() + &left_out, warnings))
 }
 
-/// The warnings about a usable file, and about the state directory that `serve` would use.
+/// Returns the warnings about a usable file, and about the state directory that `serve` would use.
 fn warnings(args: &CheckArgs, routes: &Routes) -> Vec<ConfigFault> {
     let state = state_dir(None, routes.state()).and_then(|folder| state_dir_warning(&folder));
     let state = state.map(|why| ConfigFault::of_file(args.file(), why));
     routes.warnings().into_iter().chain(state).collect()
 }
 
-/// Errors and warnings as a list of objects.
+/// Returns errors and warnings as a JSON list of objects.
 fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckOutput {
     let faults: Vec<Value> = match routes {
         Ok(routes) => warnings(args, routes).iter().map(fault_json).collect(),
@@ -75,7 +74,8 @@ fn json_output(args: &CheckArgs, routes: &Result<Routes, RoutesError>) -> CheckO
             "severity": "error",
         })],
     };
-    // The line ends belong to the format; a name in the file that JSON may contain unescaped is escaped.
+    // Characters that could control a terminal are escaped, even if JSON allows them unescaped. The line breaks are
+    // formatting and stay.
     let lines = format!("{:#}", Value::from(faults));
     let text = lines
         .lines()

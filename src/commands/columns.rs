@@ -2,8 +2,8 @@
 
 use crate::progress::clients::is_unprintable;
 
-/// A table: the head, then a line for each of `rows`. The first `left` columns are aligned to the left, the others to
-/// the right. Cells hold no control characters; see [`printable`].
+/// Returns a table: the head, then a line for each of `rows`. The first `left` columns are aligned to the left, the
+/// others to the right. Cells must not contain control characters; see [`printable`].
 pub(super) fn columns<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,

@@ -1,5 +1,5 @@
-//! Completions of the command line. A shell asks the program for them, so that names of routes and
-//! servers are completed too.
+//! Completions of the command line. The shell runs this program to get them, so that names of routes and servers are
+//! completed too.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,14 +18,14 @@ use crate::commands::init::paths_in;
 use crate::commands::man::NAME;
 use crate::observe::durations::{Store, state_dir};
 
-/// The variable by which a shell's script asks for completions; its value is the shell.
+/// The variable by which a shell's script asks for completions; its value is the name of the shell.
 const ASKED: &str = "MILEPOST_COMPLETE";
 
 /// Maximum number of bytes of a file that is read for names. The files are small; a completion must not wait for larger
 /// ones.
 const FILE_MAX: u64 = 4 << 20;
 
-/// The script that makes a shell ask for completions.
+/// Returns the script that makes a shell ask this program for completions.
 pub fn script(shell: Shell) -> String {
     let mut out = Vec::new();
     if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
@@ -35,7 +35,7 @@ pub fn script(shell: Shell) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Answers a shell that asks for completions; `false` if none does.
+/// Prints the completions if a shell asks for them. Returns `false` if no shell asks.
 ///
 /// # Errors
 /// If the shell is unknown, or standard output cannot be written.
@@ -44,7 +44,7 @@ pub fn answer() -> Result<bool, clap::Error> {
     CompleteEnv::with_factory(with_names).var(ASKED).try_complete(env::args_os(), folder.as_deref())
 }
 
-/// Returns the command line, with completions for names that are only in files of this machine.
+/// Returns the command line's description, with completions for names that only files of this machine contain.
 fn with_names() -> Command {
     Cli::command().mut_subcommands(|command| match command.get_name() {
         "adopt" => completed_by(command, "server", servers),
@@ -70,8 +70,8 @@ fn routes() -> ArgValueCompleter {
     })
 }
 
-/// Completes the names of the servers in a client's file: the file of the command line, else the files of
-/// the clients on this machine.
+/// Completes the names of servers in the client's file that the command line names, or else in the files of all clients
+/// on this machine.
 fn servers() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let words = typed_words();
@@ -82,7 +82,7 @@ fn servers() -> ArgValueCompleter {
     })
 }
 
-/// Completes the routes and commands of which durations have been learned.
+/// Completes the routes and commands with learned durations.
 fn learned() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let rows = state_dir(None, None).and_then(|folder| Store::new(&folder).read().ok());
@@ -96,7 +96,7 @@ fn typed_words() -> Vec<OsString> {
     env::args_os().skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// The file that `--config` names.
+/// Returns the file that the typed words name with `--config`.
 fn named_file(words: &[OsString]) -> Option<PathBuf> {
     let mut words = words.iter().filter_map(|word| word.to_str());
     while let Some(word) = words.next() {

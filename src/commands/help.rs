@@ -17,16 +17,16 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Set up", &["presets", "schema", "completions", "man", "version", "help"]),
 ];
 
-/// The columns before the description of a command.
+/// Number of columns before the description of a command.
 const NAME_WIDTH: usize = 16;
 
-/// The options that `milepost wrap -h` shows: they fit on a screen, unlike all settings.
+/// The options that `milepost wrap -h` shows. They fit on a screen; all options do not.
 const WRAP_SHORT: [&str; 3] = ["command", "config", "page"];
 
-/// The command line with its short help.
+/// Returns the description of the command line, with the short help.
 pub fn command() -> Command {
     let mut built = Cli::command();
-    // `build` adds the command `help`.
+    // `build` adds the subcommand `help`, which is changed below.
     built.build();
     let groups = GROUPS.map(|(title, names)| {
         let line = |name: &&str| {
@@ -49,7 +49,7 @@ pub fn command() -> Command {
 /// Reads a command line.
 ///
 /// # Errors
-/// If it is not understood, or asks for help.
+/// If the command line is not understood, or asks for help.
 pub fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = command();
     let read = command.try_get_matches_from_mut(&arguments);
@@ -61,7 +61,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     })
 }
 
-/// Returns the advice for an option that is an address of `serve`.
+/// Returns the advice for an option whose value is an address of `serve`.
 fn address_of_serve(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -76,7 +76,7 @@ fn address_of_serve(error: &clap::Error, arguments: &[OsString]) -> Option<Strin
     (is_address && is_serve && error.kind() == ErrorKind::UnknownArgument).then_some(told)
 }
 
-/// Returns the advice for a server's command or URL in the place of a subcommand.
+/// Returns the advice for a command line with a server's command or URL in place of a subcommand.
 fn without_wrap(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let is_misspelled = error.get(ContextKind::SuggestedSubcommand).is_some();
     if error.kind() != ErrorKind::InvalidSubcommand || is_misspelled {

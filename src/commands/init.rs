@@ -144,7 +144,7 @@ fn ask(
     Err(InitError::NoServer)
 }
 
-/// Splits a command as a shell does, as far as quotes and backslashes go.
+/// Splits a command into words as a shell does; only quotes and backslashes are special.
 fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut signs = line.chars();
@@ -164,7 +164,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// Returns the address of the server, if the only word is a URL.
+/// Returns the URL of the server, if the only word is a URL.
 fn address(words: &[String]) -> Option<Url> {
     let [only] = words else { return None };
     Url::parse(only).ok().filter(|url| ["http", "https"].contains(&url.scheme()))
@@ -199,9 +199,9 @@ fn free_path(path: String, taken: &[String]) -> String {
     iter::once(path.clone()).chain(numbered).find(|path| !taken.contains(path)).unwrap_or(path)
 }
 
-/// The lines of the route.
+/// Returns the lines of the route.
 fn route(path: &str, words: &[String]) -> String {
-    // A text that looks like a variable must be kept as text.
+    // `${` in the user's words is text, so it is escaped to prevent its use as a variable.
     let quoted = |word: &str| plain(&word.replace("${", "$${"));
     let upstream = match address(words) {
         Some(url) if url.path().ends_with("/sse") => {
@@ -216,12 +216,12 @@ fn route(path: &str, words: &[String]) -> String {
     format!("[[route]]\npath = {}\n{upstream}\n", quoted(path))
 }
 
-/// Writes a file that takes no other one's place.
+/// Writes a new file; fails if the path exists.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// Replaces a file in one step.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
@@ -311,7 +311,7 @@ mod tests {
         let text = fs::read_to_string(&file).unwrap();
         let expected = "[[route]]\npath = \"/own\"\nupstream.command = [\"node\", \"x.js\"]\n\n[[route]]\npath = \"/b\"\nupstream.url = \"https://b.example/mcp\"\n\n[[route]]\npath = \"/b-2\"\nupstream.url = \"https://b.example/mcp?2\"\n";
         assert_eq!(text, format!("{HEAD}\n{expected}"));
-        // A route whose path collides is refused, and nothing is written.
+        // A route whose path collides with another is refused, and nothing is written.
         assert!(matches!(
             run(&InitArgs { path: Some("/own/sse".to_owned()), ..args("c", true) }, &mut out, None),
             Err(InitError::Routes(_))

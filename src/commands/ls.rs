@@ -18,21 +18,21 @@ use crate::observe::error_chain::error_chain;
 use crate::observe::printable::printable_json;
 use crate::platform::files;
 
-/// The time that a process has to send its open calls.
+/// Deadline for a process to send its open calls.
 const CALLS_WAIT: Duration = Duration::from_secs(2);
 
-/// The columns of servers.
+/// The titles of the columns in the table of servers.
 const SERVERS: [&str; 4] = ["CLIENT", "SERVER", "WRAPPED", "FILE"];
 
-/// The columns of processes: two of text, the others of numbers.
+/// The titles of the columns in the table of processes: two with text, the others with numbers.
 const PROCESSES: [&str; 5] = ["PROCESS", "SERVER", "PID", "OPEN CALLS", "STARTED"];
 
 /// The output of `milepost ls`.
 #[derive(Debug)]
 pub struct LsOutput {
-    /// For standard output.
+    /// The text for standard output.
     pub text: String,
-    /// For standard error, one line for each file that cannot be read. With `--json` these are in the text.
+    /// Warnings for standard error, one for each file that cannot be read. With `--json` they are in the text instead.
     pub warnings: Vec<String>,
     /// Whether each file of a client was read.
     pub is_complete: bool,
@@ -57,7 +57,7 @@ struct RunningRoute {
     open: i64,
 }
 
-/// The part of the answer to `/calls` that counts.
+/// The part of the answer to `/calls` that `ls` uses.
 #[derive(Debug, Deserialize)]
 struct CallsNow {
     routes: Vec<RunningRoute>,
@@ -80,7 +80,7 @@ pub async fn run(args: &LsArgs) -> LsOutput {
     LsOutput { text, warnings, is_complete }
 }
 
-/// The processes of this user that have a local socket.
+/// Returns the processes of this user that have a local socket.
 async fn processes() -> Vec<RunningProcess> {
     let Some(folder) = sites::folder() else { return Vec::new() };
     let found = sites::find(&folder).await;
@@ -96,14 +96,14 @@ async fn process(mut site: Site) -> Option<RunningProcess> {
     Some(RunningProcess { about, open, routes: routes.unwrap_or_default() })
 }
 
-/// The routes of a process with their open calls; `None` if the process has ended meanwhile.
+/// Returns the routes of a process with their open calls; `None` if the process has just ended.
 async fn routes(site: &mut Site) -> Option<Vec<RunningRoute>> {
     let whole = site.get("/calls", JSON).await.ok()?.whole().await.ok()?;
     let calls: CallsNow = serde_json::from_slice(&whole).ok()?;
     Some(calls.routes)
 }
 
-/// The servers of all files that were read.
+/// Returns the servers of all files that could be read.
 fn listed(found: &[ListedFile]) -> impl Iterator<Item = (&ListedFile, &ListedServer)> {
     found.iter().flat_map(|file| {
         let servers = file.servers.as_deref().unwrap_or_default();
@@ -133,7 +133,7 @@ fn as_json(found: &[ListedFile], processes: &[RunningProcess]) -> Value {
     })
 }
 
-/// The table of servers. Files in the folder `home` begin with `~`.
+/// Returns the table of servers. A path below the directory `home` is shortened with `~`.
 fn servers_text(found: &[ListedFile], home: &Path) -> String {
     let is_wrapped: Vec<bool> = listed(found).map(|(_, server)| server.is_wrapped).collect();
     if is_wrapped.is_empty() {
@@ -184,8 +184,8 @@ fn processes_text(processes: &[RunningProcess], now: u64) -> String {
 }
 
 impl RunningProcess {
-    /// Returns the server of a `wrap`, by the name that it has given itself if known, or the address of a `serve` with
-    /// the number of its routes.
+    /// Returns the name of a `wrap` process's server (the server's own name, if known), or a `serve` process's address
+    /// and number of routes.
     fn server(&self) -> String {
         let name = &self.about.name;
         match (&*self.about.kind, self.routes.as_slice()) {

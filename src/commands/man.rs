@@ -1,4 +1,4 @@
-//! `milepost man`: made of the same description as the command line.
+//! `milepost man`: prints manual pages, made from the description of the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::commands::args::Cli;
 /// The program's name in shells.
 pub(super) const NAME: &str = "milepost";
 
-/// The exit status of a command whose help does not describe it.
+/// The text about the exit status, for a command whose help does not describe it.
 const EXIT: &str = "0 if the command did what it was asked to do, 2 for a command line that cannot be read, and 1 or 2 \
                     for any other error.";
 
@@ -72,7 +72,7 @@ pub fn write(folder: &Path) -> Result<(), ManualError> {
     Ok(())
 }
 
-/// The pages by their file names: the program's, then each command's.
+/// Returns the pages with their file names: first the program's page, then each command's.
 fn pages() -> Vec<(String, String)> {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
@@ -87,7 +87,7 @@ fn page(command: Command) -> (String, String) {
     let after = after.map(ToString::to_string).unwrap_or_default();
     let page = Man::new(command).source(source).manual("Milepost");
     let mut out = Vec::new();
-    // A list of bytes takes everything.
+    // Ignore the result: writing to a byte vector does not fail.
     let _ = render(&page, &mut out);
     if is_of_program {
         let _ = page.render_subcommands_section(&mut out);
@@ -104,7 +104,7 @@ fn render(page: &Man, out: &mut Vec<u8>) -> io::Result<()> {
     page.render_options_section(out)
 }
 
-/// The parts of the text after the options in the help of a command.
+/// The text after the options in a command's help, by its parts.
 struct AfterHelp<'a> {
     examples: Vec<&'a str>,
     /// Sentences on the exit code.
@@ -152,7 +152,7 @@ impl<'a> AfterHelp<'a> {
     }
 }
 
-/// A section with a name and its meaning for each row.
+/// Adds a section in which each row is a name and its meaning.
 fn list(page: &mut Roff, title: &str, rows: &[(&str, &str)]) {
     page.control("SH", [title]);
     for (name, meaning) in rows {

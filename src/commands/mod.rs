@@ -1,4 +1,4 @@
-//! The command line: arguments in, one call, an exit code out.
+//! The commands: each takes its arguments, and returns its output or an exit code.
 pub mod adopt;
 pub mod args;
 pub mod cancel;

@@ -4,7 +4,7 @@ use crate::commands::args::PresetsArgs;
 use crate::config::routes::Preset;
 use crate::config::values::Word;
 
-/// The output of `milepost presets`.
+/// Returns the output of `milepost presets`.
 pub fn run(args: &PresetsArgs) -> String {
     if let Some(preset) = args.name {
         return format!("# {}\n{}", preset.servers, preset.lines);

@@ -1,4 +1,4 @@
-//! The command line program: parse arguments, run, exit code.
+//! The command line program: parses the arguments, runs the command, and returns the exit code.
 
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -45,7 +45,7 @@ use crate::platform::signals::Signals;
 use crate::transport::child::{self, KeptStarts, Program, start_folder};
 use crate::transport::http::collector::CollectorClient;
 
-/// The whole program: arguments from the command line, an exit code for the shell.
+/// Runs the whole program, and returns the exit code for the shell.
 pub fn main() -> ExitCode {
     if let Some(code) = child::run_hidden() {
         return code;
@@ -64,12 +64,12 @@ pub fn main() -> ExitCode {
         Err(error) => return report(&error, 1),
     };
     let code = runtime.block_on(run(cli.command));
-    // The shutdown must not wait for a thread that waits for a terminal.
+    // Do not wait for a thread that still reads from the terminal.
     runtime.shutdown_background();
     code
 }
 
-/// One connection needs no second thread; many connections may.
+/// Returns the runtime for a command: `wrap` has one connection and needs one thread, `serve` may have many.
 fn runtime(command: &Command) -> Builder {
     let threads = match command {
         Command::Serve(args) => {
@@ -159,12 +159,12 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
-/// The exit code 1, unless the output failed.
+/// Returns the exit code 1, or the exit code of the failed output.
 fn failing(printed: ExitCode) -> ExitCode {
     if printed == ExitCode::SUCCESS { ExitCode::FAILURE } else { printed }
 }
 
-/// `milepost replay`; with `--watch` again after each save, until Ctrl-C.
+/// Runs `milepost replay`; with `--watch`, again after each save until Ctrl-C.
 async fn replay(args: &ReplayArgs) -> ExitCode {
     let mut watch = SavedFiles::new(args.files());
     let (mut before, screen) = (None, Term::stdout());
@@ -192,7 +192,7 @@ async fn replay(args: &ReplayArgs) -> ExitCode {
     }
 }
 
-/// `milepost serve`: the exit code of the listeners, 1 if nothing can be served, 2 for wrong settings.
+/// Runs `milepost serve`. Returns the exit code of the listeners, 1 if nothing can be served, or 2 for wrong settings.
 async fn serve(args: &ServeArgs) -> ExitCode {
     let _log = match log::start(args.log.log_level, args.log.log_format) {
         Ok(log) => log,
@@ -232,14 +232,14 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     code
 }
 
-/// Warns of a state directory where other users can make files.
+/// Warns if other users can create files in the state directory.
 fn warn_of_writers(state: Option<&Path>) {
     if let Some(warning) = state.and_then(state_dir_warning) {
         tracing::warn!("{warning}");
     }
 }
 
-/// `milepost check`: the output, with warnings on standard error.
+/// Runs `milepost check`: prints its output, with warnings on standard error.
 fn check(args: &CheckArgs) -> ExitCode {
     match check::run(args) {
         Ok(output) => {
@@ -325,7 +325,7 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     code
 }
 
-/// The views of a `wrap` process, unless the arguments want none.
+/// Makes the views of a `wrap` process, as far as the arguments want them.
 async fn call_views(
     args: &WrapArgs,
     calls: &Arc<Table>,
@@ -343,12 +343,12 @@ async fn call_views(
     Ok(Some(views))
 }
 
-/// The live page cannot be served.
+/// The error of a live page that cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("--page")]
 struct PageError(#[source] io::Error);
 
-/// The recording cannot begin.
+/// The error of a recording that cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[error("--record")]
 struct RecordError(#[source] io::Error);
@@ -382,7 +382,7 @@ fn man(folder: Option<&Path>) -> ExitCode {
     }
 }
 
-/// `milepost doctor`: exit code 0 if a plain client works well with the server, 1 if not, 2 if there is no result.
+/// Runs `milepost doctor`. Exit code 0: a plain client works well with the server; 1: not well; 2: no result.
 async fn diagnose(args: DoctorArgs) -> ExitCode {
     let by_suite = args.suite;
     let options = match args.resolve() {
@@ -400,7 +400,7 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
     }
 }
 
-/// `milepost try`: exit code 0 if every call is answered, 1 if not, 2 if no call can be made.
+/// Runs `milepost try`. Exit code 0: every call was answered; 1: one was not; 2: no call can be made.
 async fn try_out(args: TryArgs) -> ExitCode {
     let playground = match args.resolve() {
         Ok(playground) => playground,
@@ -414,7 +414,7 @@ async fn try_out(args: TryArgs) -> ExitCode {
     }
 }
 
-/// `milepost check-progress`: exit code 0 if no scenario fails, 1 if a scenario fails, 2 if there is no result, or a
+/// Runs `milepost check-progress`. Exit code 0: no scenario fails; 1: a scenario fails; 2: there is no result, or a
 /// proxy does not start.
 async fn check_progress(args: CheckProgressArgs) -> ExitCode {
     let options = match args.resolve() {
@@ -439,7 +439,7 @@ async fn judge(options: CheckProgressOptions) -> ExitCode {
     }
 }
 
-/// `milepost check-progress --serve`: 0 at the end of its input or after a signal, 2 if nothing can be served.
+/// Runs `milepost check-progress --serve`. Exit code 0: the input ended, or a signal came; 2: nothing can be served.
 async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     let ReferenceOptions { listen, notes, silence, is_modern } = options;
     let notes = match notes.as_deref().map(SeenNotes::append).transpose() {
@@ -450,7 +450,7 @@ async fn serve_reference(options: ReferenceOptions) -> ExitCode {
     let Some(address) = listen else {
         return match reference::serve_stdio(terms).await {
             Ok(()) => ExitCode::SUCCESS,
-            // The client has disconnected.
+            // The client has disconnected, which is the usual end.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => report(&error, 2),
         };
@@ -476,7 +476,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes an error with its causes to standard error; of a route file every error, with its line.
+/// Writes an error with its causes to standard error; for a route file, every error with its line.
 fn report(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     log::flush();
     let routes = match error.downcast_ref() {

@@ -10,7 +10,7 @@ use crate::gateway::listen::{AboutProcess, LocalApi, LocalPage};
 use crate::observe::calls::Table;
 use crate::transport::browser::{self, OpenedLink};
 
-/// Characters of a server's name.
+/// Maximum number of characters in a server's name.
 const NAME_MAX: usize = 60;
 
 /// Programs whose first argument is more informative than their own name.
@@ -29,14 +29,14 @@ pub struct CallViews {
 }
 
 impl CallViews {
-    /// Returns the views of the calls of `name`: a socket in `folder`, if it is `Some`.
+    /// Makes the views of the calls of the process called `name`, with a local socket in `folder` if it is `Some`.
     pub fn new(calls: &Arc<Table>, name: &str, folder: Option<PathBuf>) -> Self {
         let about = || AboutProcess::this("wrap", name.to_owned());
         let socket = folder.map(|folder| (LocalApi::new(about(), Arc::clone(calls)), folder));
         Self { calls: Arc::clone(calls), socket, page: None }
     }
 
-    /// Adds the live page, writes its link to the log, and opens it where there is a desktop.
+    /// Adds the live page, writes its link to the log, and opens the page if there is a desktop.
     ///
     /// # Errors
     /// If no port of loopback is free.
@@ -51,11 +51,11 @@ impl CallViews {
         Ok(())
     }
 
-    /// Does `work`, and shows the calls meanwhile.
+    /// Runs `work`, and shows the calls meanwhile.
     pub async fn beside<T>(self, work: impl Future<Output = T>) -> T {
         let Self { calls, socket, page } = self;
         let socket = async {
-            // A process that is never used leaves no file behind.
+            // The socket opens after the first use, so that a process that is never used leaves no file behind.
             poll_fn(|cx| calls.poll_use(cx)).await;
             match socket {
                 Some((api, folder)) => api.serve(&folder).await,

@@ -1,4 +1,4 @@
-//! The processes of Milepost that show their calls: by their local sockets, and at an admin address.
+//! The Milepost processes that show their calls, found by their local sockets or at an admin address.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -24,28 +24,28 @@ use crate::transport::local_socket;
 use crate::transport::mcp_http::raw_client::{RawHttpClient, RawResponse};
 use crate::transport::mcp_http::target::TargetError;
 
-/// Processes that are looked at.
+/// Maximum number of processes that are asked.
 pub(crate) const SITES_MAX: usize = local_socket::SOCKETS_MAX;
 
-/// The time that a process has to answer `/about`. A stopped process accepts connections but never answers.
+/// Deadline for a process to answer `/about`. A stopped (`SIGSTOP`) process accepts connections but never answers.
 const ABOUT_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer that is read whole.
+/// Maximum number of bytes in an answer that is read whole.
 const WHOLE_MAX: usize = 16 << 20;
 
-/// Bytes of a refusal that are shown.
+/// Maximum number of bytes that are shown of a refusal.
 const REFUSAL_MAX: usize = 1 << 10;
 
-/// The type of text.
+/// The content type of plain text.
 pub(crate) const TEXT: &str = "text/plain";
 
-/// The type of JSON.
+/// The content type of JSON.
 pub(crate) const JSON: &str = "application/json";
 
 /// The content type of JSON objects, one per line.
 pub(crate) const LINES: &str = "application/x-ndjson";
 
-/// The type of server-sent events.
+/// The content type of server-sent events.
 pub(crate) const EVENTS: &str = "text/event-stream";
 
 /// The reason why a process does not show its calls.
@@ -100,7 +100,7 @@ pub fn own_folder(keeps_state: bool) -> Option<PathBuf> {
     local_socket::folder(env::var_os("XDG_RUNTIME_DIR"), state.as_deref())
 }
 
-/// The folder of the local sockets of this user; `None` if there is none.
+/// Returns the directory with this user's local sockets; `None` if there is no such directory.
 pub fn folder() -> Option<PathBuf> {
     let state = state_dir(None, None);
     local_socket::folder(env::var_os("XDG_RUNTIME_DIR"), state.as_deref())
@@ -125,13 +125,13 @@ struct SiteRequest<'a> {
     method: Method,
     /// The path with its query.
     target: &'a str,
-    /// The wanted type of the answer.
+    /// The wanted content type of the answer.
     kind: &'static str,
-    /// The text that is sent.
+    /// The body of the request.
     text: &'a str,
 }
 
-/// The answer of a process, while it arrives.
+/// The answer of a process; its body is still arriving.
 pub struct SiteReply {
     name: String,
     /// The head of the answer.
@@ -144,14 +144,14 @@ enum SiteBody {
     Http(Box<RawResponse>),
 }
 
-/// The processes of this user, by their sockets. Sockets of processes that have ended are removed.
+/// Finds the processes of this user by their sockets. Sockets of processes that have ended are removed.
 pub async fn find(folder: &Path) -> Vec<Site> {
     let sockets = local_socket::list(folder);
     let sites = join_all(sockets.into_iter().map(at_socket)).await;
     sites.into_iter().flatten().collect()
 }
 
-/// All that runs for this user: each process with a socket, and the usual admin address if no `serve` is among them.
+/// Finds all processes of this user: each one with a socket, and the usual admin address if no `serve` is among them.
 pub(crate) async fn running() -> Vec<Site> {
     let folder = folder();
     let mut sites = match &folder {
@@ -191,13 +191,13 @@ async fn ask_about(path: PathBuf) -> Option<Site> {
 }
 
 impl Site {
-    /// The listener at an admin address.
+    /// Returns the listener at an admin address as a process.
     pub fn at(address: AdminAddress) -> Self {
         let name = address.url.origin().ascii_serialization();
         Self { name, way: SiteWay::Admin(Box::new(address)) }
     }
 
-    /// A text that no other process has.
+    /// Returns a text that identifies the process.
     pub fn key(&self) -> String {
         match &self.way {
             SiteWay::Socket(path, _) => path.display().to_string(),
@@ -205,7 +205,7 @@ impl Site {
         }
     }
 
-    /// Returns the description that a process found by its socket gives of itself.
+    /// Returns the process's own description, if it was found by its socket.
     pub fn about(&self) -> Option<&AboutProcess> {
         match &self.way {
             SiteWay::Socket(_, about) => Some(about),
@@ -218,10 +218,10 @@ impl Site {
         self.about().is_some_and(|about| about.kind == "serve")
     }
 
-    /// Asks for `target` (a path with its query) as `kind`.
+    /// Requests `target` (a path with its query), with `kind` as the wanted content type.
     ///
     /// # Errors
-    /// If the process has ended, or does not give this.
+    /// If the process has ended, or does not answer the request.
     pub async fn get(&mut self, target: &str, kind: &'static str) -> Result<SiteReply, SiteError> {
         let request = SiteRequest { method: Method::GET, target, kind, text: "" };
         let (status, mut reply) = self.send(&request).await?;
@@ -244,7 +244,7 @@ impl Site {
         }
     }
 
-    /// Sends a change to `target`, with a text. Returns the text of the response.
+    /// Posts `text` to `target`, for a change in the process. Returns the text of the response.
     ///
     /// # Errors
     /// If the process has ended, or refuses the change.
@@ -285,7 +285,7 @@ impl Site {
     }
 }
 
-/// Asks the listener at an address. The token of a proxy of this machine is found without an option.
+/// Sends a request to the listener at an address. A token of a proxy on this machine is found without an option.
 async fn ask_admin(
     address: &mut AdminAddress,
     name: &str,
@@ -324,7 +324,7 @@ impl SiteReply {
         kind.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    /// The next bytes; `None` at the end. Cancel-safe.
+    /// Returns the next bytes of the body; `None` at its end. Cancel-safe.
     ///
     /// # Errors
     /// If the connection fails.
@@ -336,10 +336,10 @@ impl SiteReply {
         Some(chunk.map_err(|error| SiteError::Lost(self.name.clone(), error)))
     }
 
-    /// All bytes.
+    /// Returns the whole body.
     ///
     /// # Errors
-    /// If the connection fails, or there are too many.
+    /// If the connection fails, or the body has more than `WHOLE_MAX` bytes.
     pub async fn whole(mut self) -> Result<Vec<u8>, SiteError> {
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk().await {
@@ -352,7 +352,7 @@ impl SiteReply {
         Ok(whole)
     }
 
-    /// The text of a refusal.
+    /// Returns the text of a refusal.
     async fn refusal(&mut self) -> String {
         let mut said = Vec::new();
         while said.len() < REFUSAL_MAX

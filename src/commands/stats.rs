@@ -51,7 +51,7 @@ pub enum StatsError {
     Unknown(String),
 }
 
-/// The output of `milepost stats`.
+/// Returns the output of `milepost stats`.
 ///
 /// # Errors
 /// If the durations cannot be read, or none are known for the route or tool.
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     let all = store.read()?;
     let mut rows: Vec<&ToolRow> = all.iter().filter(|entry| is_meant(args, entry)).collect();
     rows.sort_by(|a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
-    // Clients belong to a route, and to none of its tools.
+    // Clients belong to a route, not to a tool, so a query for one tool shows none.
     let clients = if args.tool.is_some() { Vec::new() } else { store.read_clients()? };
     let is_on_route = |row: &&ClientRow| {
         args.route
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     Ok(text)
 }
 
-/// The tools that are printed without `--all`.
+/// Maximum number of tools that are printed without `--all`.
 const NEWEST: usize = 20;
 
 /// Keeps the rows of the tools that were called last, in their order. Returns the number of removed rows.
@@ -129,7 +129,7 @@ fn is_meant(args: &Args, entry: &ToolRow) -> bool {
         && args.tool.as_ref().is_none_or(|tool| *tool == entry.tool)
 }
 
-/// Whether an entry is of a route: of this label, or of this path with any server.
+/// Whether an entry belongs to a route: `route` is the entry's label, or the path in it.
 fn is_on(entry: &ToolRow, route: &str) -> bool {
     entry.route == route || path_in_label(&entry.route) == Some(route)
 }
@@ -193,11 +193,12 @@ fn json(rows: &[&ToolRow], clients: &[&ClientRow]) -> String {
         })
     }));
     let text = serde_json::to_string_pretty(&objects).unwrap_or_else(|error| error.to_string());
-    // The line ends are of the form; a name that JSON may hold raw is escaped.
+    // Line breaks are formatting and stay. Characters of names that could control a terminal are escaped, even if JSON
+    // allows them.
     text.lines().fold(String::new(), |out, line| out + &escaped(line, TextForm::Json) + "\n")
 }
 
-/// The columns: two of text, the others of numbers.
+/// The titles of the columns: two with text, the others with numbers.
 const HEAD: [&str; 10] = [
     "ROUTE",
     "TOOL",
@@ -230,7 +231,7 @@ fn table(rows: &[&ToolRow], now: u64) -> String {
     columns(HEAD, cells, 2)
 }
 
-/// The clients of which something is known that matters, with a head; nothing without such clients.
+/// Returns a table of the clients with learned limits or habits; empty if there are none.
 fn client_table(clients: &[&ClientRow], now: u64) -> String {
     const HEAD: [&str; 6] = ["ROUTE", "CLIENT", "GIVES UP AFTER", "CANCELS", "CALLS AGAIN", "SEEN"];
     let matters = |row: &&&ClientRow| {

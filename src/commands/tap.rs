@@ -18,28 +18,28 @@ use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
 use crate::gateway::listen::ROUTES_WATCHED;
 use crate::observe::printable::{TextForm, printable};
 
-/// The longest line, in bytes, that `tap` reads: longer than every line of the proxy.
+/// Maximum number of bytes in a line that `tap` reads. Every line of the proxy is shorter.
 const LINE_MAX: usize = 64 << 10;
 
-/// Bytes of a message that wait for their rest, before they are shown without it.
+/// Maximum number of bytes of an incomplete message. A longer message is shown without its rest.
 const HELD_MAX: usize = 1 << 20;
 
-/// The time that the rest of a message has to arrive. Afterwards the message is complete.
+/// Deadline for the rest of a message to arrive. Afterwards the message counts as complete.
 const SETTLES: Duration = Duration::from_millis(20);
 
-/// The interval at which processes are looked for that have begun.
+/// The interval at which `tap` looks for new processes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Pieces of text that wait to be written. Further pieces wait at their process.
+/// Maximum number of pieces of text that wait to be written. Further pieces are not read from their process yet.
 const WAITING_MAX: usize = 64;
 
 /// The reason why `tap` cannot begin, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// No process shows its messages.
+    /// No process shows its messages, or a process refuses.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// The proxy does not answer any more.
+    /// The proxy, or the last of several, has ended.
     #[error("the proxy at {0} has ended")]
     Ended(String),
     /// The output cannot be written.
@@ -48,13 +48,13 @@ pub enum TapError {
 }
 
 impl TapError {
-    /// Whether messages have already been shown.
+    /// Whether messages were shown before the error.
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Ended(_) | Self::Site(SiteError::Lost(..)) | Self::Output(_))
     }
 }
 
-/// Text of a process, or its end with its key and its name.
+/// Text from a process, or the end of a process with its key and its name.
 enum TapEvent {
     Text(Vec<u8>),
     End(String, String, Result<(), SiteError>),
@@ -113,7 +113,7 @@ async fn show(args: &TapArgs) -> Result<(), TapError> {
             Some(TapEvent::End(key, name, ended)) => {
                 tapped.open -= 1;
                 if args.admin.is_of_fleet() {
-                    // Another process may take the place of this process.
+                    // Forget the process, so that another one with the same key is found.
                     tapped.known.remove(&key);
                 }
                 if is_all && tapped.open > 0 {
@@ -147,7 +147,7 @@ impl Tapped<'_> {
         Ok(())
     }
 
-    /// Begins with all of these processes; returns the first refusal if none of them has such messages.
+    /// Begins to read from all of these processes; returns the first refusal if no process has such messages.
     async fn begin_all(&mut self, sites: Vec<Site>) -> Result<(), SiteError> {
         let (mut names, mut refusal) = (Vec::new(), None);
         for mut site in sites {
@@ -161,7 +161,7 @@ impl Tapped<'_> {
                     if !self.args.admin.is_of_fleet() => {}
                 Err(error) => {
                     if self.args.admin.is_of_fleet() {
-                        // Forgotten, so that the process is asked again.
+                        // Forgotten, so that the next search asks the process again.
                         self.known.remove(&site.key());
                     }
                     refusal.get_or_insert(error);
@@ -192,7 +192,7 @@ impl Tapped<'_> {
             }
             let reply = self.ask(&mut site).await;
             if is_fleet && reply.is_err() {
-                // Forgotten, so that the process is asked again.
+                // Forgotten, so that the next search asks the process again.
                 self.known.remove(&site.key());
             }
             if let Ok(reply) = reply {
@@ -212,7 +212,7 @@ impl Tapped<'_> {
     }
 }
 
-/// Passes on the messages of a process, each in one piece.
+/// Passes on the messages of a process, each message in one piece.
 async fn forward(
     reply: &mut SiteReply,
     events: &mpsc::Sender<TapEvent>,
@@ -238,7 +238,7 @@ async fn forward(
     }
 }
 
-/// Bytes of the messages that are complete: in text the last one may still go on.
+/// Returns how many bytes of `held` are complete messages. In the text form the last message may still continue.
 fn whole(held: &[u8], form: TextForm) -> usize {
     let last = if form == TextForm::Json {
         memchr::memrchr(b'\n', held).map(|at| at + 1)
@@ -252,7 +252,7 @@ fn text_form(args: &TapArgs) -> TextForm {
     if args.json { TextForm::Json } else { TextForm::Plain }
 }
 
-/// The line before all messages: how many routes are watched, and where.
+/// Returns the first line of the output: how many routes are watched, and where.
 fn watching(reply: &SiteReply, admin: &str) -> String {
     let routes = reply.headers.get(ROUTES_WATCHED).and_then(|count| count.to_str().ok());
     match routes {
@@ -266,7 +266,7 @@ struct TapOutput {
     out: Stdout,
     form: TextForm,
     has_colours: bool,
-    /// The bytes of an unfinished line.
+    /// The bytes of a line that is not complete yet.
     line: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! `milepost wrap`: a child process, or a server at an address, behind Milepost's own standard streams.
+//! `milepost wrap`: connects Milepost's own standard streams to a child process, or to a server at a URL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
 
-/// The time that `wrap` waits for a client's first request, to answer that the server does not start.
+/// Deadline for a client's first request. `wrap` waits for that request to answer that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Runs a server behind the filter until it ends. Returns its exit code.
@@ -99,8 +99,8 @@ pub async fn run_remote(
     Ok(u8::from(reach.has_failed()))
 }
 
-/// Answers the client's first request, so that a person reads the reason where they look, and not
-/// only that the connection has closed.
+/// Answers the client's first request with the reason, because clients show an error response to the user, but not why
+/// a connection closed.
 async fn tell_that_it_does_not_start(why: &str) {
     let mut input = stdio::input();
     let mut output = stdio::output();

@@ -6,17 +6,17 @@ use console::Style;
 /// Whether a report has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ColorChoice {
-    /// In a terminal, unless NO_COLOR is set.
+    /// If standard output is a terminal and NO_COLOR is not set.
     #[default]
     Auto,
-    /// Everywhere.
+    /// Always.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
 impl ColorChoice {
-    /// The styles of a report on standard output.
+    /// Returns the styles of a report on standard output.
     pub fn palette(self) -> Palette {
         Palette {
             is_on: match self {
@@ -39,7 +39,7 @@ impl Palette {
         style.force_styling(self.is_on).apply_to(text).to_string()
     }
 
-    /// A heading.
+    /// Formats a heading.
     pub fn heading(self, text: &str) -> String {
         self.paint(Style::new().bold(), text)
     }

@@ -1,4 +1,4 @@
-//! `milepost diff`: two recordings, call by call.
+//! `milepost diff`: compares two recordings, call by call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -41,7 +41,7 @@ pub struct DiffArgs {
     pub json: bool,
 }
 
-/// The difference in time that is none; `None`: times are not compared.
+/// Two times that differ by at most this count as equal; `None` if times are not compared.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeTolerance(Option<Duration>);
 
@@ -58,18 +58,18 @@ pub struct RecordingDiff {
     pub is_equal: bool,
 }
 
-/// A difference of two calls.
+/// A difference between two calls.
 #[derive(Debug)]
 struct CallDifference {
     /// One of `outcome`, `answer`, `reports`, `figures`, `messages`, `time`, `order`.
     what: &'static str,
-    /// The place in an answer, or the number of a report.
+    /// The place in an answer, or the index of a report.
     at: Option<String>,
     a: Option<String>,
     b: Option<String>,
 }
 
-/// A call that both recordings have.
+/// A call that is in both recordings.
 struct CallPair<'a> {
     a: &'a RecordedCall,
     b: &'a RecordedCall,
@@ -121,9 +121,9 @@ fn pairs<'a>(
     (pairs, rest)
 }
 
-/// Which of these numbers do not belong to the longest rising run: the calls that have another place.
+/// Returns for each number whether it is outside the longest rising subsequence: that call has moved.
 fn moved(numbers: &[usize]) -> Vec<bool> {
-    // The ends of the best runs of each length, and the predecessor of each place.
+    // The last index of the best subsequence of each length, and for each index its predecessor.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(numbers.len());
     for (at, number) in numbers.iter().enumerate() {
@@ -255,7 +255,7 @@ fn described(call: &RecordedCall) -> String {
 }
 
 impl DiffReport<'_> {
-    /// For people.
+    /// Returns the report as text.
     fn text(&self, side: RecordedSide) -> String {
         let mut text = String::new();
         let whose = match side {
@@ -298,7 +298,7 @@ impl DiffReport<'_> {
         !differ && self.only_a.is_empty() && self.only_b.is_empty()
     }
 
-    /// For machines, on one line.
+    /// Returns the report as JSON, on one line.
     fn json(&self, side: RecordedSide) -> String {
         let side = match side {
             RecordedSide::Client => "client",

@@ -1,4 +1,4 @@
-//! Values of which some names are known, for completions; other values are taken too.
+//! A parser for values with known names, which shells complete. Other values are accepted too.
 
 use std::ffi::OsStr;
 

@@ -1,5 +1,5 @@
-//! HTTP for the commands that play a server of MCP themselves, on this machine: a listener with the guard that
-//! every listener of Milepost has against pages of other sites.
+//! HTTP for the commands that act as an MCP server on this machine: a listener, with the guard against web pages of
+//! other sites that every listener of Milepost has.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -31,18 +31,18 @@ use crate::transport::http::via::Via;
 /// Maximum number of concurrent connections to a command. Further connections wait.
 const CONNECTIONS_MAX: usize = 1000;
 
-/// The names of this machine.
+/// The hosts under which a client reaches this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The time that a client has to send the head of a request, and its body.
+/// Deadline for a client to send the head of a request; the same for its body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The wait after a connection that could not be taken, for want of descriptors for instance.
+/// The wait after a connection could not be accepted, for example because no descriptors are left.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
 /// Answers whole requests.
 pub(super) trait LocalService: Send + Sync + 'static {
-    /// Answers a request. The messages of an event stream come later.
+    /// Answers a request. If the response is an event stream, its messages follow later.
     fn answer(&self, head: &Parts, body: Bytes) -> Response<ServedBody>;
 }
 
@@ -54,7 +54,7 @@ pub(super) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Listens on an address.
+    /// Listens on an address, and answers requests with a service.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
@@ -64,7 +64,8 @@ impl LocalServer {
     ) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        // A proxy on this machine may forward its client's `Host` header, with another port.
+        // Allow any port in the `Host` header: a proxy on this machine may forward its client's header with another
+        // port.
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
@@ -72,7 +73,7 @@ impl LocalServer {
         Ok(Self { address, running })
     }
 
-    /// The URL of a path, with the port that the system has chosen.
+    /// Returns the URL of a path, with the port that the system has chosen.
     pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -100,7 +101,7 @@ async fn serve(
             sleep(ACCEPT_WAIT).await;
             continue;
         };
-        // Each piece is sent at once.
+        // Disable Nagle's algorithm, because each small piece must be sent immediately.
         let _ = stream.set_nodelay(true);
         let address = stream.local_addr().unwrap_or(address);
         connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
@@ -143,7 +144,7 @@ async fn respond(
     }
 }
 
-/// Returns a response of events, which must not be cached.
+/// Returns a response with a stream of events, which must not be cached.
 pub(super) fn event_stream(
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Response<ServedBody> {
@@ -157,7 +158,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Values by their names, up to a number of them, the oldest first: sessions of a server, streams of a session.
+/// Values by name, such as a server's sessions. Beyond `max` values the oldest is removed.
 pub(super) struct NewestValues<K, V> {
     max: usize,
     all: Mutex<VecDeque<(K, V)>>,
@@ -175,7 +176,7 @@ impl<K, V: Clone> NewestValues<K, V> {
         if all.len() > self.max { all.pop_front().map(|(_, oldest)| oldest) } else { None }
     }
 
-    /// The value of a name.
+    /// Returns the value with this name.
     pub(super) fn find<Q: ?Sized>(&self, name: &Q) -> Option<V>
     where
         K: PartialEq<Q>,
@@ -183,7 +184,7 @@ impl<K, V: Clone> NewestValues<K, V> {
         lock(&self.all).iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     }
 
-    /// Removes the value of a name.
+    /// Removes the value with this name.
     pub(super) fn remove<Q: ?Sized>(&self, name: &Q) -> Option<V>
     where
         K: PartialEq<Q>,

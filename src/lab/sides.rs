@@ -1,11 +1,11 @@
-//! The two sides of a conversation, what the server sends and what the client gets, as the lines of `milepost try` and
-//! of `milepost replay --watch`.
+//! Formats the two sides of a conversation (what the server sends, and what the client gets) as lines, for `milepost
+//! try` and `milepost replay --watch`.
 
 use std::time::Duration;
 
 use crate::lab::color::Palette;
 
-/// The remark on a message of which the server knows nothing.
+/// The remark on a message that the server did not send.
 pub(super) const ADDED: &str = "added by Milepost";
 
 /// The kind of a line.
@@ -21,7 +21,7 @@ pub(super) enum SideRow {
     Remark,
 }
 
-/// A line with its time, without a line break. `text` must not have characters that move the cursor.
+/// Formats a line with its time, without a line break. `text` must not have characters that move the cursor.
 pub(super) fn side_line(at: Duration, row: SideRow, text: &str, colors: Palette) -> String {
     let at = at.as_secs_f64();
     let (label, text) = match row {

@@ -1,8 +1,8 @@
 //! Operators' cancellations on their way to the filter that serves the call.
 //!
-//! A filter belongs to one task, or to a lock, so other tasks must not change its calls. An operator's request waits in
-//! the inbox of the filter until its task takes it. An empty inbox costs its filter one registration each time that its
-//! task has nothing to do.
+//! Only the filter's own task, or the holder of its lock, may change its calls. So an operator's request waits in the
+//! filter's inbox until that task takes it. While the inbox is empty, it costs one registration of a waker each time
+//! that the task has nothing to do.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,33 +14,33 @@ use tokio::sync::oneshot;
 
 use crate::progress::{CancelResult, OperatorCancel};
 
-/// Maximum number of cancellations that wait for one filter. A further one is refused.
+/// Maximum number of cancellations that wait for one filter. Further ones are refused.
 const WAITING_MAX: usize = 64;
 
 /// A call to cancel, and the operator that waits for the result.
 #[derive(Debug)]
 pub struct CancelRequest {
-    /// The call, its reason and its operator.
+    /// The call, and the operator's reason.
     pub asked: Arc<OperatorCancel>,
     /// The channel for the result. It is dropped without a result if the filter ends first.
     pub answer: oneshot::Sender<CancelResult>,
 }
 
-/// Takes the cancellations of a filter that no task polls.
+/// Has the cancellations of a filter taken immediately; for filters that no task polls.
 type TakeNow = Box<dyn Fn() + Send + Sync>;
 
 /// The cancellations that wait for one filter.
 #[derive(Default)]
 pub struct CancelInbox {
     waiting: Mutex<Vec<CancelRequest>>,
-    /// Whether a cancellation may wait, so that a look costs nothing.
+    /// Whether a cancellation may wait, for a check without the lock.
     is_filled: AtomicBool,
     waker: AtomicWaker,
     take_now: OnceLock<TakeNow>,
 }
 
 impl CancelInbox {
-    /// Adds a cancellation; false if too many wait.
+    /// Adds a cancellation. Returns false if too many wait.
     pub fn put(&self, request: CancelRequest) -> bool {
         let Ok(mut waiting) = self.waiting.lock() else { return false };
         if waiting.len() >= WAITING_MAX {
@@ -48,7 +48,7 @@ impl CancelInbox {
         }
         waiting.push(request);
         drop(waiting);
-        // The flag is set after the request: a reader that sees the flag must find the request.
+        // Set the flag after adding the request: a reader that sees the flag must find the request.
         self.is_filled.store(true, Ordering::Release);
         match self.take_now.get() {
             Some(take) => take(),
@@ -57,13 +57,13 @@ impl CancelInbox {
         true
     }
 
-    /// Has the cancellations taken by `take` at once, because no task polls the filter.
+    /// Sets the function that takes cancellations immediately, for a filter that no task polls.
     pub fn set_taker(&self, take: impl Fn() + Send + Sync + 'static) {
         // Ignore the result: the value is set only once, when the filter begins.
         let _ = self.take_now.set(Box::new(take));
     }
 
-    /// Wakes the task for cancellations from now on.
+    /// Registers the task to be woken for cancellations.
     pub fn register(&self, cx: &Context<'_>) {
         self.waker.register(cx.waker());
     }
@@ -80,10 +80,10 @@ impl CancelInbox {
         if self.is_filled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Takes all that wait.
+    /// Takes all waiting cancellations.
     pub fn take(&self) -> Vec<CancelRequest> {
         let Ok(mut waiting) = self.waiting.lock() else { return Vec::new() };
-        // Under the lock, because a request that is added at this moment sets the flag again.
+        // Cleared under the lock, so that a request added afterwards sets the flag again.
         self.is_filled.store(false, Ordering::Release);
         std::mem::take(&mut *waiting)
     }

@@ -1,4 +1,4 @@
-//! Text of an error for logs and for people.
+//! Formats an error with its causes, for logs and users.
 
 use std::error::Error;
 

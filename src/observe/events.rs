@@ -16,15 +16,15 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::protocol::sse::{Events, SseFrame};
 
-/// Maximum distance of times that count as equal. Messages are sent in the order in which they are due, so a replay
-/// stays exact.
+/// Times that differ by at most this count as equal. A replay is still exact, because messages are sent in the order in
+/// which they are due.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// Maximum number of large messages that are remembered until their client has received them completely. Only a few are
-/// in transit at one time.
+/// Maximum number of large messages that are remembered until their clients have received them. Usually only a few are
+/// in transit at the same time.
 const PASSED_MAX: usize = 64;
 
-/// One thing that has happened at a filter.
+/// One event at a filter.
 #[derive(Debug, Clone)]
 pub struct ObserverEvent {
     /// The time.
@@ -33,19 +33,19 @@ pub struct ObserverEvent {
     pub kind: EventKind,
 }
 
-/// The kinds of events. A message that came in pieces appears here without its text.
+/// The kinds of events. Here a message that came in pieces has a short text in place of its own.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "events are shown one by one and not kept")]
 pub enum EventKind {
-    /// The filter takes an input. The next message of the server has this number.
+    /// The filter takes an input. The number is that of the next server message.
     Input(Input, u64),
-    /// The server gets another message than the client has sent, or an additional message.
+    /// The server gets a changed client message, or an additional message.
     ToServer(Bytes),
-    /// A client is sent something. The decisions about it follow.
+    /// A message is sent to a client. The decisions about it follow.
     ToClient(StreamId, Bytes),
-    /// A line that is not a message, and goes to standard error.
+    /// A line of the server that is not a message was written to standard error.
     Noise(Bytes),
-    /// The filter has decided something.
+    /// The filter has decided about a message or a call.
     Decided(FilterEvent),
 }
 
@@ -53,7 +53,7 @@ impl EventKind {
     /// Returns the number of bytes of the messages and texts in an event, which count against limits.
     pub fn bytes(&self) -> usize {
         match self {
-            // Before the general arm, which would copy the line.
+            // A separate arm, because the general one would copy the line.
             Self::Input(Input::Stderr(line), _) => line.len(),
             Self::Input(Input::Settings(words, _), _) => words.len(),
             Self::Input(input, _) => match input.message_line() {
@@ -74,10 +74,10 @@ pub trait Observer: Debug + Send {
     /// Receives the data of a call, before the event that the call opens or continues here.
     fn on_call(&mut self, _: &OpenCall<'_>) {}
 
-    /// Ends the decisions about an input.
+    /// Notes that the decisions about an input are complete.
     fn settle(&mut self) {}
 
-    /// The cancellations of operators for calls of the filter, if the observer passes some on.
+    /// Returns the inbox for operators' cancellations, if the observer has one for this filter.
     fn cancellations(&self) -> Option<&Arc<CancelInbox>> {
         None
     }
@@ -86,7 +86,7 @@ pub trait Observer: Debug + Send {
 /// The part of a conversation that a filter sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// A whole connection: one client, or several clients with a connection each.
+    /// A whole connection, of one client or of several clients.
     Whole,
     /// The requests of one HTTP POST, and the messages to their client.
     Exchange,
@@ -94,10 +94,10 @@ pub enum Scope {
     Session,
 }
 
-/// Names a filter and its conversation. No number is given twice.
+/// Identifies a filter and its conversation. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterId {
-    /// The conversation: that of an HTTP session has the filters of all its exchanges.
+    /// The conversation. The filters of all exchanges of an HTTP session belong to one conversation.
     pub conversation: u64,
     /// The filter.
     pub filter: u64,
@@ -115,7 +115,7 @@ pub trait ObserverFactory: Debug + Send + Sync {
     ) -> Option<Box<dyn Observer>>;
 }
 
-/// A message that comes in pieces.
+/// A message that arrives in pieces.
 #[derive(Debug, Default)]
 struct Large {
     scan: Scan,
@@ -130,38 +130,38 @@ impl Large {
         self.len += piece.len() as u64;
     }
 
-    /// A small message in its place.
+    /// Returns a short message to record in place of the large one.
     fn stand_in(&self) -> Bytes {
         if self.is_noise {
             return Bytes::from(format!("{} bytes left out", self.len));
         }
         let text = self.scan.stand_in(self.len);
-        // An incomplete message has no end here either.
+        // If the message was incomplete, its short form is incomplete too.
         if self.scan.is_whole() { text } else { text.slice(..text.len() - 1) }
     }
 }
 
-/// The event emitter of one filter passes its events to the observers.
+/// Passes the events of one filter to its observers.
 #[derive(Debug)]
 pub struct EventEmitter {
     id: FilterId,
     observers: Vec<Box<dyn Observer>>,
-    /// The cancellations of operators for calls of the filter.
+    /// The inbox for operators' cancellations of the filter's calls.
     cancellations: Option<Arc<CancelInbox>>,
     last: Instant,
     /// Large messages of the server, with their numbers.
     large: BTreeMap<Option<StreamId>, (Large, u64)>,
-    /// Large messages that came in SSE events, until their clients have been sent all of them.
+    /// Large messages that came in SSE events, until they were sent completely to their clients.
     passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
     large_to_clients: BTreeMap<StreamId, (Large, bool)>,
-    /// Streams whose client has not read all of its messages.
+    /// Streams with messages that the client has not read yet.
     unwritten: BTreeSet<StreamId>,
-    /// The streams for which observers have got [`Input::MarkUnread`].
+    /// Streams for which observers were told that messages are unread ([`Input::MarkUnread`]).
     waits: BTreeSet<StreamId>,
 }
 
-/// Returns the message in an SSE event: the client reads no other part of the event.
+/// Returns the message in an SSE event, which is the only part that the client reads.
 fn unframed(text: Bytes) -> Bytes {
     let mut events = Events::new(usize::MAX);
     events.push(text.clone());
@@ -172,7 +172,7 @@ fn unframed(text: Bytes) -> Bytes {
 }
 
 impl EventEmitter {
-    /// An emitter for `observers`, from `start` on; `None` if there are none.
+    /// Makes an emitter for `observers` that begins at `start`; `None` if there are no observers.
     pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
         let mut inboxes = observers.iter().filter_map(|observer| observer.cancellations());
         let cancellations = inboxes.next().cloned();
@@ -190,29 +190,29 @@ impl EventEmitter {
         (!emitter.observers.is_empty()).then_some(emitter)
     }
 
-    /// The filter.
+    /// Returns the id of the filter.
     pub fn filter_id(&self) -> FilterId {
         self.id
     }
 
-    /// The cancellations of operators for calls of the filter.
+    /// Returns the inbox for operators' cancellations of the filter's calls.
     pub fn cancellations(&self) -> Option<&Arc<CancelInbox>> {
         self.cancellations.as_ref()
     }
 
     fn put(&mut self, at: Instant, kind: EventKind) {
-        // Times never fall, because a replay adds up the differences.
+        // Times must never fall, because a replay adds up their differences.
         self.last = self.last.max(at);
         let event = ObserverEvent { at: self.last, kind };
         self.observers.iter_mut().for_each(|observer| observer.on_event(&event));
     }
 
-    /// The filter takes an input. The next message of the server has this `number`.
+    /// Records an input of the filter. `number` is that of the next server message.
     pub fn input(&mut self, now: Instant, input: Input, number: u64) {
         let at = if input.is_sequel() { self.last } else { now };
         match &input {
             Input::MarkWritten(stream) => {
-                // A replay assumes that messages are written at once, so only other cases are recorded.
+                // A replay assumes that messages are written immediately, so only delays are recorded.
                 let late = at.saturating_duration_since(self.last) >= APART;
                 let waits = self.waits.remove(stream);
                 if self.unwritten.remove(stream) && (waits || late) {
@@ -230,7 +230,7 @@ impl EventEmitter {
             Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
             _ => {}
         }
-        // A replay assumes that clients read at once, unless an input says otherwise.
+        // A replay assumes that clients read immediately, so unread messages are recorded as an input.
         let wait: Vec<StreamId> = self.unwritten.difference(&self.waits).copied().collect();
         for stream in wait {
             self.waits.insert(stream);
@@ -245,30 +245,30 @@ impl EventEmitter {
         }
     }
 
-    /// Records an input that the filter takes at the time of the previous input.
+    /// Records an input that follows from the previous one, at the same time.
     pub fn sequel(&mut self, input: Input, number: u64) {
         self.input(self.last, input, number);
     }
 
-    /// The server is sent this.
+    /// Records a message to the server.
     pub fn to_server(&mut self, text: Bytes) {
         self.put(self.last, EventKind::ToServer(text));
     }
 
-    /// The server begins a large message, which has this number.
+    /// Begins a large message of the server, which has this `number`.
     pub fn begin_large(&mut self, origin: Origin, number: u64, piece: &[u8]) {
         self.large.insert(stream_of(origin), (Large::default(), number));
         self.large_piece(origin, piece);
     }
 
-    /// The large message is none.
+    /// Marks that the large text is not a message.
     pub fn mark_large_noise(&mut self, origin: Origin) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.is_noise = true;
         }
     }
 
-    /// No more of large messages comes.
+    /// Ends all large messages, whose rest will not come.
     fn break_off(&mut self, at: Instant, why: &str) {
         while let Some((stream, _)) = self.large.first_key_value() {
             let origin = stream.map_or(Origin::Shared, Origin::Stream);
@@ -276,19 +276,19 @@ impl EventEmitter {
         }
     }
 
-    /// The server sends a piece of a large message.
+    /// Adds a piece to a large message of the server.
     pub fn large_piece(&mut self, origin: Origin, piece: &[u8]) {
         if let Some((large, _)) = self.large.get_mut(&stream_of(origin)) {
             large.feed(piece);
         }
     }
 
-    /// The end of a large message; `broken`: the reason why its rest is missing.
+    /// Ends a large message. `broken`: the reason if its rest is missing.
     pub fn finish_large(&mut self, at: Instant, origin: Origin, broken: Option<&str>) {
         let stream = stream_of(origin);
         let Some((large, number)) = self.large.remove(&stream) else { return };
         let text = large.stand_in();
-        // A client that has disconnected never reads its large message to the end, so the entry would stay for ever.
+        // Limit the entries: one stays for ever if its client disconnects before it has read the message.
         if self.passed.len() >= PASSED_MAX {
             self.passed.clear();
         }
@@ -301,7 +301,7 @@ impl EventEmitter {
         self.put(self.last, EventKind::Noise(text.clone()));
     }
 
-    /// A client is sent something.
+    /// Records a message, or a piece of one, to a client.
     pub fn to_client(&mut self, at: Instant, stream: StreamId, transmit: &Transmit) {
         self.unwritten.insert(stream);
         let text = transmit.payload.to_bytes();
@@ -322,7 +322,7 @@ impl EventEmitter {
                 let (mut large, framed) = self.large_to_clients.remove(&stream).unwrap_or_default();
                 large.feed(&text);
                 let own = self.passed.remove(&Some(stream)).or_else(|| self.passed.remove(&None));
-                // The bytes left out are counted here, because a repair may have made the message longer.
+                // Use the server's length, because a repair may have made the message longer.
                 let is_answer = large.scan.is_whole() && large.scan.kind() == Kind::Response;
                 let text = match own {
                     Some((_, len)) if is_answer => large.scan.stand_in(len),
@@ -334,19 +334,19 @@ impl EventEmitter {
         }
     }
 
-    /// A decision of `filter`.
+    /// Records a decision of `filter`.
     pub fn decision_of(&mut self, filter: &Filter, event: &FilterEvent) {
-        // The data of a call that opens or continues here.
+        // If a call opens or continues here, its data is passed on first.
         if let FilterEvent::Opened(call) | FilterEvent::TakenOver(call) = event
             && let Some(call) = filter.calls().opened(*call)
         {
-            // Before the decision, so that an observer knows the call that the decision is about.
+            // Observers need the call before the decision about it.
             self.observers.iter_mut().for_each(|observer| observer.on_call(&call));
         }
         self.put(self.last, EventKind::Decided(event.clone()));
     }
 
-    /// The decisions about an input are complete.
+    /// Tells observers that the decisions about an input are complete.
     pub fn end_decisions(&mut self) {
         self.observers.iter_mut().for_each(|observer| observer.settle());
     }

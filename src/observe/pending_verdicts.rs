@@ -1,4 +1,4 @@
-//! The messages of a server that wait for their verdict, so that observers can link both.
+//! The server messages without a verdict yet, so that observers can link a message with its verdict.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,41 +13,40 @@ use crate::protocol::json;
 /// oldest are dropped.
 const WAITING_MAX: usize = 1024;
 
-/// A message of the server that is not judged yet.
+/// A server message without a verdict yet.
 #[derive(Debug)]
 struct PendingVerdict {
     number: u64,
-    /// Messages in it that are not judged yet.
+    /// The number of messages in it without a verdict; more than one for an array.
     remaining: usize,
-    /// The places of the messages in it, of an array.
+    /// The places of the messages in an array.
     elements: Vec<Range<usize>>,
     at: Instant,
     text: Bytes,
 }
 
-/// The server messages of one filter that wait for their verdict.
+/// The server messages of one filter without a verdict yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingVerdicts {
     messages: VecDeque<PendingVerdict>,
 }
 
 impl PendingVerdicts {
-    /// Takes the message of a server's input, if the input is a message. The next message of the server has this
-    /// number.
+    /// Adds the server message of an input, if the input has one. `number` is that of the next server message.
     pub(super) fn receive(&mut self, at: Instant, input: &Input, number: u64) {
         let text = match input {
             Input::ServerMessage(_, message) | Input::HandleForeign(_, message) => message.raw(),
             Input::ServerProgress(_, text) | Input::ServerLarge(_, text, _) => text,
             _ => return,
         };
-        // Another filter has judged the message before, so that its number is given again.
+        // Another filter has already judged the message, so the number is reused.
         if self.messages.back().is_some_and(|last| last.number == number) {
             self.messages.pop_back();
         }
         if self.messages.len() >= WAITING_MAX {
             self.messages.pop_front();
         }
-        // The elements of an array have their own numbers, and their verdicts come one by one.
+        // Each element of an array has its own number and its own verdict.
         let is_array = text.first() == Some(&b'[');
         let elements = is_array.then(|| json::elements(text)).flatten();
         let elements = elements.map(|(elements, _)| elements).unwrap_or_default();
@@ -55,9 +54,9 @@ impl PendingVerdicts {
         self.messages.push_back(PendingVerdict { number, remaining, elements, at, text });
     }
 
-    /// Takes out the message of this number, and the time when it came.
+    /// Removes the message with this number. Returns it with the time when it arrived.
     pub(super) fn take(&mut self, number: u64) -> Option<(Instant, Bytes)> {
-        // The newest one whose number is not above: an element of an array has a number above that of the array.
+        // An element's number is higher than its array's, so find the newest message that is not above the number.
         let place = self.messages.iter().rposition(|waiting| waiting.number <= number)?;
         let waiting = self.messages.get_mut(place)?;
         let nth = usize::try_from(number - waiting.number).unwrap_or(usize::MAX);

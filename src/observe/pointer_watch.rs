@@ -1,5 +1,5 @@
-//! Watches the pointers of dialects that a route file describes: a pointer that never finds a value is usually
-//! misspelt, so a warning is logged.
+//! Watches the pointers of dialects that a route file defines. A pointer that never finds a value is usually misspelt,
+//! so a warning is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::progress::dialect::{CustomDialect, Dialect};
 use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Kind, Message};
 
-/// A pointer that has found nothing.
+/// A pointer that has not found a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PointerMiss {
     /// The name of the dialect.
@@ -20,9 +20,9 @@ pub struct PointerMiss {
     pub key: &'static str,
     /// The pointer as written.
     pub pointer: String,
-    /// The messages of the dialect in which the pointer was tried.
+    /// The number of the dialect's messages in which the pointer was tried.
     pub messages: u64,
-    /// The pointer that finds a value, if a string containing JSON is in the path of the given pointer.
+    /// The pointer that was probably meant: it finds a value, because it also goes into a string that contains JSON.
     pub meant: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for PointerMiss {
     }
 }
 
-/// Whether a pointer has found a value, and the pointer that was probably meant.
+/// Whether a pointer has found a value, and otherwise the pointer that was probably meant.
 #[derive(Debug, Clone, Default)]
 struct PointerFate {
     is_found: bool,
@@ -58,15 +58,15 @@ impl PointerFate {
 /// Pointers, by key and text.
 type FoundPointers = BTreeMap<(&'static str, String), PointerFate>;
 
-/// The values that the pointers of dialects have found.
+/// Which pointers of dialects have found values.
 #[derive(Debug, Clone, Default)]
 pub struct PointerFinds {
-    /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
+    /// For each dialect, by name: the number of its messages, and whether each pointer has found a value.
     dialects: BTreeMap<String, (u64, FoundPointers)>,
 }
 
 impl PointerFinds {
-    /// Takes a message of the server.
+    /// Tries the pointers in a server message.
     pub fn see(&mut self, policy: &Policy, message: &Message) {
         if message.kind() != Kind::Notification {
             return;
@@ -84,7 +84,7 @@ impl PointerFinds {
         }
     }
 
-    /// Adds the finds of other filters.
+    /// Adds the results of another filter.
     fn add(&mut self, other: &Self) {
         for (name, (count, finds)) in &other.dialects {
             let (all, known) = self.dialects.entry(name.clone()).or_default();
@@ -95,7 +95,7 @@ impl PointerFinds {
         }
     }
 
-    /// The pointers that have never found a value, where their dialect had messages.
+    /// Returns the pointers that have never found a value, although their dialect had messages.
     pub fn missed(&self) -> Vec<PointerMiss> {
         let mut missed = Vec::new();
         for (name, (count, finds)) in &self.dialects {
@@ -115,7 +115,7 @@ impl PointerFinds {
     }
 }
 
-/// The dialects of a route file that read messages, each once.
+/// Returns each dialect of the route file that reads messages.
 fn own_dialects(policy: &Policy) -> impl Iterator<Item = &Arc<CustomDialect>> {
     let mut seen = BTreeSet::new();
     let calls = std::iter::once(&policy.call).chain(policy.tools.values());
@@ -126,15 +126,15 @@ fn own_dialects(policy: &Policy) -> impl Iterator<Item = &Arc<CustomDialect>> {
     all.filter(move |own| seen.insert(own.name.clone()))
 }
 
-/// Observes the filters of routes with dialects of their own. At the end of a connection the log names
-/// each pointer that has never found a value, once for each route.
+/// Observes the filters of routes with dialects from the route file. At the end of a connection, the log names each
+/// pointer that has never found a value, once for each route.
 #[derive(Debug, Clone, Default)]
 pub struct PointerWatch(Arc<Mutex<WatchedRoutes>>);
 
 #[derive(Debug, Default)]
 struct WatchedRoutes {
     finds: BTreeMap<String, PointerFinds>,
-    /// The pointers that the log has named, with their routes.
+    /// The pointers that the log has already named, with their routes.
     told: BTreeSet<(String, String, &'static str)>,
 }
 
@@ -143,7 +143,7 @@ impl PointerWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pointers that have never found a value, of all routes.
+    /// Returns the pointers of all routes that have never found a value.
     pub fn missed(&self) -> Vec<PointerMiss> {
         self.lock().finds.values().flat_map(PointerFinds::missed).collect()
     }
@@ -157,7 +157,7 @@ impl ObserverFactory for PointerWatch {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // Most routes have no dialect of their own, so their filters are not observed at all.
+        // Do not observe filters of routes without such dialects, which are most.
         own_dialects(policy).next()?;
         Some(Box::new(PointerObserver {
             watch: self.clone(),
@@ -203,7 +203,7 @@ impl Drop for PointerObserver {
         all.add(&self.finds);
         for miss in all.missed() {
             let is_new = watched.told.insert((self.route.clone(), miss.dialect.clone(), miss.key));
-            // A connection only reports dialects that it has used itself; other connections report the others.
+            // A connection reports only dialects that it has used; other connections report the others.
             let was_tried = self.finds.dialects.contains_key(&miss.dialect);
             if is_new && was_tried {
                 let route = Some(&*self.route).filter(|route| !route.is_empty());

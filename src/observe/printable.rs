@@ -1,4 +1,4 @@
-//! Text from other programs, made safe for a terminal, and JSON that may end there: `curl` shows an answer unchanged.
+//! Makes text from other programs safe for a terminal. JSON is treated too, because `curl` shows an answer unchanged.
 
 use std::fmt::Write;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use crate::progress::clients::is_unprintable;
 
-/// Returns a value as JSON on one line. The name of a tool may contain C1 control characters, which JSON allows
-/// unescaped: here they are escaped, like all characters that move the cursor or hide other text.
+/// Returns a value as JSON on one line. Characters that move the cursor or hide other text are escaped, including C1
+/// control characters, which JSON allows unescaped and which a tool's name may contain.
 pub fn printable_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     if text.chars().any(is_unprintable) { printable(&text, TextForm::Json) } else { text }
 }
 
-/// How a line is read.
+/// The kind of text in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextForm {
-    /// As text for people.
+    /// Text for people.
     Plain,
-    /// As JSON, which it stays.
+    /// JSON, which must stay valid JSON.
     Json,
 }
 
-/// A line in which nothing moves or hides other text.
+/// Escapes the characters of a line that move the cursor or hide other text.
 pub fn printable(line: &str, form: TextForm) -> String {
     let mut out = String::with_capacity(line.len());
     for sign in line.chars() {

@@ -1,5 +1,5 @@
-//! Removal of secrets from conversations that are recorded or shown. The same secret always gets
-//! the same mask, so that equal values stay equal, and a recording can be played again.
+//! Removes secrets from conversations that are recorded or shown. The same secret always gets the same mask, so equal
+//! values stay equal, and a recording can be played again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,14 +11,14 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::{json, secret};
 
-/// Maximum number of secrets with a mask of their own, and of ids that are known not to be secrets. Further secrets
-/// share one mask; a conversation has a handful.
+/// Maximum number of secrets with separate masks, and of known ids and tokens that are not secrets. A conversation has
+/// a handful; secrets beyond the limit share one mask.
 const KNOWN_MAX: usize = 10_000;
 
-/// Levels of nested values that are searched for secrets. A deeper value is masked whole.
+/// Maximum number of nested levels that are searched for secrets. A deeper value is masked as a whole.
 const DEPTH_MAX: usize = 64;
 
-/// The member whose value names a request. Its value is never treated as a secret.
+/// The member with the progress token of a request. Its value is never treated as a secret.
 const TOKEN: &str = "progressToken";
 
 /// The masks of one conversation.
@@ -26,7 +26,7 @@ const TOKEN: &str = "progressToken";
 pub struct Masking {
     masks: Masks,
     known: BTreeMap<Box<str>, usize>,
-    /// Tokens and ids of requests.
+    /// The tokens and ids of requests, which are not secrets.
     names: BTreeSet<Box<str>>,
 }
 
@@ -36,7 +36,7 @@ impl Masking {
         Self { masks, ..Self::default() }
     }
 
-    /// Remembers the id and the token of a request: servers give them back under other names.
+    /// Remembers the id and the token of a request, because servers send them back in members with other names.
     pub fn learn_names(&mut self, text: &Bytes) {
         let message = Message::parse(text.clone());
         if message.kind() == Kind::Batch {
@@ -56,11 +56,11 @@ impl Masking {
         }
     }
 
-    /// The text without its secrets; JSON stays JSON.
+    /// Returns the text without its secrets. JSON stays JSON.
     pub fn mask(&mut self, text: &[u8]) -> Vec<u8> {
         let begin = json::skip_space(text, 0);
         let is_json = matches!(text.get(begin), Some(b'{' | b'['));
-        // JSON is searched as JSON, because the names of its members mark secrets; the rest of the line is text.
+        // Search JSON as JSON, because names of members mark secrets; the rest of the line is plain text.
         if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
             let mut out = text.get(..begin).unwrap_or_default().to_vec();
             self.value(text, begin..end, false, 0, &mut out);
@@ -71,7 +71,7 @@ impl Masking {
         self.words(&String::from_utf8_lossy(text)).into_bytes()
     }
 
-    /// Words without text that looks like a secret.
+    /// Returns plain text without what looks like a secret.
     pub fn words(&mut self, words: &str) -> String {
         let mut out = String::with_capacity(words.len());
         let mut shown = 0;
@@ -89,7 +89,7 @@ impl Masking {
         if self.names.contains(secret) {
             return secret.to_owned();
         }
-        // Computed before the look-up: the number that a new secret would get.
+        // Compute the number of a possible new secret before the look-up borrows the table.
         let next = self.known.len() + 1;
         if let Some(number) = self.known.get(secret) {
             return format!("{MASK}{number}");
@@ -105,7 +105,7 @@ impl Masking {
     fn code(&mut self, value: &[u8], out: &mut Vec<u8>) {
         let words = json::decode_str(value).unwrap_or_else(|| String::from_utf8_lossy(value));
         let masked = self.mask_of(&words);
-        // A request may have the same word as id, which is not masked.
+        // Do not mask a word that is also the id of a request.
         if masked == words {
             out.extend_from_slice(value);
         } else {
@@ -113,7 +113,7 @@ impl Masking {
         }
     }
 
-    /// Writes a value. `secret`: whether its name marks it as a secret.
+    /// Writes a value. `secret`: the name of its member marks it as a secret.
     fn value(
         &mut self,
         text: &[u8],
@@ -134,7 +134,7 @@ impl Masking {
                         value.get(written..member.value.start).unwrap_or_default(),
                     );
                     written = member.value.end;
-                    // The token of progress must stay, because a replay finds the call by it.
+                    // Keep the progress token, because a replay finds the call by it.
                     if name == TOKEN {
                         out.extend_from_slice(value.get(member.value).unwrap_or_default());
                     } else {
@@ -165,7 +165,7 @@ impl Masking {
             }
             Some(b'"') => {
                 let Some(words) = json::decode_str(value) else {
-                    // The value cannot be read as a string.
+                    // The value is no string, or cannot be read as one.
                     let words = if secret { MASK.into() } else { String::from_utf8_lossy(value) };
                     return out.extend_from_slice(self.words(&words).as_bytes());
                 };
@@ -174,7 +174,7 @@ impl Masking {
                 } else {
                     self.words(&words)
                 };
-                // Text without a secret stays as it was written.
+                // Without a secret, the text stays exactly as it was.
                 if masked == words {
                     out.extend_from_slice(value);
                 } else {

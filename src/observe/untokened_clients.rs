@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::progress::clients::{Client, Situation};
 
-/// Clients that are counted separately, by name and version. Further clients count as `other`:
-/// clients choose their own names, so names must not fill the memory.
+/// Maximum number of clients that are counted separately, by name and version. Further clients are counted as `other`,
+/// because clients choose their own names and must not fill the memory.
 pub const CLIENTS_MAX: usize = 64;
 
 /// The counts of this process.
@@ -27,7 +27,7 @@ struct Situations {
 }
 
 impl UntokenedClients {
-    /// No client has been seen yet.
+    /// Returns empty counts.
     pub const fn new() -> Self {
         Self {
             seen: Mutex::new(Situations {
@@ -42,7 +42,7 @@ impl UntokenedClients {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a client is in a situation. Returns true for the first time, which is logged.
+    /// Notes that a client is in a situation. Returns true the first time, so that it is logged once.
     pub fn note(&self, client: Option<&Arc<Client>>, situation: Situation) -> bool {
         let client = client.cloned();
         let mut seen = self.lock();
@@ -52,7 +52,7 @@ impl UntokenedClients {
                     *count = count.saturating_add(1);
                     return false;
                 }
-                // Clients choose their names: a client that changes its name with each call must not fill the memory.
+                // A client can change its name with each call, so the number of names is limited.
                 if seen.without_token.len() >= CLIENTS_MAX {
                     seen.others = seen.others.saturating_add(1);
                     return false;
@@ -63,8 +63,8 @@ impl UntokenedClients {
         }
     }
 
-    /// Returns the numbers of `tools/call` without a token, by client: `unknown` are clients that have not sent their
-    /// name, and `other` are clients beyond [`CLIENTS_MAX`].
+    /// Returns the number of `tools/call` without a token for each client. `unknown` stands for clients that have not
+    /// sent their name, `other` for clients beyond [`CLIENTS_MAX`].
     pub fn without_token(&self) -> Vec<(String, u64)> {
         let seen = self.lock();
         let name = |client: &Option<Arc<Client>>| match client {

@@ -1,4 +1,4 @@
-//! All that differs between systems: one interface, with an implementation for Unix and one for Windows.
+//! Everything that differs between systems: one interface, with an implementation for Unix and one for Windows.
 //!
 //! | part | content | Unix | Windows |
 //! |---|---|---|---|
@@ -7,9 +7,9 @@
 //! | [`files`] | private files, their owner, their identity | modes, user ids, inodes | access lists of the user's profile |
 //! | [`sockets`] | local sockets, options of connections | Unix sockets | named pipes |
 //! | [`streams`] | standard input and output of this process | pipes and sockets of the event loop | threads |
-//! | [`terminal`] | keys that are handed over at once | `termios` | nothing |
-//! | [`service`] | the service manager is told the state | systemd | nothing |
-//! | [`desktop`] | a file is opened as the desktop does | `xdg-open`, `open` | `explorer` |
+//! | [`terminal`] | keys that are read without waiting for a line end | `termios` | nothing |
+//! | [`service`] | reports the state of this process to the service manager | systemd | nothing |
+//! | [`desktop`] | opens a file as the desktop does | `xdg-open`, `open` | `explorer` |
 //!
 //! The two implementations have the same functions. No other module has code for one system.
 

@@ -1,5 +1,5 @@
-//! The tokens of open calls on one route, by session. Some servers send progress on the stream of the wrong session: a
-//! token that is active only in another session means no call of this session.
+//! The tokens of open calls on one route, by session. Some servers send progress on the stream of the wrong session, so
+//! a token that is active only in another session does not belong to a call of this session.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,14 +13,14 @@ use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::relay::filter_guard::FilterGuard;
 
-/// The sessions that use each token, one entry for each call. Each entry belongs to an open response or session, and is
-/// removed with it; the number of both is limited.
+/// The sessions that use each token, with one entry for each call. The number of entries is limited, because each is
+/// removed with its open response or session, and the number of these is limited.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveTokens {
     users: Mutex<BTreeMap<Key, SmallVec<[u64; 2]>>>,
     /// The number of entries.
     entries: AtomicUsize,
-    /// The number of requests without a session so far.
+    /// Number of requests without a session so far.
     alone: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl ActiveTokens {
     }
 }
 
-/// One session among those of its route, or one request without a session.
+/// One session of a route, or one request without a session.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenScope {
     tokens: Arc<ActiveTokens>,
@@ -38,25 +38,24 @@ pub(crate) struct TokenScope {
 }
 
 impl TokenScope {
-    /// The session of this number.
+    /// Returns the scope of the session with this number.
     pub(crate) fn of_session(tokens: &Arc<ActiveTokens>, number: u64) -> Self {
         Self { tokens: Arc::clone(tokens), number }
     }
 
-    /// A request without a session.
+    /// Returns the scope of a request without a session.
     pub(crate) fn of_request(tokens: &Arc<ActiveTokens>) -> Self {
         Self::of_session(tokens, tokens.alone.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Marks tokens as active here until the returned lease is dropped; `None` if there are no
-    /// tokens.
+    /// Marks tokens as active in this scope until the returned lease is dropped; returns `None` if there are no tokens.
     pub(crate) fn enter(&self, tokens: SmallVec<[Key; 1]>) -> Option<TokenLease> {
         if tokens.is_empty() {
             return None;
         }
         let mut users = self.tokens.lock();
         for token in &tokens {
-            // One entry for each call: two calls of a session may have the same token.
+            // Add an entry for each call, because two calls of a session may have the same token.
             users.entry(token.clone()).or_default().push(self.number);
         }
         drop(users);
@@ -64,8 +63,8 @@ impl TokenScope {
         Some(TokenLease { scope: self.clone(), tokens })
     }
 
-    /// Tells the filter which tokens of its next message mean calls of other sessions, if more tokens than those of
-    /// `own` are active.
+    /// Tells the filter which tokens in its next message belong to calls of other sessions. Does nothing if only the
+    /// tokens of `own` are active.
     pub(crate) fn mark_beside(
         &self,
         own: Option<&TokenLease>,
@@ -75,13 +74,13 @@ impl TokenScope {
         message: &Message,
     ) {
         let own = own.map_or(0, |lease| lease.tokens.len());
-        // Usually only this call has tokens. Then the lock of the route is not taken.
+        // Usually only this call has tokens. Then the lock of the route is not needed.
         if self.tokens.entries.load(Ordering::Relaxed) > own {
             self.mark(now, filter, origin, message);
         }
     }
 
-    /// Whether a token is active in other sessions but not in this one, if more tokens than those of `own` are active.
+    /// Whether a token is active in other sessions but not in this one. False if only the tokens of `own` are active.
     pub(crate) fn is_beside(&self, own: Option<&TokenLease>, token: &Key) -> bool {
         let own = own.map_or(0, |lease| lease.tokens.len());
         self.tokens.entries.load(Ordering::Relaxed) > own && self.is_elsewhere(token)
@@ -92,7 +91,7 @@ impl TokenScope {
         users.get(token).is_some_and(|users| !users.contains(&self.number))
     }
 
-    /// Tells the filter which tokens of its next message mean calls of other sessions.
+    /// Tells the filter which tokens in its next message belong to calls of other sessions.
     pub(crate) fn mark(
         &self,
         now: Instant,
@@ -107,7 +106,7 @@ impl TokenScope {
         }
     }
 
-    /// The tokens of `tokens` that are active in other sessions and not in this session.
+    /// Returns those of `tokens` that are active in other sessions but not in this one.
     fn elsewhere(&self, mut tokens: Vec<Key>) -> Vec<Key> {
         if !tokens.is_empty() {
             let users = self.tokens.lock();
@@ -126,7 +125,7 @@ pub(crate) struct TokenLease {
     pub(crate) tokens: SmallVec<[Key; 1]>,
 }
 
-/// The open calls of one filter among those of other sessions.
+/// The tokens of one filter's open calls, as a session of their own.
 #[derive(Debug)]
 pub(crate) struct SessionTokens {
     scope: TokenScope,
@@ -134,18 +133,18 @@ pub(crate) struct SessionTokens {
 }
 
 impl SessionTokens {
-    /// A session of its own, without calls.
+    /// Returns a new session without calls.
     pub(crate) fn new(tokens: &Arc<ActiveTokens>) -> Self {
         Self { scope: TokenScope::of_request(tokens), lease: None }
     }
 
-    /// Updates the lease, because the filter now has other calls.
+    /// Updates the lease after the calls of the filter have changed.
     pub(crate) fn renew(&mut self, filter: &mut FilterGuard) {
         let tokens = filter.try_with(|filter| filter.calls().open().tokens()).unwrap_or_default();
         self.lease = self.scope.enter(tokens);
     }
 
-    /// Tells the filter which tokens of its next message mean calls of other sessions.
+    /// Tells the filter which tokens in its next message belong to calls of other sessions.
     pub(crate) fn mark(
         &self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! The leg towards a child: lines on a pipe, with the optional parts for this child. Each part
-//! examines the passing messages, and is absent where the child does not need the part.
+//! The leg towards a child process: lines on a pipe, with optional parts that examine the messages. A part is absent if
+//! this child does not need it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,18 +15,18 @@ use crate::relay::spool::{SpillLimits, SpoolLarge};
 /// A server behind a pipe.
 pub struct ChildLeg {
     pipe: Pipe,
-    /// Knows whether the server has answered the first question of its client; absent once that is settled.
+    /// Watches whether the server answers its client's first `server/discover`; absent once that is settled.
     probe: Option<Box<DiscoverProbe>>,
-    /// Keeps large messages apart, where several clients share the server.
+    /// Keeps large messages in files, if several clients share the server.
     spool: Option<SpoolLarge>,
     /// Answers in the server's place while the server starts.
     start: Option<CachedStart>,
 }
 
 impl ChildLeg {
-    /// The leg over `pipe`. `era` is the known era of the server, and learns from its answers. With
-    /// `spill`, messages that come in pieces are kept in files within these limits: beyond them the caller gets
-    /// an error.
+    /// Returns the leg over `pipe`. `era` is the known era of the server, and is updated from its answers. With
+    /// `spill`, messages that come in pieces are kept in files within these limits; beyond them the caller gets an
+    /// error.
     pub fn new(pipe: Pipe, era: Arc<Era>, spill: Option<SpillLimits>) -> Self {
         Self {
             pipe,
@@ -36,15 +36,15 @@ impl ChildLeg {
         }
     }
 
-    /// While the server starts, the answers of its last start are given, if `start` has them.
+    /// Uses the answers of the server's last start while the server starts, if `start` has them.
     #[must_use]
     pub(crate) fn with_start(mut self, start: Option<CachedStart>) -> Self {
         self.start = start;
         self
     }
 
-    /// Whether the server has ended over `server/discover`. The client then gets the error for an
-    /// unknown method, and a new server replaces this server.
+    /// Whether the server ended when it got `server/discover`. The client then gets the error for an unknown method,
+    /// and a new server replaces this one.
     pub fn has_failed(&mut self) -> bool {
         self.probe.as_mut().is_some_and(|probe| probe.has_failed())
     }
@@ -54,7 +54,7 @@ impl ChildLeg {
         self.pipe.bytes_read()
     }
 
-    /// Replaces the server that has ended by a new server.
+    /// Replaces the ended server by a new one.
     pub fn replace(&mut self, pipe: Pipe) {
         self.pipe = pipe;
         self.spool = self.spool.take().map(SpoolLarge::afresh);
@@ -65,7 +65,7 @@ impl ChildLeg {
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // `spool` comes first, because the other parts handle whole messages only.
+        // `spool` comes first, because the other parts handle only whole messages.
         let kept = match &mut self.spool {
             Some(spool) => spool.intercept(received, &mut self.pipe)?,
             None => received,
@@ -84,7 +84,7 @@ impl ChildLeg {
         kept
     }
 
-    /// Sends the messages that waited for the server's start.
+    /// Sends the messages that waited until the server had started.
     fn send_released(&mut self) {
         while let Some(held) = self.start.as_mut().and_then(CachedStart::release) {
             match held {
@@ -99,7 +99,7 @@ impl ChildLeg {
         }
     }
 
-    /// Whether a message goes to the server.
+    /// Whether a message is to be sent to the server.
     fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
         let Some(probe) = &mut self.probe else { return true };
         let goes = probe.note_sent(message, payload);
@@ -107,7 +107,7 @@ impl ChildLeg {
         goes
     }
 
-    /// Forgets the messages kept for a second server: the running server needs no replacement any more.
+    /// Forgets the messages kept for a second server, because the running server will not be replaced any more.
     fn settle(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.settle();
@@ -119,7 +119,7 @@ impl ChildLeg {
         self.probe.as_mut().is_some_and(|probe| probe.poll_deadline(cx))
     }
 
-    /// Drops the probe after client and server have agreed: later messages do not concern it.
+    /// Drops the probe once client and server have agreed on a revision, because it needs no later messages.
     fn drop_settled(&mut self) {
         self.probe.take_if(|probe| probe.is_settled());
     }
@@ -144,7 +144,7 @@ impl ChildLeg {
                 return Poll::Ready(own);
             }
             if self.pipe.backlog().is_writing() {
-                // A part may have sent a message to the server. The task is woken, so that the message is written.
+                // A part may have queued a message for the server. Wake the task, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -196,7 +196,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn send_part(&mut self, part: MessagePart, _: &ClientHeaders) {
-        // Parts of messages wait for the server's start.
+        // Parts of large messages wait until the server has started.
         let goes = self.start.as_mut().is_none_or(|start| start.note_part(&part));
         if goes {
             self.pass_part(part);
@@ -204,7 +204,7 @@ impl ServerLeg for ChildLeg {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        // The waiting bytes are written after the server has answered.
+        // Nothing can be written now: the waiting bytes follow after the server has answered.
         if self.pipe.backlog().is_writing() { self.pipe.poll_flush(cx) } else { Poll::Pending }
     }
 

@@ -1,5 +1,4 @@
-//! A relay whose server is a child process: the life of the child, from its start to its end with
-//! all its descendants.
+//! A relay whose server is a child process: starts the child, and ends it with all its descendants.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -20,27 +19,26 @@ use crate::transport::child::{
 };
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// The silence on a child's pipe after the child's exit that ends reading. A grandchild that holds the
-/// pipe open would otherwise keep the proxy for ever.
+/// After the child's exit, reading ends when its pipe has been silent for this time. A grandchild that keeps the pipe
+/// open would otherwise keep the proxy for ever.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The time that a server has after a SIGTERM from a client that has closed its input before. The
-/// official SDKs send SIGKILL to the proxy 2 s later, and then no process would be left to end the
-/// server.
+/// Deadline for a server to end after the client closed its input and then sent SIGTERM. The official SDKs send SIGKILL
+/// to the proxy 2 s later, and then no process would be left to end the server.
 const LAST_GRACE: Duration = Duration::from_millis(1500);
 
-/// The time that open calls may continue after the client has closed its input: a shell pipeline sends its requests,
-/// closes, and still reads. A client that does not want to wait sends SIGTERM.
+/// Deadline for open calls after the client has closed its input: a shell pipeline sends its requests, closes, and
+/// still reads. A client that does not want to wait sends SIGTERM.
 pub const OPEN_CALLS_GRACE: Duration = Duration::from_secs(20);
 
-/// The time that a client has to read the last messages after its server has ended. After it the server's pipe is no
-/// longer read, even if another process still writes to it.
+/// Deadline for a client to read the last messages after its server has ended. Afterwards the server's pipe is not read
+/// any more, even if another process still writes to it.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The next step of stopping a server that does not end by itself.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    /// The server has closed its output, and most often ends soon.
+    /// The server has closed its output, so it will probably end soon.
     Mute(Instant),
     Term(Instant),
     Kill(Instant),
@@ -49,7 +47,7 @@ enum Stop {
 /// The limits for large messages of a server.
 #[derive(Clone)]
 pub struct SpoolLimits {
-    /// Bytes of the longest message that is held in memory.
+    /// Maximum number of bytes of a message that is kept in memory.
     pub max_frame: usize,
     /// The limits for messages in files.
     pub spill: SpillLimits,
@@ -65,14 +63,14 @@ pub struct ChildSession<C> {
     stop: Option<Stop>,
     /// Whether the client has ended.
     client_done: bool,
-    /// `stop` is later than it would be without open calls.
+    /// Whether `stop` was delayed because of open calls.
     patient: bool,
 }
 
 impl<C: ClientLeg> ChildSession<C> {
-    /// Starts a server. Its standard error and stray text go to `diagnostics`. `era`: the revisions
-    /// that the server is known to speak. `shared`: limits for large messages, if several streams
-    /// share the server. `relay` builds the relay from the server's leg; `log` counts its events.
+    /// Starts a server. Its standard error and stray text go to `diagnostics`. `era`: the revisions that the server is
+    /// known to support. `shared`: limits for large messages, if several streams share the server. `relay` builds the
+    /// relay from the server's leg; `log` counts its events.
     ///
     /// # Errors
     /// If the server does not start.
@@ -101,13 +99,13 @@ impl<C: ClientLeg> ChildSession<C> {
         })
     }
 
-    /// The process id of the server.
+    /// Returns the process id of the server.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Relays messages until the server and its output have ended. With `signals`, received signals
-    /// are forwarded to the server.
+    /// Relays messages until the server and its output have ended. With `signals`, received signals are forwarded to
+    /// the server.
     pub async fn run(&mut self, mut signals: Option<Signals>) -> Exit {
         let mut server_done = false;
         let exit = loop {
@@ -124,7 +122,7 @@ impl<C: ClientLeg> ChildSession<C> {
                     }
                 },
                 exit = self.child.wait() => {
-                    // The pipe may still contain the last output, unless its end was already read.
+                    // The pipe may still contain the last output, unless its end was read already.
                     if !std::mem::take(&mut server_done) {
                         self.drain().await;
                     }
@@ -134,7 +132,7 @@ impl<C: ClientLeg> ChildSession<C> {
                 }
                 signal = next_signal(&mut signals) => {
                     self.child.signal(signal);
-                    // Other signals may not mean the server's end, so no kill follows them.
+                    // Only SIGTERM certainly asks the server to end, so only SIGTERM is followed by a kill.
                     if signal == child::Signal::SIGTERM && !matches!(self.stop, Some(Stop::Kill(_))) {
                         let grace = if self.client_done { LAST_GRACE } else { TERM_GRACE };
                         self.stop = Some(Stop::Kill(Instant::now() + grace));
@@ -153,14 +151,13 @@ impl<C: ClientLeg> ChildSession<C> {
         exit
     }
 
-    /// Starts the server again if it has ended over `server/discover`, which an old server need not
-    /// know.
+    /// Starts the server again if it ended when it got `server/discover`, which an old server does not know.
     async fn starts_afresh(&mut self) -> bool {
-        // A client that sends nothing more needs no new server.
+        // A client that sends nothing more does not need a new server.
         if self.client_done || !self.relay.server().inner().has_failed() {
             return false;
         }
-        // The server may have closed only its output, and would keep running beside the new server.
+        // The server may have closed only its output. End it, so that it does not keep running beside the new server.
         self.child.signal(child::Signal::SIGKILL);
         self.child.sweep().await;
         match child::spawn(&self.program, Stderr::Piped) {
@@ -187,13 +184,12 @@ impl<C: ClientLeg> ChildSession<C> {
         }
     }
 
-    /// Closes the server's input after the last client message, and gives the server a while to
-    /// end.
+    /// Closes the server's input after the last client message, and sets a deadline for the server to end.
     async fn begin_stop(&mut self, client_reads: bool) {
         self.relay.close_server_input().await;
         self.client_done = true;
         let patient = client_reads && self.relay.open_calls() > 0;
-        // A client that stops reading shortens the time. The time is never extended.
+        // If a client stops reading, the deadline becomes earlier. It never becomes later.
         if self.stop.is_none() || (self.patient && !patient) {
             let grace = if patient { OPEN_CALLS_GRACE } else { EXIT_GRACE };
             self.stop = Some(Stop::Term(Instant::now() + grace));
@@ -228,7 +224,7 @@ impl<C: ClientLeg> ChildSession<C> {
     /// Handles the end of the server: forwards its remaining output, answers open calls, and ends
     /// its descendants.
     async fn end(&mut self, exit: Exit) {
-        // Heartbeats stop first, because they would claim that the calls continue.
+        // Stop heartbeats first, because they would claim that the calls continue.
         self.relay.stop_heartbeats();
         let open = self.relay.open_calls();
         self.relay.server_gone(&format!("the MCP server ended ({exit}) before it answered"));
@@ -241,21 +237,21 @@ impl<C: ClientLeg> ChildSession<C> {
         self.child.sweep().await;
     }
 
-    /// Forwards the remaining output in the server's pipe, as long as the client reads. A grandchild may keep the pipe
-    /// open: then forwarding ends when no more output arrives.
+    /// Forwards the remaining output in the server's pipe, as long as the client reads. If a grandchild keeps the pipe
+    /// open, forwarding ends when no more output arrives.
     async fn drain(&mut self) {
         let end = Instant::now() + LAST_WORDS;
         let mut quiet = Instant::now() + DRAIN;
         let mut read = self.relay.server().inner().bytes_read();
         while Instant::now() < end {
-            // While the client is behind, the pipe is not read, so its silence means nothing.
+            // The pipe is not read while the client is behind, so its silence then means nothing.
             let until = if self.relay.is_held_up() { end } else { quiet.min(end) };
             match timeout_at(until, self.relay.step()).await {
                 Ok(RelayStep::ServerDone | RelayStep::ClientGone) | Err(_) => return,
                 Ok(_) => {}
             }
             self.note();
-            // Only bytes of the server count: heartbeats and messages of clients continue without the server.
+            // Count only the server's bytes: heartbeats and client messages continue without the server.
             let now_read = self.relay.server().inner().bytes_read();
             if now_read != read {
                 (read, quiet) = (now_read, Instant::now() + DRAIN);
@@ -280,7 +276,7 @@ fn pipe_of(
     (Pipe::holding(from, to, limit), errors)
 }
 
-/// Returns the leg towards a server that is not a child process but speaks like one.
+/// Returns the leg towards a server that is not a child process but is used through byte streams like one.
 pub fn stand_in(from: ByteReader, to: ByteWriter, shared: SpoolLimits, era: Arc<Era>) -> ChildLeg {
     ChildLeg::new(Pipe::holding(from, to, shared.max_frame), era, Some(shared.spill))
 }

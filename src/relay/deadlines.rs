@@ -1,11 +1,11 @@
-//! The times at which client streams are to be looked at again.
+//! The times at which client streams must be examined again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::progress::StreamId;
 
-/// The times of streams, in order; at most one time for each stream.
+/// At most one time for each stream, sorted by time.
 #[derive(Debug, Default)]
 pub(crate) struct StreamDeadlines {
     times: BTreeMap<StreamId, Instant>,
@@ -28,7 +28,7 @@ impl StreamDeadlines {
         }
     }
 
-    /// The earliest time.
+    /// Returns the earliest time.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.order.first().map(|(due, _)| *due)
     }

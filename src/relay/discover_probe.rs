@@ -1,9 +1,8 @@
-//! The first question of a client of 2026-07-28, `server/discover`, to a server that may be older.
+//! Handles `server/discover`, the first request of a client of 2026-07-28, to a server that may be older.
 //!
-//! The client falls back to `initialize` if the answer is an error. Some old servers end over a request
-//! before `initialize`, others never answer the request, and some end over the next message. Nothing
-//! has been negotiated at that moment. So the proxy answers that the method is not known, and starts
-//! the server again if it has ended.
+//! The client falls back to `initialize` if the answer is an error. But some old servers end when they get a request
+//! before `initialize`, others never answer it, and some end at the next message. At that moment nothing has been
+//! negotiated. So the proxy answers that the method is unknown, and starts the server again if it has ended.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,17 +20,17 @@ use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answe
 use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
 
-/// The time that the probe waits for an answer, from the request or from the server's first byte if that comes later: a
-/// server that is installed at its first start is silent for long. Servers that know the question answer in
-/// milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript), and the Rust SDK treats an answer
-/// that crosses its next request as an error.
+/// Deadline for an answer to `server/discover`, counted from the request, or from the server's first byte if that comes
+/// later: a server that is installed at its first start is silent for a long time. Servers that know the request answer
+/// in milliseconds; clients give up after 10 s (Python, Rust) or a minute (TypeScript), and the Rust SDK treats an
+/// answer that crosses its next request as an error.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Client messages after `server/discover` that are sent again to a server that was started anew. A
-/// client with more messages has not waited for the answer.
+/// Maximum number of client messages after `server/discover` that are sent again to a new server. A client with more
+/// messages has not waited for the answer.
 const RESENT_MAX: usize = 16;
 
-/// The known era of a server: whether the server answers `server/discover`.
+/// Whether the server is known to answer `server/discover`, or known not to.
 #[derive(Debug, Default)]
 pub struct Era(AtomicU8);
 
@@ -39,7 +38,7 @@ const OLD: u8 = 1;
 const NEW: u8 = 2;
 
 impl Era {
-    /// Whether the server is known not to answer.
+    /// Whether the server is known not to answer `server/discover`.
     pub fn is_old(&self) -> bool {
         self.0.load(Ordering::Relaxed) == OLD
     }
@@ -48,12 +47,13 @@ impl Era {
         self.0.load(Ordering::Relaxed) == NEW
     }
 
-    /// A server that has answered once is new, however slow it may be at other times.
+    /// Sets the era. A server that has answered once counts as new, however slow it is at other times.
     fn set(&self, era: u8) {
         self.0.fetch_max(era, Ordering::Relaxed);
     }
 
-    /// Takes note of an answer. An error may be about the request of a client, and not how old a server is.
+    /// Learns from an answer. An error other than "method not found" may be about the client's request, and does not
+    /// show that the server is old.
     fn learn(&self, answer: &Message) {
         if answer.result().is_some() {
             self.set(NEW);
@@ -67,11 +67,12 @@ impl Era {
 enum ProbeState {
     /// The client has sent nothing yet.
     Fresh,
-    /// The client has sent `server/discover`, and the server has answered nothing since.
+    /// The client has sent `server/discover`, and the server has not answered anything since.
     Probing(Box<OpenQuestion>),
-    /// The server has answered something else. An answer to the question goes no further.
+    /// The client was refused or has gone on. If the server still answers the request with this id, the answer is
+    /// dropped.
     Late(Key),
-    /// The client gets the error for its request after the next answer.
+    /// After the next answer of the server, the client gets this error for its request.
     Owed(Message),
     /// Client and server have agreed on a revision.
     Agreed,
@@ -79,18 +80,17 @@ enum ProbeState {
 
 #[derive(Debug)]
 struct OpenQuestion {
-    /// The question's id as the server knows it.
+    /// The id of `server/discover`, as the server knows it.
     key: Key,
     id: Bytes,
-    /// The client messages since then.
+    /// The client messages since `server/discover`.
     sent_since: VecDeque<Payload>,
     deadline: Pin<Box<Sleep>>,
     /// Whether the server has sent a message.
     has_spoken: bool,
     /// Whether the client has received the error for its request.
     refused: bool,
-    /// Whether the client no longer waits: it accepts no answer before the answer to its
-    /// `initialize`.
+    /// Whether the client no longer waits: it has sent `initialize`, and accepts no answer before the answer to that.
     is_abandoned: bool,
 }
 
@@ -98,29 +98,28 @@ struct OpenQuestion {
 pub(crate) struct DiscoverProbe {
     era: Arc<Era>,
     state: ProbeState,
-    /// The server has sent a message, on any stream.
+    /// Whether the server has sent a message, on any stream.
     pub(crate) awake: bool,
-    /// The message in its place.
+    /// The message to the client in the server's place.
     pub(crate) own: Option<Message>,
-    /// The messages for the new server that replaces the server which has ended.
+    /// The messages for the new server that replaces the ended one.
     again: Option<VecDeque<Payload>>,
 }
 
 impl DiscoverProbe {
-    /// `era` is the known era of the server, and learns from its answers.
+    /// Returns a probe. `era` is the known era of the server, and is updated from its answers.
     pub(crate) fn new(era: Arc<Era>) -> Self {
         Self { era, state: ProbeState::Fresh, awake: false, own: None, again: None }
     }
 
-    /// Whether the server has ended over `server/discover`. The client then gets the error for an
-    /// unknown method.
+    /// Whether the server ended when it got `server/discover`. The client then gets the error for an unknown method.
     pub(crate) fn has_failed(&mut self) -> bool {
         if let ProbeState::Probing(question) = &mut self.state {
             tracing::info!("the server ended after server/discover; starting the server again");
             self.era.set(OLD);
             let (is_abandoned, id) =
                 (question.is_abandoned, (!question.refused).then(|| unknown(&question.id)));
-            // The new server gets the messages that the client has sent since, but not the question again.
+            // The new server gets the client's later messages, but not `server/discover` again.
             self.again = Some(std::mem::take(&mut question.sent_since));
             self.state = ProbeState::Agreed;
             match id {
@@ -131,7 +130,7 @@ impl DiscoverProbe {
         self.again.is_some()
     }
 
-    /// The messages that a server which has ended did not answer.
+    /// Returns the messages that an ended server did not answer.
     pub(crate) fn take_unanswered(&mut self) -> VecDeque<Payload> {
         self.again.take().unwrap_or_default()
     }
@@ -141,7 +140,7 @@ impl DiscoverProbe {
         matches!(self.state, ProbeState::Agreed) && self.own.is_none() && self.again.is_none()
     }
 
-    /// Ends the probe. Messages sent from now on are not sent again, so a server that ends stays ended.
+    /// Ends the probe. Later messages are not kept, so a server that ends is not started again.
     pub(crate) fn settle(&mut self) {
         self.state = match std::mem::replace(&mut self.state, ProbeState::Agreed) {
             ProbeState::Probing(probe) if probe.refused => ProbeState::Late(probe.key),
@@ -150,7 +149,7 @@ impl DiscoverProbe {
         };
     }
 
-    /// Answers in the server's place when the time is due.
+    /// Answers in the server's place after the deadline. Returns whether the deadline had passed.
     pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> bool {
         let ProbeState::Probing(probe) = &mut self.state else { return false };
         if probe.refused || probe.is_abandoned {
@@ -169,15 +168,15 @@ impl DiscoverProbe {
         true
     }
 
-    /// Takes note of a message for the server; `message` is the client's own text. False if the message
-    /// does not go to the server.
+    /// Notes a message for the server. `message` is the client's original text. Returns false if the message must not
+    /// be sent to the server.
     pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
         let request = message.filter(|message| message.kind() == Kind::Request);
         let is = |name: &str| request.and_then(Message::method).as_deref() == Some(name);
         match &mut self.state {
             ProbeState::Fresh if request.is_some() => {
                 let asks = is(mcp::DISCOVER) && !self.era.is_new();
-                // The server may know the request under another id.
+                // Parse the text for the server, which may know the request under another id.
                 let text = asks.then(|| Message::parse(payload.to_bytes()));
                 let text = text.and_then(|text| Some((text.id_key()?, text.id()?)));
                 let Some((key, id)) = text else {
@@ -212,16 +211,16 @@ impl DiscoverProbe {
         true
     }
 
-    /// Examines a server message; `None` if the message is not forwarded.
+    /// Examines a server message. Returns `None` if it must not be forwarded.
     pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         self.awake = true;
         let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
-        // Notifications and requests of the server say nothing about the question.
+        // Only answers show whether the server knows `server/discover`.
         if message.kind() != Kind::Response {
             return Some(FromServer::Message(origin, message));
         }
         let id = message.id_key();
-        // A client that falls back to `initialize` may begin its ids anew: the same id then names another request.
+        // A client that falls back to `initialize` may reuse its ids, so the same id then means another request.
         let agrees = || {
             let result = message.result();
             result.is_some_and(|result| json::member(&result, "protocolVersion").is_some())
@@ -242,7 +241,7 @@ impl DiscoverProbe {
                 (!probe.refused, ProbeState::Agreed)
             }
             ProbeState::Probing(probe) if probe.refused || probe.is_abandoned => {
-                // The server is alive, and has answered another request first.
+                // The server works, but has answered a later request first, so it does not know `server/discover`.
                 if !probe.refused {
                     self.era.set(OLD);
                     self.own = Some(unknown(&probe.id));
@@ -264,7 +263,7 @@ impl DiscoverProbe {
     }
 }
 
-/// The answer of a server that does not know the question.
+/// Returns the answer of a server that does not know `server/discover`.
 pub fn unknown(id: &[u8]) -> Message {
     let why = "the server does not answer server/discover: it speaks an older revision";
     Message::parse(error_answer(id, METHOD_NOT_FOUND, why, None))

@@ -1,7 +1,6 @@
-//! The filter guard lets a filter fail open: after a panic in the filter its connection is
-//! forwarded unchanged, with progress withheld, and other connections go on. Where different
-//! clients share the server, the owner of a message would be unknown: then nothing is forwarded any
-//! more ([`FilterGuard::is_lost`]).
+//! The filter guard lets a filter fail open: after a panic in the filter, its connection is forwarded unchanged, with
+//! progress withheld, and other connections continue. If different clients share the server, the receiver of a message
+//! would be unknown, so nothing is forwarded any more ([`FilterGuard::is_lost`]).
 //!
 //! The guard also shows every input and every decision to the observers of the filter.
 
@@ -29,26 +28,26 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::transport::byte_budget::ByteRoom;
 
-/// Maximum number of bytes that a filter is told it may keep: no settings of a filter need more, and below it
-/// recordings would show how much others keep.
+/// Maximum number of bytes that a filter is told it may keep. No settings of a filter need more. Exact larger numbers
+/// would show in recordings how much other filters keep.
 const KEPT_ROOM_MAX: usize = 64 << 20;
 
-/// A [`Filter`] whose panics do not leave the guard.
+/// A [`Filter`] whose panics are caught by the guard.
 #[derive(Debug)]
 pub struct FilterGuard {
     filter: Filter,
     policy: Arc<Policy>,
-    /// The stream for messages that belong to no request.
+    /// The client stream for messages that belong to no request.
     rest: StreamId,
     failed: Option<Box<FailedFilter>>,
     emitter: Option<Box<EventEmitter>>,
     /// Counts the memory of the filter, if it is limited.
     kept: Option<Box<KeptCount>>,
-    /// Events that the emitter has seen and no caller has taken.
+    /// Events that the emitter has seen but no caller has taken.
     recorded: VecDeque<FilterEvent>,
 }
 
-/// The account for the memory of a filter.
+/// The memory that a filter uses for kept messages, and its limit.
 #[derive(Debug)]
 struct KeptCount {
     room: ByteRoom,
@@ -70,17 +69,17 @@ impl FilterGuard {
         }
     }
 
-    /// Tells `emitter` all that passes from now on.
+    /// Shows `emitter` all inputs and decisions from now on.
     pub fn set_emitter(&mut self, emitter: Option<EventEmitter>) {
         self.emitter = emitter.map(Box::new);
     }
 
-    /// Counts the memory of the filter in `room`.
+    /// Counts the memory that the filter uses for kept messages in `room`.
     pub(crate) fn set_kept(&mut self, room: ByteRoom) {
         self.kept = Some(Box::new(KeptCount { room, told: usize::MAX }));
     }
 
-    /// Tells the filter how much of the server's next message it may keep.
+    /// Tells the filter how many bytes of the server's next message it may keep.
     fn offer_room(&mut self, now: Instant) {
         let Some(kept) = &mut self.kept else { return };
         let left = kept.room.left().min(KEPT_ROOM_MAX);
@@ -90,7 +89,7 @@ impl FilterGuard {
         }
     }
 
-    /// Updates the count of the filter's memory.
+    /// Counts the memory that the filter now uses for kept messages.
     fn count_kept(&mut self) {
         if let Some(kept) = &mut self.kept {
             let before = kept.room.held();
@@ -100,18 +99,18 @@ impl FilterGuard {
                 self.filter.detached().kept_bytes()
             });
             if kept.room.held() > before {
-                // The filter has taken it from the room that it was told of.
+                // The filter has used some of the bytes, so it must be told the new number.
                 kept.told = usize::MAX;
             }
         }
     }
 
-    /// The id of the filter for observers, if there are any.
+    /// Returns the id of the filter for observers, if there are any.
     pub fn filter_id(&self) -> Option<FilterId> {
         self.emitter.as_ref().map(|emitter| emitter.filter_id())
     }
 
-    /// Applies an input. A failed filter returns nothing but the stream for a message of the server.
+    /// Applies an input. A failed filter only returns the stream for a server message.
     pub fn apply(&mut self, now: Instant, input: Input) -> InputResult {
         let failed_before = self.failed.is_some();
         self.show(now, || input.clone());
@@ -125,7 +124,7 @@ impl FilterGuard {
         })
     }
 
-    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to close. `on`: the
+    /// Takes over the calls of `own`, another filter of the conversation, whose stream is about to close. `on` is their
     /// stream in this filter.
     pub fn take_over(&mut self, now: Instant, own: &mut Self, on: StreamId) {
         if let Some(from) = own.filter_id() {
@@ -144,12 +143,12 @@ impl FilterGuard {
         }
     }
 
-    /// [`Correlator::policy`](crate::progress::Correlator::policy).
+    /// See [`Correlator::policy`](crate::progress::Correlator::policy).
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
-    /// [`Filter::set_policy`].
+    /// See [`Filter::set_policy`].
     pub fn set_policy(&mut self, policy: &Arc<Policy>) {
         let current = self.try_with(|filter| {
             filter.set_policy(policy);
@@ -159,7 +158,7 @@ impl FilterGuard {
             return;
         };
         self.policy = current;
-        // The new settings are recorded. Which of them are in effect already follows from the conversation.
+        // Record the new settings. A replay can see from the conversation when each of them takes effect.
         if let Some(emitter) = &mut self.emitter {
             let words = settings::write(policy).words;
             emitter
@@ -167,7 +166,7 @@ impl FilterGuard {
         }
     }
 
-    /// Shows the latest decisions to the observers.
+    /// Shows the observers the latest decisions.
     fn note(&mut self) {
         self.count_kept();
         let Some(emitter) = &mut self.emitter else { return };
@@ -181,7 +180,7 @@ impl FilterGuard {
         emitter.end_decisions();
     }
 
-    /// Runs `question` on the filter; `None` if the filter has failed, now or before.
+    /// Runs `question` on the filter; returns `None` if the filter fails now or has failed before.
     pub fn try_with<T>(&mut self, question: impl FnOnce(&mut Filter) -> T) -> Option<T> {
         if self.failed.is_some() {
             return None;
@@ -201,12 +200,13 @@ impl FilterGuard {
         self.failed.is_some() && self.policy.id_mapping
     }
 
-    /// [`Filter::client_message`]. The message is borrowed, and is only copied for observers.
+    /// See [`Filter::client_message`]. The message is borrowed, and only copied for observers.
     pub fn client_message(&mut self, now: Instant, stream: StreamId, message: &Message) -> Payload {
         self.client_message_of(now, stream, message, None)
     }
 
-    /// [`Intake::client_message_of`](crate::progress::Intake::client_message_of). The message is borrowed, as above.
+    /// See [`Intake::client_message_of`](crate::progress::Intake::client_message_of). The message is only copied for
+    /// observers.
     pub fn client_message_of(
         &mut self,
         now: Instant,
@@ -233,7 +233,7 @@ impl FilterGuard {
         }
     }
 
-    /// [`Filter::poll_to_server`].
+    /// See [`Filter::poll_to_server`].
     pub fn poll_to_server(&mut self) -> Option<Payload> {
         let payload = self.try_with(Filter::poll_to_server).flatten()?;
         if let Some(emitter) = &mut self.emitter {
@@ -242,7 +242,7 @@ impl FilterGuard {
         Some(payload)
     }
 
-    /// [`Filter::poll_released`].
+    /// See [`Filter::poll_released`].
     pub fn poll_released(&mut self) -> Option<ReleasedRequest> {
         let released = self.try_with(Filter::poll_released).flatten()?;
         if let Some(emitter) = &mut self.emitter {
@@ -251,7 +251,7 @@ impl FilterGuard {
         Some(released)
     }
 
-    /// [`Filter::server_message`]. The message is borrowed, as in [`FilterGuard::client_message`].
+    /// See [`Filter::server_message`]. The message is only copied for observers.
     pub fn server_message(
         &mut self,
         now: Instant,
@@ -271,14 +271,15 @@ impl FilterGuard {
         place
     }
 
-    /// Whether events of another name get the name that clients read ([`Correlator::repairs_event_name`](crate::progress::Correlator::repairs_event_name)).
+    /// Whether events with other names get the name that clients read
+    /// ([`Correlator::repairs_event_name`](crate::progress::Correlator::repairs_event_name)).
     pub fn repairs_event_name(&mut self, origin: Origin) -> bool {
         self.try_with(|filter| filter.calls().repairs_event_name(origin)).unwrap_or(true)
     }
 
     /// Withholds an event whose data is not a message
-    /// ([`Correlator::withholds_noise`](crate::progress::Correlator::withholds_noise)). False if the event is to be
-    /// forwarded.
+    /// ([`Correlator::withholds_noise`](crate::progress::Correlator::withholds_noise)). Returns false if the event must
+    /// be forwarded.
     pub fn withhold_noise(&mut self, now: Instant, origin: Origin) -> bool {
         let is_withheld =
             self.try_with(|filter| filter.calls().withholds_noise(origin)) == Some(true);
@@ -288,22 +289,21 @@ impl FilterGuard {
         is_withheld
     }
 
-    /// Marks the message that comes now. A mark that is set earlier could meet another message.
+    /// Marks the message that comes now as renamed. Marking it earlier could mark another message.
     fn mark_event_name(&mut self, now: Instant, message: &Message) {
         if message.is_renamed() {
             self.apply(now, Input::MarkEventName);
         }
     }
 
-    /// [`Intake::note_delivery`](crate::progress::Intake::note_delivery). The message is borrowed, and is only copied
-    /// for observers.
+    /// See [`Intake::note_delivery`](crate::progress::Intake::note_delivery). The message is only copied for observers.
     pub fn note_delivery(&mut self, now: Instant, on: Option<StreamId>, message: &Message) {
         self.show(now, || Input::NoteDelivery(on, message.clone()));
         self.try_with(|filter| filter.intake_mut().note_delivery(now, on, message));
         self.note();
     }
 
-    /// The stream that a message on a listening stream is for. The message is borrowed, as above.
+    /// Returns the client stream that a message on a listening stream is for. The message is only copied for observers.
     pub fn find_stream(
         &mut self,
         now: Instant,
@@ -318,8 +318,8 @@ impl FilterGuard {
         stream
     }
 
-    /// Handles the last message of the server here: no other filter of the conversation knows its request
-    /// ([`Input::HandleLast`]). The message is borrowed, as above.
+    /// Handles the server's last message in this filter, because no other filter of the conversation knows its request
+    /// ([`Input::HandleLast`]). The message is only copied for observers.
     pub fn handle_last(&mut self, now: Instant, origin: Origin, message: &Message) -> Disposition {
         let failed_before = self.failed.is_some();
         self.mark_event_name(now, message);
@@ -343,20 +343,20 @@ impl FilterGuard {
         self.note();
     }
 
-    /// [`Intake::pair`](crate::progress::Intake::pair). The message is borrowed, as above.
+    /// See [`Intake::pair`](crate::progress::Intake::pair). The message is only copied for observers.
     pub fn pair(&mut self, now: Instant, client: StreamId, message: &Message, upstream: StreamId) {
         self.show(now, || Input::Pair(Some((client, message.clone())), upstream));
         self.try_with(|filter| filter.intake_mut().pair(client, message, upstream));
         self.note();
     }
 
-    /// [`Intake::late_room`](crate::progress::Intake::late_room).
+    /// See [`Intake::late_room`](crate::progress::Intake::late_room).
     pub fn late_room(&mut self, id: Option<&Key>) -> Option<usize> {
         let room = self.try_with(|filter| filter.intake().late_room(id)).flatten()?;
         Some(self.kept.as_ref().map_or(room, |kept| kept.room.left().min(room)))
     }
 
-    /// [`Intake::begin_large`](crate::progress::Intake::begin_large).
+    /// See [`Intake::begin_large`](crate::progress::Intake::begin_large).
     pub fn begin_large(
         &mut self,
         now: Instant,
@@ -380,7 +380,7 @@ impl FilterGuard {
         self.large_piece(now, origin, head, text)
     }
 
-    /// [`Intake::large_piece`](crate::progress::Intake::large_piece).
+    /// See [`Intake::large_piece`](crate::progress::Intake::large_piece).
     pub fn large_piece(
         &mut self,
         now: Instant,
@@ -401,7 +401,8 @@ impl FilterGuard {
         Disposition::Consumed
     }
 
-    /// [`Intake::finish_large`](crate::progress::Intake::finish_large), or [`Intake::break_off_server`](crate::progress::Intake::break_off_server) if the rest is missing because it is `broken`.
+    /// See [`Intake::finish_large`](crate::progress::Intake::finish_large), or
+    /// [`Intake::break_off_server`](crate::progress::Intake::break_off_server) if the rest is missing (`broken`).
     pub fn finish_large(&mut self, now: Instant, origin: Origin, broken: Option<&str>) {
         if let Some(emitter) = &mut self.emitter {
             emitter.finish_large(now, origin, broken);
@@ -416,7 +417,7 @@ impl FilterGuard {
         self.note();
     }
 
-    /// [`Filter::poll_transmit`].
+    /// See [`Filter::poll_transmit`].
     pub fn poll_transmit(&mut self, now: Instant, stream: StreamId) -> Option<Transmit> {
         let looks = self.emitter.is_some()
             && self.poll_stream_timeout(stream).is_some_and(|due| due <= now);
@@ -443,13 +444,13 @@ impl FilterGuard {
         self.failed.as_mut()?.pop(stream)
     }
 
-    /// Whether all polls but that for events would do nothing now
+    /// Whether no poll except that for events would do anything now
     /// ([`Intake::has_nothing_due`](crate::progress::Intake::has_nothing_due)), and no observer sees the polls.
     pub fn is_idle(&self, now: Instant, stream: StreamId) -> bool {
         self.is_unobserved() && self.filter.intake().has_nothing_due(now, stream)
     }
 
-    /// Whether the filter has nothing left to do ([`Filter::is_finished`]), and nobody observes its end.
+    /// Whether the filter has nothing left to do ([`Filter::is_finished`]), and no observer sees its end.
     pub fn is_finished(&self) -> bool {
         self.is_unobserved() && self.filter.is_finished()
     }
@@ -459,23 +460,23 @@ impl FilterGuard {
         !self.is_unobserved() || !self.filter.calls().events().is_empty()
     }
 
-    /// Whether the filter works, and no observer needs its events.
+    /// Whether the filter has not failed, and no observer needs its events.
     fn is_unobserved(&self) -> bool {
         self.failed.is_none() && self.emitter.is_none() && self.recorded.is_empty()
     }
 
-    /// [`Filter::poll_timeout`].
+    /// See [`Filter::poll_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.failed.is_some() { None } else { self.filter.poll_timeout() }
     }
 
-    /// [`Correlator::poll_stream_timeout`](crate::progress::Correlator::poll_stream_timeout).
+    /// See [`Correlator::poll_stream_timeout`](crate::progress::Correlator::poll_stream_timeout).
     pub fn poll_stream_timeout(&self, stream: StreamId) -> Option<Instant> {
         if self.failed.is_some() { None } else { self.filter.calls().poll_stream_timeout(stream) }
     }
 
-    /// [`Filter::poll_event`]. The guard also learns durations from calls that end, so every
-    /// carrier of messages polls this function.
+    /// See [`Filter::poll_event`]. Must be polled for every connection, because here the guard also learns durations
+    /// from calls that end.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
         self.note();
         let recorded = self.recorded.pop_front();
@@ -489,19 +490,19 @@ impl FilterGuard {
         record
     }
 
-    /// [`EventQueue::take_run`](crate::progress::EventQueue::take_run). `None` while the filter is observed, because
-    /// observers need each event.
+    /// See [`EventQueue::take_run`](crate::progress::EventQueue::take_run). Returns `None` while the filter is
+    /// observed, because observers need each event.
     pub fn poll_verdicts(&mut self) -> Option<VerdictRun> {
         if self.is_unobserved() { self.filter.calls_mut().events_mut().take_run() } else { None }
     }
 
-    /// [`ClientStreams::is_full`](crate::progress::ClientStreams::is_full).
+    /// See [`ClientStreams::is_full`](crate::progress::ClientStreams::is_full).
     pub fn is_full(&self) -> bool {
         let Some(failed) = &self.failed else { return self.filter.calls().streams().is_full() };
         failed.bytes() >= QUEUE_MAX
     }
 
-    /// [`Filter::open_calls`].
+    /// See [`Filter::open_calls`].
     pub fn open_calls(&self) -> usize {
         if self.failed.is_some() { 0 } else { self.filter.open_calls() }
     }

@@ -1,4 +1,4 @@
-//! The requests that the filter holds for a moment, with the headers that they came with.
+//! Requests that the filter holds for a moment, with the headers of their HTTP requests.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ pub(super) struct HeldRequest {
 }
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// Notes a message that does not go to the server now, if the message may go later.
+    /// Remembers a message that does not go to the server now, if the filter holds it for later.
     pub(super) fn note_held(
         &mut self,
         stream: StreamId,
@@ -29,7 +29,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Sends the requests that the filter no longer holds, and forgets those that joined other work.
+    /// Sends the requests that the filter no longer holds. Forgets those that joined other work.
     pub(super) fn send_released(&mut self, now: Instant) {
         while let Some(ReleasedRequest { stream, message, payload }) = self.filter.poll_released() {
             let id = message.id();
@@ -44,8 +44,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             match self.is_held(held.stream, &held.message) {
                 Some(true) => self.held.push(held),
                 Some(false) => {}
-                // The filter has failed. If clients share the server, nothing is forwarded any more; otherwise the
-                // request is forwarded unchanged.
+                // The filter has failed. If clients share the server, forward nothing more; else forward the request
+                // unchanged.
                 None if self.filter.policy().id_mapping => {}
                 None => {
                     let payload = Payload::of(&held.message);

@@ -1,4 +1,4 @@
-//! Messages from either side of a relay, on the way to the filter and to the other side.
+//! Messages from either side of a relay, on their way to the filter and to the other side.
 
 use std::io;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::relay::states::{RelayMode, ServerOutput};
 use crate::transport::clock::now;
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// Takes all arrived client messages.
+    /// Handles all client messages that have arrived.
     pub(crate) fn receive_from_clients(&mut self, received: FromClient) -> RelayStep {
         let mut next = Some(received);
         while let Some(received) = next {
@@ -23,7 +23,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromClient::Done => {
                     self.stop_reading_clients();
                     self.filter.apply(now(), Input::CloseClients);
-                    // Requests that the filter held have to reach the server before its input is closed.
+                    // Send the requests that the filter still holds before the server's input is closed.
                     self.send_released(now());
                     return RelayStep::ClientDone;
                 }
@@ -40,7 +40,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
                 FromClient::Closed(stream, cancels) => {
                     self.exchanges.remove(&stream);
-                    // An answer that is read from a file is dropped with its client.
+                    // Drop an answer that is being read from a file for this client.
                     self.spooled.retain(|reader| reader.stream != stream);
                     self.filter.apply(now(), Input::CloseStream(stream, cancels));
                 }
@@ -65,7 +65,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.server.send_part(MessagePart::Piece(piece), &None);
                 }
                 FromClient::End => {
-                    // The server gets the end first, so that the filter's messages follow the complete message.
+                    // Send the end first, so that the filter's messages come after the complete message.
                     self.server.send_part(MessagePart::End, &None);
                     if let Some((stream, scan)) = self.large_message.take() {
                         self.filter.apply(now(), Input::ClientLarge(stream, scan));
@@ -79,7 +79,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn client_message(&mut self, stream: StreamId, message: &Message, headers: &ClientHeaders) {
         if matches!(message.kind(), Kind::Request | Kind::Batch) {
-            // Text that the server wrote on standard error before this request arrived cannot be about this request.
+            // First read what the server wrote to standard error so far, which cannot be about this request.
             self.diagnostics.catch_up();
             self.read_stderr_lines();
         }
@@ -89,7 +89,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             });
         }
         let payload = self.filter.client_message(now(), stream, message);
-        // The message may have opened a call: other sessions must know its token before the server reports on it.
+        // The message may have opened a call: other sessions must know its token before progress comes.
         if let Some(tokens) = &mut self.tokens {
             tokens.renew(&mut self.filter);
         }
@@ -101,7 +101,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Takes all arrived server messages.
+    /// Handles all server messages that have arrived.
     pub(crate) fn receive_from_server(&mut self, received: FromServer) -> RelayStep {
         let now = now();
         let mut next = Some(received);
@@ -127,7 +127,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 FromServer::Piece(origin, piece) => self.large_piece(now, origin, piece),
                 FromServer::End(origin, whole) => self.finish_large(now, origin, whole),
                 FromServer::ResponseEnds(stream) => {
-                    // Only if an answer waits for the end of the response: nothing else depends on it.
+                    // Only an answer that waits for the end of the response needs this event.
                     let holds = self.filter.try_with(|filter| filter.gate().holds_answer(stream));
                     if holds == Some(true) {
                         self.filter.apply(now, Input::EndResponse(stream));
@@ -157,7 +157,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn deliver_spooled(&mut self, now: Instant, response: SpooledResponse) -> Disposition {
         let Some(response) = self.read_late(response) else { return Disposition::Consumed };
         let needs = response.needed_repairs();
-        // An answer that no client waits for is dropped, with its file.
+        // Drop an answer, with its file, if no client waits for it.
         let answered = response
             .id()
             .and_then(|id| self.filter.apply(now, Input::SpoolAnswer(id, needs)).apart());
@@ -181,7 +181,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         let reader = reader.map(|place| self.spooled.remove(place));
         match (piece, reader) {
             (Err(_), Some(reader)) => {
-                // A part of the answer is written, and the client must not take it for the whole answer.
+                // A part of the answer was written already, and the client must not take it for the whole answer.
                 if reader.begun {
                     self.clients.send(stream, Transmit::broken());
                 }

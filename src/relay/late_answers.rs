@@ -1,8 +1,8 @@
-//! Large answers to calls whose clients have given them up: each is collected, up to `late.bytes`, and passed to the
+//! Large answers to calls that their clients have given up. Each is collected, up to `late.bytes`, and passed to the
 //! filter as one message.
 //!
-//! The id of an answer may come after its result. Until then the answer to any call is collected, and is forwarded in
-//! pieces if it belongs to an open call.
+//! The id of an answer may come after its result. Until the id is known, every answer is collected; if it belongs to an
+//! open call, it is then forwarded in pieces.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::relay::legs::{ClientLeg, ServerLeg};
 use crate::relay::spooled_response::{LateAnswer, SpooledResponse};
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// The first piece of a large message.
+    /// Handles the first piece of a large message.
     pub(super) fn begin_large(
         &mut self,
         now: Instant,
@@ -31,7 +31,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.large_piece(now, origin, piece)
     }
 
-    /// Another piece of a large message.
+    /// Handles a further piece of a large message.
     pub(super) fn large_piece(
         &mut self,
         now: Instant,
@@ -53,7 +53,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.pass_collected(now, answer)
     }
 
-    /// The end of a large message.
+    /// Handles the end of a large message.
     pub(super) fn finish_large(
         &mut self,
         now: Instant,
@@ -73,13 +73,13 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Disposition::Consumed
     }
 
-    /// Handles a message that is not an answer for a waiting client, or is too long to be one.
+    /// Passes on the collected text in pieces, because it is too long or not an answer to a call that was given up.
     fn pass_collected(&mut self, now: Instant, answer: LateAnswer) -> Disposition {
         let text = 0..answer.text.len();
         self.filter.begin_large(now, answer.origin, Bytes::from(answer.text), text)
     }
 
-    /// Reads an answer from a file, if its call continues without its client. Otherwise the answer is returned.
+    /// Begins to read an answer from its file, if its call continues without its client. Returns any other answer.
     pub(super) fn read_late(&mut self, response: SpooledResponse) -> Option<SpooledResponse> {
         let id = response.id();
         let room = id.is_some().then(|| self.filter.late_room(id.as_ref())).flatten();
@@ -90,7 +90,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         None
     }
 
-    /// The next answer that has been read from its file.
+    /// Returns the next answer that has been read from its file.
     pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Message> {
         for (place, reader) in self.late_readers.iter_mut().enumerate() {
             if let Poll::Ready(message) = reader.poll_message(cx) {

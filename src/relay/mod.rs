@@ -1,9 +1,9 @@
 //! The relay of one connection: a filter, a clock and two legs.
 //!
-//! The relay reads both sides and writes to both sides at the same time. None of these four waits for another: a client
+//! The relay reads both sides and writes to both sides concurrently. None of these four waits for another: a client
 //! that stops reading does not stop its own messages to the server, and a server that stops reading does not stop its
-//! messages to the client. The bytes for a slow reader are bounded: beyond [`QUEUE_MAX`](crate::progress::QUEUE_MAX)
-//! the other side is no longer read.
+//! messages to the client. The bytes for a slow reader are limited: beyond [`QUEUE_MAX`](crate::progress::QUEUE_MAX)
+//! the other side is not read.
 
 pub(crate) mod active_tokens;
 mod cached_start;
@@ -78,7 +78,7 @@ pub use server_side::ServerSide;
 pub enum RelayStep {
     /// Bytes were read or written.
     Moved,
-    /// Clients send no more messages. This step is repeated after the server has received all messages.
+    /// Clients send no more messages. This step is returned again after the server has received all messages.
     ClientDone,
     /// Clients no longer read.
     ClientGone,
@@ -86,15 +86,15 @@ pub enum RelayStep {
     ServerDone,
 }
 
-/// The side that has become ready.
+/// An event that the relay waited for.
 enum RelayEvent {
     Client(FromClient),
     Server(FromServer),
     ClientWritten(StreamId, bool),
     ServerWritten(bool),
-    /// Another piece of a message in pieces; `None`: the end. An error: the rest does not come.
+    /// The next piece of a message from a file; `None` at its end, or an error if the rest will not come.
     Piece(StreamId, io::Result<Option<Bytes>>),
-    /// An answer from a file, to a call that continues without its client.
+    /// An answer read from a file, to a call that continues without its client.
     LateAnswer(Message),
     Stderr(Activity),
     Due,
@@ -107,19 +107,19 @@ pub struct Relay<C, S> {
     server: S,
     mode: RelayMode,
     diagnostics: DiagnosticsSink,
-    /// A large message of a client that is passing, and on which stream.
+    /// The large client message that is being forwarded, with its stream.
     large_message: Option<(StreamId, Scan)>,
-    /// The client streams that are each one HTTP exchange.
+    /// The client streams of which each is one HTTP exchange.
     exchanges: BTreeSet<StreamId>,
     /// The requests that the filter holds.
     held: Vec<HeldRequest>,
-    /// The tokens of its calls among those of other sessions.
+    /// The tokens of this relay's calls, among those of other sessions.
     tokens: Option<SessionTokens>,
-    /// Answers that are read from files, in order for each stream.
+    /// Readers of answers from files, in order for each stream.
     spooled: Vec<SpoolReader>,
     /// A large message that may be the answer to a call that continues without its client.
     late_answer: Option<LateAnswer>,
-    /// Readers of such answers in files.
+    /// Readers of files with answers to calls that continue without their client.
     late_readers: Vec<LateReader>,
     client_side: ClientSide,
     client_pace: ClientPace,
@@ -128,7 +128,7 @@ pub struct Relay<C, S> {
     turn: RelayTurn,
     timer: Pin<Box<Sleep>>,
     deadlines: StreamDeadlines,
-    /// Streams that have enough bytes for one write, and may have more.
+    /// Streams that already have enough bytes for one write, and may have more messages.
     again: Vec<StreamId>,
     leg_tasks: LegTasks,
 }
@@ -138,7 +138,7 @@ pub struct Relay<C, S> {
 struct LegTasks {
     /// The number of tasks and questions that wait for clients.
     open: usize,
-    /// Events that the caller has not taken. They are taken after each step.
+    /// Events that the caller has not taken yet. It takes them after each step.
     news: VecDeque<Box<TaskNews>>,
 }
 
@@ -170,7 +170,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             diagnostics.listen();
         }
         let observes = policy.observes();
-        // The server's leg comes first: clients must not be in raw mode if the server's leg does not accept raw bytes.
+        // The server's leg comes first, because clients must not enter raw mode if the server's leg cannot.
         let is_raw = observes && server.enter_raw_mode() && clients.enter_raw_mode();
         let mut filter = Filter::new(Arc::clone(&policy));
         filter.calls_mut().streams_mut().note_changes();
@@ -214,14 +214,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.enable_tasks();
     }
 
-    /// Counts messages in memory for clients that connect later, if the settings keep such messages.
+    /// Counts the messages that are kept in memory for clients that connect later, if the settings keep any.
     pub(crate) fn set_kept(&mut self, share: &ByteShare) {
         if self.filter.policy().has_late() || self.filter.policy().has_tasks() {
             self.filter.set_kept(share.room());
         }
     }
 
-    /// Lets calls run as Milepost's own tasks, if the settings say so.
+    /// Lets calls run as Milepost's own tasks, if the settings enable that.
     fn enable_tasks(&mut self) {
         let has_tasks = self.filter.policy().has_tasks() && !self.clients.are_strangers();
         let millis = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
@@ -231,7 +231,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Reads the server's standard error, which may be progress.
+    /// Reads the lines of the server's standard error, which may be progress.
     fn read_stderr_lines(&mut self) {
         let now = now();
         for line in self.diagnostics.lines() {
@@ -285,7 +285,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Whether the server is not read at the moment, because clients are too far behind.
+    /// Whether the server is not being read, because clients are too far behind.
     pub fn is_held_up(&self) -> bool {
         let is_full = !self.clients.are_strangers() && self.filter.is_full();
         is_full || self.clients.is_behind()
@@ -339,11 +339,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         if timed && self.timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(RelayEvent::Due);
         }
-        // Last, so that cancellations cost nothing while the relay has other work.
+        // Check cancellations last, so that they cost nothing while the relay has other work.
         self.filter.poll_cancellations(cx).map(|()| RelayEvent::Due)
     }
 
-    /// The next piece of an answer that comes from a file, for a stream that takes it.
+    /// Returns the next piece of an answer from a file, for a stream that accepts it.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<(StreamId, io::Result<Option<Bytes>>)> {
         let mut seen = BTreeSet::new();
         for reader in &mut self.spooled {
@@ -358,7 +358,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         Poll::Pending
     }
 
-    /// The next event, for the log.
+    /// Returns the next event, for the log.
     pub fn poll_event(&mut self) -> Option<FilterEvent> {
         let own = || self.leg_tasks.news.pop_front().map(FilterEvent::Task);
         let event = self.filter.poll_event().or_else(own);
@@ -368,12 +368,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         event
     }
 
-    /// Adds the session to those of the route, because a server may send progress of one session to another.
+    /// Registers this session's tokens on the route, because a server may send progress of one session to another.
     pub(crate) fn set_tokens(&mut self, tokens: Option<SessionTokens>) {
         self.tokens = tokens;
     }
 
-    /// No heartbeats from now on: the server is about to end.
+    /// Stops heartbeats, because the server is about to end.
     pub fn stop_heartbeats(&mut self) {
         self.filter.apply(now(), Input::StopHeartbeats);
     }
@@ -383,8 +383,8 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.open_calls()
     }
 
-    /// Handles the end of the server: open calls get an error, waiting messages are dropped, and no more messages are
-    /// sent to the server.
+    /// Handles the end of the server: answers open calls with an error, drops waiting messages, and sends nothing more
+    /// to the server.
     pub fn server_gone(&mut self, why: &str) {
         self.server_output = ServerOutput::Ended;
         self.stop_reading_clients();
@@ -393,23 +393,23 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.apply(now, Input::CloseServer(why.into()));
     }
 
-    /// The leg towards the server.
+    /// Returns the leg towards the server.
     pub fn server(&mut self) -> &mut S {
         &mut self.server
     }
 
-    /// Reads a new server in place of an ended server, with its standard error.
+    /// Continues with a new server in place of the ended one. `errors` is its standard error.
     pub fn read_server_again(&mut self, errors: Option<ByteReader>) {
         (self.server_output, self.server_input) = (ServerOutput::Open, ServerInput::Open);
         self.diagnostics.read_from(errors);
     }
 
-    /// Whether messages for the server are still unwritten.
+    /// Whether messages for the server wait to be written.
     pub fn is_sending(&self) -> bool {
         self.server.backlog().is_writing()
     }
 
-    /// Writes the remaining bytes for clients, and then for standard error; gives up a reader that reads nothing for
+    /// Writes the remaining bytes for clients, and then for standard error. Gives up a reader that reads nothing for
     /// `patience`.
     pub async fn finish(&mut self, patience: Duration) {
         self.filter.apply(now(), Input::Flush);
@@ -466,7 +466,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     fn clients_gone(&mut self) -> RelayStep {
         self.client_side = ClientSide::Gone;
         if self.large_message.take().is_some() {
-            // The rest of the message will not arrive, and cancellations for the server wait for its end.
+            // The rest of the message will not arrive, and cancellations for the server wait until the message ends.
             self.server.send_part(MessagePart::BrokenOff, &None);
         }
         self.spooled.clear();
@@ -480,7 +480,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
 
     fn server_written(&mut self, ok: bool) -> RelayStep {
         if !ok {
-            // The server has closed its input. Its output is still read, and its end is reported when it exits.
+            // The server has closed its input. Its output is still read, and its exit is reported separately.
             self.stop_reading_clients();
             return RelayStep::ClientDone;
         }

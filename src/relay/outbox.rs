@@ -1,4 +1,4 @@
-//! Bytes on their way to one writer.
+//! The bytes that wait to be written to one writer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use crate::progress::Payload;
 use crate::transport::stdio::ByteWriter;
 
-/// Pieces that are written together.
+/// Maximum number of pieces that are written together.
 const SLICES: usize = 16;
 
 /// A queue of bytes.
@@ -17,7 +17,7 @@ const SLICES: usize = 16;
 pub(crate) struct Outbox {
     pieces: VecDeque<Bytes>,
     pub(crate) bytes: usize,
-    /// Whether bytes were written and not flushed.
+    /// Whether bytes were written but not flushed.
     unflushed: bool,
 }
 
@@ -47,13 +47,12 @@ impl Outbox {
         self.pieces.append(&mut other.pieces);
     }
 
-    /// Whether all bytes have reached their reader, as far as can be known.
+    /// Whether all bytes were written and flushed.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && !self.unflushed
     }
 
-    /// Writes as many bytes as possible at once, and flushes after the last piece. Cancel-safe:
-    /// unwritten bytes stay in the outbox.
+    /// Writes as many bytes as possible together; flushes after the last piece. Cancel-safe: unwritten bytes stay.
     pub(crate) async fn write(&mut self, writer: &mut ByteWriter) -> io::Result<()> {
         if self.pieces.is_empty() {
             writer.flush().await?;

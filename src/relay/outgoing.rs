@@ -1,4 +1,4 @@
-//! The filter's messages for clients: only streams that may have some are examined.
+//! Takes the filter's messages for clients. Only streams that may have messages are examined.
 
 use std::iter;
 use std::task::{Context, Poll};
@@ -11,14 +11,14 @@ use crate::relay::legs::{ClientLeg, ServerLeg};
 use crate::relay::states::{ClientPace, ClientSide, RelayMode};
 use crate::transport::clock::now;
 
-/// A stream is not looked at again for its time within this.
+/// Minimum time before a stream is examined again because of its due time.
 const AGAIN: Duration = Duration::from_millis(1);
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
-    /// Takes the writable bytes from the filter, and returns the time of the next look.
+    /// Queues the filter's messages on the streams that can write, and returns the time of the next examination.
     pub(super) fn collect(&mut self) -> Option<tokio::time::Instant> {
         let now = now();
-        // Even if no stream is open: work whose clients have disconnected ends by its time limit.
+        // Also needed if no stream is open: work whose clients have disconnected ends by its time limit.
         if self.next_expiry().is_some_and(|expiry| expiry <= now) {
             self.filter.apply(now, Input::Expire);
         }
@@ -38,7 +38,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
             return due.map(tokio::time::Instant::from_std);
         }
         if self.clients.are_strangers() {
-            // Messages are given out even for clients that do not read: no client may wait for another
+            // Take the messages even for clients that do not read, because no client may wait for another
             // (`are_strangers`).
             let full = self.filter.try_with(|filter| filter.calls().streams().full().collect());
             let full: Vec<_> = full.unwrap_or_default();
@@ -48,14 +48,14 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                 }
             }
         }
-        // Streams that already have enough bytes for one write come first, because nothing else marks them as changed.
+        // Streams that already had enough bytes for one write come first, because no change marks them.
         let mut looks = std::mem::take(&mut self.again);
         if self.filter.try_with(|_| ()).is_none() {
-            // The messages of the failed filter are given out stream by stream.
+            // A failed filter marks no changes, so examine every stream.
             looks = self.streams().collect();
         }
         while let Some(stream) = looks.pop().or_else(|| self.next_look(now)) {
-            // A stream that is not ready is being written. The end of the write marks the stream as changed.
+            // Skip a stream that is still writing. The end of the write marks it as changed.
             if self.clients.is_ready(stream) {
                 self.look_at(stream, now);
             }
@@ -69,22 +69,22 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         due.map(tokio::time::Instant::from_std)
     }
 
-    /// Whether the messages that the filter gives out are not written at all.
+    /// Whether the filter's messages are not written at all.
     fn writes_nothing(&self) -> bool {
         self.mode == RelayMode::Raw || self.client_side == ClientSide::Gone
     }
 
-    /// The time at which something has waited for its whole time.
+    /// Returns the time at which waiting work or messages expire.
     fn next_expiry(&mut self) -> Option<Instant> {
         self.filter.try_with(|filter| filter.intake().next_expiry()).flatten()
     }
 
-    /// The streams of clients.
+    /// Returns the client streams.
     fn streams(&self) -> impl Iterator<Item = StreamId> {
         iter::once(SOLE_STREAM).chain(self.exchanges.iter().copied())
     }
 
-    /// A stream that is due or has changed. A thousand silent streams cost nothing.
+    /// Returns a stream that is due or has changed. Other streams cost nothing, however many there are.
     fn next_look(&mut self, now: Instant) -> Option<StreamId> {
         let changed = |filter: &mut Filter| filter.calls_mut().streams_mut().next_changed();
         self.deadlines.take_due(now).or_else(|| self.filter.try_with(changed).flatten())
@@ -98,18 +98,18 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         };
         let due = self.filter.try_with(settled).flatten();
         let is_full = self.clients.is_full(stream);
-        // Other streams get their turn before this stream.
+        // Let other streams have their turn before this one.
         if is_full {
             self.again.push(stream);
         }
-        // A message that cannot be written although it is due waits for another event.
+        // A message that is due but cannot be written yet waits for another event, not for a time.
         let due = due.filter(|_| !is_full).map(|due| due.max(now + AGAIN));
         self.deadlines.set(stream, due);
     }
 
     fn collect_for(&mut self, stream: StreamId, now: Instant) {
         if self.writes_nothing() {
-            // Messages are taken although they are not written, so that the filter decides and counts as usual.
+            // Take the messages although they are not written, so that the filter decides and counts as usual.
             while self.filter.poll_transmit(now, stream).is_some() {}
             return self.written(now, stream);
         }
@@ -135,7 +135,7 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         }
     }
 
-    /// Writes the remaining messages for clients when nothing is read any more.
+    /// Writes the remaining messages for clients, when neither side is read any more.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<RelayEvent> {
         if self.clients.is_writing()
             && let Poll::Ready((stream, ok)) = self.clients.poll_flush(cx)

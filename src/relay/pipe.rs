@@ -1,4 +1,4 @@
-//! A leg of newline-delimited messages: stdio, on either side.
+//! A leg with newline-delimited messages (stdio), for either side.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,40 +17,39 @@ use crate::relay::legs::{
 use crate::relay::outbox::Outbox;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// Bytes that one read may take, as many as a pipe holds.
+/// Maximum number of bytes of one read: as many as a pipe has.
 const READ_BYTES: usize = 64 << 10;
 
-/// Room below which a new buffer is made.
+/// A new buffer is made if less room than this is left.
 const READ_MIN: usize = 8 << 10;
 
-/// Bytes that are written together. Larger payloads are written alone.
+/// Maximum number of bytes that are written together. Larger payloads are written separately.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Bytes of whole messages for the server that wait for the end of a message in pieces. Beyond the limit the
-/// server is not read: its requests may be answered with further messages.
+/// Maximum number of bytes of whole messages for the server that wait until a message in pieces has ended. Beyond the
+/// limit the server is not read, because its requests may cause further messages.
 const WAITING_MAX: usize = QUEUE_MAX;
 
-/// One side that speaks in lines.
+/// One side that is used through lines of text.
 pub struct Pipe {
     reader: ByteReader,
     writer: ByteWriter,
     buffer: BytesMut,
     lines: Lines,
-    /// Bytes that have been read so far.
+    /// Number of bytes that have been read so far.
     bytes_read: u64,
     /// Whether the reader has not ended.
     open: bool,
-    /// Whether the other side no longer gets any bytes.
+    /// Whether the other side accepts no more bytes.
     gone: bool,
     outbox: Outbox,
-    /// Bytes are passed on as they come.
+    /// Whether bytes are forwarded as they come.
     is_raw: bool,
-    /// Bytes that have just come, if they are.
+    /// In raw mode, bytes that were just read.
     fresh: Option<Bytes>,
-    /// Whether pieces of a large message are in the outbox without a line end.
+    /// Whether the outbox has pieces of a large message without its line ending.
     midway: bool,
-    /// Whole messages that wait for this line end, in their order. A message between two pieces of another
-    /// would break both.
+    /// Whole messages that wait for this line ending. A message between two pieces of another would break both.
     waiting: Outbox,
 }
 
@@ -67,7 +66,7 @@ impl Pipe {
         Self::holding(reader, writer, INSPECT_MAX)
     }
 
-    /// A pipe that holds lines of up to `limit` bytes whole.
+    /// Returns a leg that keeps lines of up to `limit` bytes whole.
     pub fn holding(reader: ByteReader, writer: ByteWriter, limit: usize) -> Self {
         Self {
             reader,
@@ -85,17 +84,17 @@ impl Pipe {
         }
     }
 
-    /// The number of bytes that have been read so far.
+    /// Returns the number of bytes that have been read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// A frame that has been read already.
+    /// Returns a frame that is already in the buffer.
     fn next_frame(&mut self) -> Option<PipeRead> {
         if let Some(fresh) = self.fresh.take() {
             return Some(PipeRead::Fresh(fresh));
         }
-        // After the end of the input, the rest without a line end is the last frame.
+        // After the end of the input, the rest without a line ending is the last frame.
         let frame = if self.open {
             self.lines.decode(&mut self.buffer)
         } else {
@@ -112,31 +111,31 @@ impl Pipe {
             if !self.open {
                 return Poll::Ready(PipeRead::End);
             }
-            // A waiting message keeps its read buffer alive, so small messages share a buffer.
+            // Small messages share a buffer, because a waiting message keeps its whole buffer in memory.
             if self.buffer.capacity() - self.buffer.len() < READ_MIN {
-                // Doubled for a long line, so that growing copies the line once and not with each read.
+                // Double the buffer for a long line, so that the line is not copied at each read.
                 self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
             }
             let read = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(cx));
-            // An error ends the input in the same way as its end: nothing more can be read.
+            // An error ends the input as its end does, because nothing more can be read.
             let bytes = read.unwrap_or_default();
             self.open = bytes > 0;
             self.bytes_read += bytes as u64;
             if self.is_raw && bytes > 0 {
                 let fresh = &self.buffer[self.buffer.len() - bytes..];
-                // In raw mode the bytes are forwarded unchanged, and are decoded in addition, for observers.
+                // In raw mode, forward the bytes unchanged, but decode them too, for observers.
                 self.fresh = Some(Bytes::copy_from_slice(fresh));
             }
         }
     }
 
-    /// Ready when all is written (`true`) or nothing can be any more.
+    /// Writes the outbox. Ready with `true` when all is written, or `false` when nothing more can be.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while !self.outbox.is_empty() {
             let written = ready!(pin!(self.outbox.write(&mut self.writer)).poll(cx));
             if written.is_err() {
                 self.gone = true;
-                // The other end no longer reads, so the unwritten bytes would only take memory.
+                // The other side no longer reads, so unwritten bytes would only use memory.
                 self.drop_unwritten();
                 return Poll::Ready(false);
             }
@@ -145,7 +144,7 @@ impl Pipe {
     }
 
     fn put(&mut self, payload: &Payload) {
-        // In raw mode only the bytes of the other side are written.
+        // In raw mode, write only the bytes of the other side.
         if !self.is_raw {
             let outbox = if self.midway { &mut self.waiting } else { &mut self.outbox };
             outbox.push_message(payload);
@@ -159,7 +158,7 @@ impl Pipe {
         self.release();
     }
 
-    /// Ends a large message. If the message did not arrive as a line, its line end is added.
+    /// Ends a large message. Adds a line ending if the message did not come as a line.
     fn end_pieces(&mut self) {
         if std::mem::take(&mut self.midway) {
             self.outbox.push(Bytes::from_static(b"\n"));
@@ -167,7 +166,7 @@ impl Pipe {
         self.release();
     }
 
-    /// Lets the waiting messages follow a message in pieces that has its line end.
+    /// Moves the waiting messages to the outbox, if the message in pieces has its line ending.
     fn release(&mut self) {
         if !self.midway {
             self.outbox.append(&mut self.waiting);
@@ -179,7 +178,7 @@ impl Pipe {
     }
 }
 
-/// The client event of a frame.
+/// Converts a frame into an event of the client side.
 fn from_client(read: PipeRead) -> FromClient {
     match read {
         PipeRead::Fresh(bytes) => FromClient::Raw(bytes),
@@ -203,7 +202,7 @@ impl ClientLeg for Pipe {
     }
 
     fn is_ready(&self, stream: StreamId) -> bool {
-        // A message is decided only when all earlier bytes are written: until then a newer report may replace it.
+        // Decide a message only after all earlier bytes are written, because until then a newer report may replace it.
         stream == SOLE_STREAM && self.outbox.is_empty()
     }
 
@@ -218,7 +217,7 @@ impl ClientLeg for Pipe {
         match part {
             Fragment::Whole => self.put(&payload),
             Fragment::Piece => payload.pieces().for_each(|piece| self.put_piece(piece.clone())),
-            // A broken message gets its line end too: the error of its request is then a line of its own.
+            // End a broken message with a line ending too, so that the error for its request is on a separate line.
             Fragment::End | Fragment::Broken => {
                 payload.pieces().for_each(|piece| self.put_piece(piece.clone()));
                 self.end_pieces();
@@ -252,7 +251,7 @@ impl ClientLeg for Pipe {
     }
 
     fn stop_reading(&mut self) {
-        // Bytes that were read but not taken are dropped.
+        // Drop bytes that were read but not used.
         self.open = false;
         self.buffer.clear();
     }
@@ -262,14 +261,14 @@ impl ClientLeg for Pipe {
     }
 }
 
-/// The server event of a frame; `None` if there is none.
+/// Converts a frame into an event of the server side.
 fn from_server(read: PipeRead) -> FromServer {
     match read {
         PipeRead::Fresh(bytes) => FromServer::Raw(bytes),
         PipeRead::Frame(LineFrame::Line(line)) => {
             FromServer::Message(Origin::Shared, Message::parse(line))
         }
-        // A last line may lack its line end: it counts if it is whole.
+        // A last line without a line ending counts as a message if it is complete.
         PipeRead::Frame(LineFrame::Rest(rest)) if is_whole(&rest) => {
             FromServer::Message(Origin::Shared, Message::parse(rest))
         }
@@ -285,7 +284,7 @@ fn from_server(read: PipeRead) -> FromServer {
 
 impl ServerLeg for Pipe {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<FromServer> {
-        // No waker is registered: only this task shortens `waiting`.
+        // Do not register a waker, because only this task shortens `waiting`.
         if self.waiting.bytes >= WAITING_MAX {
             return Poll::Pending;
         }

@@ -1,4 +1,4 @@
-//! A relay whose server is not a child of Milepost: from the client's first message to the last.
+//! A relay whose server is not a child of Milepost.
 
 use std::future::pending;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::observe::log::Connection;
 use crate::relay::{ClientLeg, Relay, RelayStep, ServerLeg};
 
-/// The time that a client has to read the last messages before the proxy ends.
+/// Deadline for a client to read the last messages before the proxy ends.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Relays messages until the clients have ended and their calls are answered, the server has ended, or `ended` is
-/// ready; then ends the session at the server. Calls that are open when the clients end may continue for `grace`; `log`
+/// ready. Then ends the session at the server. Calls that are open when the clients end may continue for `grace`. `log`
 /// receives all events.
 pub async fn run<C: ClientLeg, S: ServerLeg>(
     mut relay: Relay<C, S>,

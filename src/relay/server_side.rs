@@ -8,11 +8,11 @@ use crate::relay::ModernFace;
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::relay::modern_face::leg::FaceLeg;
 
-/// The leg of a server.
+/// The leg towards the server, with or without a modern face.
 pub enum ServerSide<L> {
     /// Clients use the server directly.
     Plain(L),
-    /// Clients of 2026-07-28 are shown a server of their revision.
+    /// Clients of 2026-07-28 use an older server through a modern face.
     Modern(Box<FaceLeg<L>>),
 }
 
@@ -25,7 +25,7 @@ impl<L: ServerLeg> ServerSide<L> {
         }
     }
 
-    /// The leg without a face.
+    /// Returns the leg without its face.
     pub fn inner(&mut self) -> &mut L {
         match self {
             Self::Plain(leg) => leg,

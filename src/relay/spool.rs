@@ -1,5 +1,5 @@
-//! Server messages that are too large for memory, if several clients share the server's connection. The owner of such a
-//! message is often known only at its end; until then the message is kept in a file.
+//! Server messages that are too large for memory, if several clients share the server's connection. It is often known
+//! only at the end of such a message which client it is for; until then the message is kept in a file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,18 +16,18 @@ use crate::relay::spooled_response::{SpoolError, SpooledBytes, SpooledResponse, 
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::spill::Spill;
 
-/// The limits for large messages of a server that are kept in files.
+/// The limits for a server's large messages that are kept in files.
 #[derive(Clone)]
 pub struct SpillLimits {
-    /// Bytes of the longest message in a file.
+    /// Maximum number of bytes of one message in a file.
     pub max: u64,
-    /// The bytes of all messages in files, of all servers.
+    /// Limit of bytes of all messages in files, shared by all servers.
     pub budget: Arc<ByteBudget>,
     /// Counts the answers that are refused.
     pub counts: Arc<RouteCounts>,
 }
 
-/// Keeps the large messages of a server apart.
+/// Keeps a server's large messages in files.
 pub(crate) struct SpoolLarge {
     limits: SpillLimits,
     state: SpoolState,
@@ -35,25 +35,25 @@ pub(crate) struct SpoolLarge {
 
 enum SpoolState {
     Idle,
-    /// A large message is coming.
+    /// A large message is arriving.
     Coming(Box<Coming>),
-    /// A piece of the message is being written.
+    /// A piece of the message is being written to the file.
     Writing(Box<SpooledScan>, BoxFuture<'static, Result<SpooledBytes, SpoolError>>),
 }
 
 struct Coming {
     scan: Box<SpooledScan>,
-    /// The file so far, or the error after which the rest is not kept.
+    /// The file so far, or the error because of which the rest is not kept.
     kept: Result<SpooledBytes, SpoolError>,
 }
 
 impl SpoolLarge {
-    /// Messages that come in pieces are kept apart within these limits.
+    /// Returns a spool that keeps messages that come in pieces within these limits.
     pub(crate) fn new(limits: SpillLimits) -> Self {
         Self { limits, state: SpoolState::Idle }
     }
 
-    /// The same for another server.
+    /// Returns an empty spool with the same limits, for another server.
     pub(crate) fn afresh(self) -> Self {
         Self::new(self.limits)
     }
@@ -69,19 +69,19 @@ impl SpoolLarge {
             return;
         };
         let Coming { mut scan, kept } = *coming;
-        // Scanned even if it is not kept, because a later piece may contain the id, which the error needs.
+        // Scan the piece even if the message is not kept: it may contain the id, which the error needs.
         scan.feed(&piece);
         self.state = match kept {
             Err(error) => SpoolState::Coming(Box::new(Coming { scan, kept: Err(error) })),
             Ok(mut kept) => {
-                // Written by `poll_write`, because the file may be slow.
+                // `poll_write` does the writing, because the file may be slow.
                 let write = async move { kept.push(piece).await.map(|()| kept) };
                 SpoolState::Writing(scan, write.boxed())
             }
         };
     }
 
-    /// Waits for the piece that is on its way into the file.
+    /// Waits until the current piece is written to the file.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let SpoolState::Writing(_, write) = &mut self.state {
             let kept = ready!(write.as_mut().poll(cx));
@@ -108,7 +108,7 @@ impl SpoolLarge {
         }
         let id = envelope.id()?;
         let why = match kept {
-            // Only a complete message is given out: a client would take a part for the answer.
+            // Return only a complete message, because a client would take a part for the whole answer.
             Ok(kept) if whole => {
                 return Some(FromServer::Spooled(Box::new(SpooledResponse::new(*scan, kept))));
             }
@@ -123,7 +123,7 @@ impl SpoolLarge {
         Some(FromServer::Message(Origin::Shared, error))
     }
 
-    /// Takes a server message for the file; returns a message that is not for the file.
+    /// Examines a server message. Returns it unless it goes to the file.
     pub(crate) fn intercept(
         &mut self,
         received: FromServer,
@@ -147,7 +147,7 @@ impl SpoolLarge {
     }
 }
 
-/// Refuses a message that is not an answer: its pieces have no stream, and the server must not wait for ever.
+/// Refuses a large message that is not an answer. Its client stream is unknown, and the server must not wait for ever.
 fn refuse(scan: &Scan, server: &mut impl ServerLeg) {
     tracing::warn!(kind = ?scan.kind(), "a message of the server is too large; the message is not forwarded");
     if let Some(id) = scan.id().filter(|_| scan.kind() == Kind::Request) {

@@ -1,5 +1,4 @@
-//! A server leg whose large messages are kept in files, for a server with a single stream for the answers of several
-//! client streams.
+//! A server leg that keeps large messages in files. The server answers several client streams on a single stream.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,23 +7,23 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::relay::spool::{SpillLimits, SpoolLarge};
 
-/// A leg whose server's large messages are kept separately: the id of an answer may come after its result, and an
-/// answer belongs to only one client stream.
+/// A leg that keeps its server's large messages in files: the id of an answer may come after its result, and the answer
+/// belongs to only one client stream.
 pub struct SpoolLeg<L> {
     leg: L,
     spool: SpoolLarge,
-    /// Whether a large request or notification is being forwarded, whose kind was known from its first piece.
+    /// Whether a large request or notification is being forwarded. Its first piece showed that it is not an answer.
     is_raw: bool,
 }
 
 impl<L: ServerLeg> SpoolLeg<L> {
-    /// `leg` with files for its large messages, within these limits.
+    /// Returns `leg` with files for its large messages, within these limits.
     pub fn new(leg: L, limits: SpillLimits) -> Self {
         Self { leg, spool: SpoolLarge::new(limits), is_raw: false }
     }
 
     fn intercept(&mut self, received: FromServer) -> Option<FromServer> {
-        // A large message on the response to a POST has a single owner from its beginning.
+        // A large message on the response to a POST has one receiver from its beginning, so it needs no file.
         match &received {
             FromServer::Start(Origin::Shared, piece) => {
                 let mut scan = Scan::default();
@@ -47,7 +46,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
                 return Poll::Ready(received);
             }
             if self.leg.backlog().is_writing() {
-                // The server may have been sent an error (`refuse`). The task is woken, so that the error is written.
+                // `refuse` may have queued an error for the server. Wake the task, so that the error is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -85,7 +84,7 @@ impl<L: ServerLeg> ServerLeg for SpoolLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // Raw mode forwards bytes as they come, but large messages have to wait in a file.
+        // Raw mode would forward bytes as they come, but large messages must wait in a file.
         false
     }
 

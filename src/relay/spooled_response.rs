@@ -1,4 +1,4 @@
-//! Responses too large for memory, in a file, and their reading back for the client of the request.
+//! Responses in files, because they are too large for memory, and their reading for the client of the request.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::protocol::unicode::{ReadablePiece, ReadablePieces, TextEnd};
 use crate::transport::byte_budget::ByteRoom;
 use crate::transport::spill::{Spill, SpillError};
 
-/// A message in a file, and its share of the bytes of all such messages.
+/// A message in a file, and its share of the limit of bytes in files.
 pub(super) struct SpooledBytes {
     pub(super) spill: Spill,
     pub(super) room: ByteRoom,
@@ -25,7 +25,7 @@ pub(super) struct SpooledBytes {
 
 impl SpooledBytes {
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), SpoolError> {
-        // Counted before the write, so that the budget also limits the bytes in files.
+        // Count before writing, so that the budget limits the bytes in files.
         self.room.hold(piece.len()).map_err(|_| SpoolError::NoRoom)?;
         Ok(self.spill.push(piece).await?)
     }
@@ -40,7 +40,7 @@ pub(super) enum SpoolError {
     NoRoom,
 }
 
-/// The facts about a large message that are collected while it is written to a file.
+/// What is learned about a large message while it is written to a file.
 #[derive(Default)]
 pub(super) struct SpooledScan {
     /// The ids and the kind.
@@ -56,7 +56,7 @@ impl SpooledScan {
         let _ = self.characters.feed(piece, TextEnd::Open);
     }
 
-    /// The message is over.
+    /// Handles the end of the message.
     pub(super) fn end(&mut self) {
         let _ = self.characters.feed(&[], TextEnd::Here);
     }
@@ -65,7 +65,7 @@ impl SpooledScan {
 /// A complete response in a file, and the result of scanning it.
 pub struct SpooledResponse {
     scan: Scan,
-    /// Every client can read its characters.
+    /// Whether every client can read the characters of the response.
     is_readable: bool,
     kept: SpooledBytes,
     /// The id of the client's request that continues the answered request.
@@ -73,34 +73,34 @@ pub struct SpooledResponse {
 }
 
 impl SpooledResponse {
-    /// A response of which `scan` has read all, in a file.
+    /// Returns the response in a file that `scan` has read completely.
     pub(super) fn new(scan: SpooledScan, kept: SpooledBytes) -> Self {
         let SpooledScan { envelope: scan, characters } = scan;
         Self { scan, is_readable: !characters.is_changed(), kept, renamed: None }
     }
 
-    /// The id that it answers, as the server knows it.
+    /// Returns the id of the answered request, as the relay knows it.
     pub(crate) fn id(&self) -> Option<Key> {
         self.renamed.clone().or_else(|| self.scan.id())
     }
 
-    /// The response answers the request of this id.
+    /// Makes the response answer the request with this id.
     pub(crate) fn rename(&mut self, id: Key) {
         self.renamed = Some(id);
     }
 
-    /// The repairs that it needs, if its request allows them.
+    /// Returns the repairs that the response needs, if its request allows them.
     pub(crate) fn needed_repairs(&self) -> Repairs {
         let unicode = (!self.is_readable).then_some(Repair::Unicode);
         LargeRepairs::needed(&self.scan).iter().chain(unicode).collect()
     }
 
-    /// Bytes of the response.
+    /// Returns the number of bytes of the response.
     pub(super) fn size(&self) -> u64 {
         self.kept.spill.size()
     }
 
-    /// Prepares reading the response into memory, for a call that continues without its client.
+    /// Returns a reader that reads the response into memory, for a call that continues without its client.
     pub(super) fn into_late_reader(self) -> LateReader {
         let SpooledBytes { spill, room } = self.kept;
         LateReader {
@@ -111,7 +111,7 @@ impl SpooledResponse {
         }
     }
 
-    /// Reads the response for a client stream, with the client's own id in place of Milepost's id.
+    /// Returns a reader for a client stream, with the client's own id in place of Milepost's id.
     pub(crate) fn into_reader_for(self, answer: SpooledAnswer) -> SpoolReader {
         let SpooledAnswer { stream, id, repairs, not_before } = answer;
         let SpooledBytes { spill, room } = self.kept;
@@ -124,29 +124,29 @@ impl SpooledResponse {
     }
 }
 
-/// The error for a client whose answer cannot be read back.
+/// The error for a client whose answer cannot be read from its file.
 const UNREADABLE: &str = "the server's answer was stored in a temporary file, which cannot be read";
 
-/// Reads a [`SpooledResponse`] back for one client stream.
+/// Reads a [`SpooledResponse`] for one client stream.
 pub(crate) struct SpoolReader {
     pub(crate) stream: StreamId,
-    /// The request that is answered, as its client calls it.
+    /// The id of the answered request, as its client knows it.
     id: Bytes,
     scan: Scan,
     repairs: LargeRepairs,
-    /// Repairs the characters after all other repairs, which know positions in the unchanged text.
+    /// Repairs characters. Comes after all other repairs, which rely on positions in the original text.
     readable: Option<ReadablePieces>,
-    /// The time until the first piece may be written ([`SpooledAnswer::not_before`]).
+    /// The wait before the first piece may be written ([`SpooledAnswer::not_before`]).
     pause: Option<Pin<Box<Sleep>>>,
-    /// `None` after the last piece.
+    /// The pieces of the file; `None` after the last piece.
     rest: Option<BoxStream<'static, io::Result<Bytes>>>,
-    /// A part of the response has been given out: nothing may come between its parts.
+    /// Whether a part of the response has been returned. From then on nothing may be written between its parts.
     pub(crate) begun: bool,
     _room: ByteRoom,
 }
 
 impl SpoolReader {
-    /// The next piece; `None` after the last. An error has been logged, and is the last.
+    /// Returns the next piece; `None` after the last one. An error is logged, and ends the reading.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
@@ -170,7 +170,7 @@ impl SpoolReader {
             };
             let is_last = piece.is_empty();
             if is_last {
-                // The file is read to its end. An empty piece tells the repairs that no more text follows.
+                // The file has been read completely. An empty piece tells the repairs that no more text follows.
                 self.rest = None;
             }
             let text = 0..piece.len();
@@ -182,7 +182,7 @@ impl SpoolReader {
                     ReadablePiece::Instead(new) => repaired = new.into(),
                 }
             }
-            // A repair may keep the end of a piece in which a character is cut.
+            // A repair may keep back the end of a piece, if a character is split there.
             if !repaired.is_empty() {
                 self.begun = true;
                 return Poll::Ready(Ok(Some(repaired)));
@@ -190,21 +190,21 @@ impl SpoolReader {
         }
     }
 
-    /// The error for the client of an answer that cannot be read.
+    /// Returns the error for the client of an answer that cannot be read.
     pub(crate) fn error(&self) -> Transmit {
         let kind = TransmitKind::Answer(Key::read(&self.id));
         Transmit::whole(kind, Payload::own(own_error(&self.id, UNREADABLE, None)))
     }
 }
 
-/// A large message that is incomplete, and may be the answer to a call that continues without its client.
+/// An incomplete large message that may be the answer to a call that continues without its client.
 pub(super) struct LateAnswer {
     pub(super) origin: Origin,
     pub(super) scan: Scan,
     pub(super) text: Vec<u8>,
 }
 
-/// Reads a [`SpooledResponse`] back as one message.
+/// Reads a [`SpooledResponse`] into memory as one message.
 pub(super) struct LateReader {
     /// The id of the client's request that continues the answered request.
     id: Option<Key>,
@@ -214,14 +214,14 @@ pub(super) struct LateReader {
 }
 
 impl LateReader {
-    /// The message, once it has been read. A file that cannot be read gives a message that answers nothing.
+    /// Returns the message once it has been read. If the file cannot be read, returns a message that answers nothing.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Message> {
         while let Some(piece) = ready!(Pin::new(&mut self.rest).poll_next(cx)) {
             match piece {
                 Ok(piece) => self.text.extend_from_slice(&piece),
                 Err(error) => {
                     tracing::error!(%error, "an answer stored in a file cannot be read; the answer is dropped");
-                    // A part of the answer would be taken for the whole.
+                    // Drop the text, because a part would be taken for the whole answer.
                     self.text.clear();
                     break;
                 }

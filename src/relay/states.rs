@@ -1,22 +1,22 @@
 //! The states of a relay and of its two sides.
 
-/// Which messages a relay forwards.
+/// What a relay forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RelayMode {
-    /// The messages that the filter gives out.
+    /// The messages that the filter allows.
     Filtered,
-    /// Bytes, unchanged. The filter only observes.
+    /// All bytes, unchanged. The filter only observes.
     Raw,
 }
 
-/// Whether clients are read and written to.
+/// Whether clients are read, and whether they are written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientSide {
-    /// Clients are read and written.
+    /// Clients are read and written to.
     Open,
-    /// Clients are only written: they have sent everything, or the server no longer reads.
+    /// Clients are only written to: they have sent everything, or the server no longer reads.
     Unread,
-    /// Clients are neither read nor written.
+    /// Clients are neither read nor written to.
     Gone,
 }
 
@@ -27,21 +27,21 @@ pub(crate) enum ClientPace {
     Slow,
 }
 
-/// The messages of the server.
+/// Whether the server may send more messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerOutput {
-    /// More may come.
+    /// The server may send more.
     Open,
     /// The server sends nothing more.
     Ended,
 }
 
-/// The end of the messages for the server.
+/// Whether the server's input is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerInput {
-    /// The server waits for more.
+    /// The server may get more messages.
     Open,
-    /// The server was told that nothing more comes.
+    /// The server was told that it gets nothing more.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! An HTTP client without any library: one request, and the bytes of its answer as they come.
+//! An HTTP client without a library: one request, and the bytes of its answer as they come.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,9 +12,9 @@ use super::STUCK;
 pub(crate) struct Exchange {
     reader: BufReader<TcpStream>,
     head: Option<Head>,
-    /// What has been read of the body and not yet taken.
+    /// The bytes of the body that were read and not taken yet.
     body: Vec<u8>,
-    /// How much of that was looked through for the end of an event.
+    /// The number of bytes of `body` that were already searched for the end of an event.
     searched: usize,
     ended: bool,
 }
@@ -25,7 +25,7 @@ struct Head {
 }
 
 impl Exchange {
-    /// Sends a request to `address` and reads nothing.
+    /// Sends a request to `address`, without reading.
     pub(crate) fn send(
         address: &str,
         method: &str,
@@ -36,7 +36,7 @@ impl Exchange {
         Self::write(address, method, path, headers, body, usize::MAX)
     }
 
-    /// The same, byte for byte.
+    /// Sends a request to `address` in separate writes of one byte.
     pub(crate) fn send_slowly(
         address: &str,
         method: &str,
@@ -75,7 +75,7 @@ impl Exchange {
         }
     }
 
-    /// Whether nothing at all comes for so long.
+    /// Whether nothing at all arrives for `time`.
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
         if !self.body.is_empty() || !self.reader.buffer().is_empty() {
             return false;
@@ -85,26 +85,26 @@ impl Exchange {
         stream.peek(&mut [0]).is_err()
     }
 
-    /// Its status.
+    /// Returns the status of the answer.
     #[track_caller]
     pub(crate) fn status(&mut self) -> u16 {
         self.head().status
     }
 
-    /// A header of the answer, or nothing.
+    /// Returns a header of the answer, if it has one.
     #[track_caller]
     pub(crate) fn header(&mut self, name: &str) -> Option<String> {
         let headers = &self.head().headers;
         headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
     }
 
-    /// The next event as it was written, up to the empty line; nothing at the end.
+    /// Returns the next event as it was written, up to the empty line; `None` at the end.
     #[track_caller]
     pub(crate) fn event(&mut self) -> Option<String> {
         self.try_event().unwrap()
     }
 
-    /// The same, from a connection that may break off.
+    /// As [`Self::event`], for a connection that may break off.
     pub(crate) fn try_event(&mut self) -> io::Result<Option<String>> {
         loop {
             let from = self.searched.saturating_sub(3);
@@ -124,30 +124,30 @@ impl Exchange {
         }
     }
 
-    /// A handle of its connection, with which that can be cut.
+    /// Returns a handle of the connection, for cutting it.
     pub(crate) fn connection(&self) -> TcpStream {
         self.reader.get_ref().try_clone().unwrap()
     }
 
-    /// All the events that come before the end.
+    /// Returns all events up to the end.
     #[track_caller]
     pub(crate) fn events(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.event()).collect()
     }
 
-    /// What is left of the body, to its end.
+    /// Returns the rest of the body, up to its end.
     #[track_caller]
     pub(crate) fn rest(&mut self) -> String {
         self.try_rest().unwrap()
     }
 
-    /// A header of an answer that may not come.
+    /// As [`Self::header`], for an answer that may not come.
     pub(crate) fn try_header(&mut self, name: &str) -> io::Result<Option<String>> {
         self.try_head()?;
         Ok(self.header(name))
     }
 
-    /// The same for what is left of the body.
+    /// As [`Self::rest`], for a connection that may break off.
     pub(crate) fn try_rest(&mut self) -> io::Result<String> {
         while self.try_read()? {}
         Ok(String::from_utf8(std::mem::take(&mut self.body)).unwrap())
@@ -181,7 +181,7 @@ impl Exchange {
         }
     }
 
-    /// Reads a chunk, or all of a body that has a length. Nothing: it has ended.
+    /// Reads a chunk, or the whole of a body that has a length. Returns false at the end.
     fn try_read(&mut self) -> io::Result<bool> {
         let length = self.header("content-length");
         if self.ended {
@@ -204,7 +204,7 @@ impl Exchange {
     }
 }
 
-/// Ends a connection so that the other side hears of it at once, as soon as its reader has let go of it.
+/// Resets a connection as soon as its reader releases it, so that the other side notices immediately.
 pub(crate) fn reset(connection: &TcpStream) {
     let _ = SockRef::from(connection).set_linger(Some(Duration::ZERO));
     let _ = connection.shutdown(Shutdown::Read);

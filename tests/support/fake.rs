@@ -4,25 +4,25 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-/// The requests that such a server was sent.
+/// A request that such a server has received.
 pub(crate) struct Asked {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The lines of its headers, in lower case before the colon.
+    /// The header lines, in lower case before the colon.
     pub(crate) headers: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Asked {
-    /// A header of the request, or nothing.
+    /// Returns a header of the request, if it has one.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let named = |line: &&String| line.starts_with(&format!("{name}: "));
         self.headers.iter().find(named).map(|line| &line[name.len() + 2..])
     }
 }
 
-/// Listens on a port of its own until the test's process ends. `answer` writes whatever it likes; then the
-/// connection is closed, but for what it has kept of it. Answers with host and port.
+/// Listens on a separate port until the test process ends. For each request, `answer` writes anything; afterwards the
+/// connection is closed, unless `answer` has kept a handle of it. Returns host and port.
 pub(crate) fn listen(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -76,7 +76,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     Some(asked)
 }
 
-/// A whole response; `headers` are lines with their ends.
+/// Writes a whole response. `headers` are lines with their line endings.
 pub(crate) fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
     let length = body.len();
     let _ = write!(

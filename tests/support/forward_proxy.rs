@@ -1,4 +1,4 @@
-//! A forward proxy that leads every name to one server.
+//! A forward proxy that connects every name to one server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use super::STUCK;
 
-/// Listens on a port of its own, and notes the head of each request that a connection begins with.
+/// Listens on a separate port, and notes the head of the first request of each connection.
 pub(crate) struct ForwardProxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -16,16 +16,16 @@ pub(crate) struct ForwardProxy {
 /// What the proxy does with a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Asks {
-    /// Lets everybody through.
+    /// Forwards every request.
     Nothing,
-    /// Lets those through who present this value of `Proxy-Authorization`; others get 407.
+    /// Forwards requests with this value of `Proxy-Authorization`; others get 407.
     For(&'static str),
-    /// Answers this to everybody.
+    /// Answers every request with this status.
     Refuses(&'static str),
 }
 
 impl ForwardProxy {
-    /// Leads every name to the server at `url`, whatever its scheme.
+    /// Connects every name to the server at `url`, whatever the scheme.
     pub(crate) fn before(url: &str, asks: Asks) -> Self {
         let (_, rest) = url.split_once("://").unwrap();
         let server: SocketAddr = rest.split('/').next().unwrap().parse().unwrap();
@@ -42,17 +42,17 @@ impl ForwardProxy {
         Self { address, heads }
     }
 
-    /// Its URL, with `user` before the host, such as `alice:secret@`.
+    /// Returns the URL of the proxy, with `user` before the host, such as `alice:secret@`.
     pub(crate) fn url(&self, user: &str) -> String {
         format!("http://{user}{}", self.address)
     }
 
-    /// Host and port.
+    /// Returns host and port of the proxy.
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// The heads since the last time.
+    /// Takes the heads noted since the last call.
     pub(crate) fn heads(&self) -> Vec<String> {
         std::mem::take(&mut self.heads.lock().unwrap())
     }
@@ -85,7 +85,8 @@ fn serve(
             "HTTP/1.1 {status}\r\nproxy-authenticate: Basic realm=\"x\"\r\ncontent-length: 2\r\n\r\nno"
         );
         client.write_all(text.as_bytes()).ok()?;
-        // What the client still sends must not reset the connection before the answer is read.
+        // Read the rest of the request, because unread bytes would reset the connection before the client has read the
+        // answer.
         let _ = client.shutdown(Shutdown::Write);
         let _ = client.read_to_end(&mut Vec::new());
         return None;
@@ -94,7 +95,7 @@ fn serve(
     if text.starts_with("CONNECT ") {
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").ok()?;
     } else {
-        // A server takes a request for a whole URL too.
+        // The head is forwarded unchanged, because servers also accept a whole URL as the target.
         server.write_all(&head).ok()?;
     }
     let (mut from, mut to) = (client.try_clone().ok()?, server.try_clone().ok()?);

@@ -1,10 +1,10 @@
-//! Messages that clients and servers send. Ids, tokens and figures are given as they stand in JSON.
+//! Messages of clients and servers. Ids, tokens and values are given as JSON text.
 
 use std::fmt::Display;
 
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-/// What a request of 2026-07-28 has in `_meta` at least.
+/// The members that `_meta` of every request of 2026-07-28 has.
 pub(crate) const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 
 /// A request; `params` is an object.
@@ -17,12 +17,12 @@ pub(crate) fn notification(method: &str, params: impl Display) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
 }
 
-/// The first request of a session.
+/// The first request of a session, with the id `i`.
 pub(crate) fn initialize(revision: &str) -> String {
     initialize_with(r#""i""#, "{}", revision)
 }
 
-/// The same with an id and with capabilities.
+/// The first request of a session, with this id and these capabilities.
 pub(crate) fn initialize_with(id: impl Display, capabilities: &str, revision: &str) -> String {
     let client = r#""clientInfo":{"name":"c","version":"1"}"#;
     let capabilities = format!(r#""capabilities":{capabilities}"#);
@@ -35,18 +35,18 @@ pub(crate) fn agreement(revision: &str) -> String {
     agreement_to(r#""i""#, revision)
 }
 
-/// The same for a request with another id.
+/// The server's answer to an `initialize` with this id.
 pub(crate) fn agreement_to(id: impl Display, revision: &str) -> String {
     let server = r#""capabilities":{},"serverInfo":{"name":"s","version":"1"}"#;
     answer(id, format!(r#"{{"protocolVersion":"{revision}",{server}}}"#))
 }
 
-/// A call of the tool `work`; without a token where that is empty.
+/// A call of the tool `work`, without a token if `token` is empty.
 pub(crate) fn call(id: impl Display, token: impl Display) -> String {
     call_of("work", id, token)
 }
 
-/// A call of a tool; without a token where that is empty.
+/// A call of a tool, without a token if `token` is empty.
 pub(crate) fn call_of(tool: &str, id: impl Display, token: impl Display) -> String {
     let token = token.to_string();
     let meta = match &*token {
@@ -56,12 +56,12 @@ pub(crate) fn call_of(tool: &str, id: impl Display, token: impl Display) -> Stri
     request(id, "tools/call", format!(r#"{{"name":"{tool}","arguments":{{}}{meta}}}"#))
 }
 
-/// A request of 2026-07-28; `params` are members, each with a comma behind it.
+/// A request of 2026-07-28. `params` are members, each followed by a comma.
 pub(crate) fn modern(id: impl Display, method: &str, params: &str) -> String {
     request(id, method, format!(r#"{{{params}"_meta":{{{MODERN}}}}}"#))
 }
 
-/// The same with a token.
+/// A request of 2026-07-28 with a token.
 pub(crate) fn modern_with(
     token: impl Display,
     id: impl Display,
@@ -72,7 +72,7 @@ pub(crate) fn modern_with(
     request(id, method, format!("{{{params}{meta}}}"))
 }
 
-/// The headers that a client of 2026-07-28 sends with a message: each repeats a member.
+/// The headers that a client of 2026-07-28 sends with a message. Each repeats a member of the message.
 pub(crate) fn headers_of(message: &str) -> Vec<String> {
     let message: serde_json::Value = serde_json::from_str(message).unwrap();
     let params = &message["params"];
@@ -93,13 +93,13 @@ pub(crate) fn modern_call(id: impl Display, token: impl Display) -> String {
     modern_with(token, id, "tools/call", r#""name":"work","arguments":{},"#)
 }
 
-/// Progress with a figure and nothing else.
+/// Progress with only a value.
 pub(crate) fn progress(token: impl Display, figure: impl Display) -> String {
     let params = format!(r#"{{"progressToken":{token},"progress":{figure}}}"#);
     notification("notifications/progress", params)
 }
 
-/// Progress with a figure and a text.
+/// Progress with a value and a text.
 pub(crate) fn report(token: impl Display, figure: impl Display, text: &str) -> String {
     let params = format!(r#"{{"progressToken":{token},"progress":{figure},"message":"{text}"}}"#);
     notification("notifications/progress", params)
@@ -125,7 +125,7 @@ pub(crate) fn error(id: impl Display) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32001,"message":"no"}}}}"#)
 }
 
-/// An error of the proxy; `more` are members behind the proxy's name, each with a comma in front.
+/// An error of the proxy. `more` are members after the proxy's name, each preceded by a comma.
 pub(crate) fn own_error(id: impl Display, text: &str, more: &str) -> String {
     let text = serde_json::to_string(text).unwrap();
     let data = format!(r#"{{"proxy":"milepost"{more}}}"#);
@@ -138,7 +138,7 @@ pub(crate) fn cancelled(id: impl Display) -> String {
     notification("notifications/cancelled", format!(r#"{{"requestId":{id}}}"#))
 }
 
-/// A log message; `data` is text without anything to escape.
+/// A log message. `data` must not contain characters that JSON escapes.
 pub(crate) fn log(data: &str) -> String {
     notification("notifications/message", format!(r#"{{"level":"info","data":"{data}"}}"#))
 }

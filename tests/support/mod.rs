@@ -1,4 +1,4 @@
-//! Programs for tests: where they are, and how they are kept from staying.
+//! Programs for tests: their paths, and how they are started and ended.
 #![allow(dead_code, reason = "no test binary needs all of it")]
 
 pub(crate) mod exchange;
@@ -20,20 +20,19 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine before a test calls it stuck.
+/// Deadline for any step of a test, on a busy machine. Whatever takes longer is stuck.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// How often a scene is played whose steps a busy machine may pull apart, or put together.
+/// Maximum number of tries of a scene in which a busy machine may delay or join steps.
 const TRIES: usize = 5;
 
 /// The program under test.
 pub(crate) const MILEPOST: &str = env!("CARGO_BIN_EXE_milepost");
 
-/// What every process of ours has in its environment: nothing of a test is to be remembered on this
-/// machine. `--state-dir` says otherwise.
+/// The variable in the environment of every process, so that tests store nothing. `--state-dir` overrides it.
 pub(crate) const FORGETFUL: (&str, &str) = ("MILEPOST_STATE_DIR", "off");
 
-/// Variables of this machine that no process of ours has: they would lead it to a proxy.
+/// Variables that are removed from the environment of every process, because they would make it use a proxy.
 const PROXY_VARIABLES: [&str; 9] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -46,7 +45,7 @@ const PROXY_VARIABLES: [&str; 9] = [
     "REQUEST_METHOD",
 ];
 
-/// The program under test.
+/// Returns a command that runs the program under test.
 pub(crate) fn milepost() -> Command {
     let mut command = Command::new(MILEPOST);
     command.env(FORGETFUL.0, FORGETFUL.1).env_remove("XDG_RUNTIME_DIR");
@@ -56,12 +55,12 @@ pub(crate) fn milepost() -> Command {
     command
 }
 
-/// The folder of this package.
+/// Returns the directory of this package.
 pub(crate) fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// An example server, built if need be: cargo does not build examples for a single test binary.
+/// Returns the path of an example server. Builds it if necessary: cargo builds none for a single test binary.
 pub(crate) fn example(name: &str) -> String {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
@@ -72,7 +71,7 @@ pub(crate) fn example(name: &str) -> String {
         if cfg!(feature = "fleet-valkey") {
             cargo.arg("--all-features");
         }
-        // With what cargo says of this test, build scripts would run again, and all that rests on them.
+        // Remove the variables that cargo sets for this test: they would make build scripts run again.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let is_ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
@@ -90,7 +89,7 @@ pub(crate) fn example(name: &str) -> String {
     folder.join(name).to_str().unwrap().to_owned()
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + STUCK;
@@ -100,8 +99,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Plays a scene of real processes that have to be in time: one that goes well is enough, and of the last the failure
-/// is told.
+/// Runs a scene of real processes that depends on timing, until it succeeds once. Reports the last failure.
 #[track_caller]
 pub(crate) fn within_tries(mut scene: impl FnMut()) {
     for _ in 1..TRIES {
@@ -112,7 +110,7 @@ pub(crate) fn within_tries(mut scene: impl FnMut()) {
     scene();
 }
 
-/// Waits for a process; kills it when it takes too long.
+/// Waits for a process. Kills it if it takes longer than `patience`.
 pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + patience;
     loop {
@@ -128,7 +126,7 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> 
     }
 }
 
-/// Whether a process of this id runs; a zombie runs no more.
+/// Whether a process with this id runs. A zombie does not count.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, tail)| tail.chars().next());

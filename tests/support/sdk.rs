@@ -1,4 +1,4 @@
-//! The drivers of the official SDKs (see tests/sdk/README.md) and what they report.
+//! The drivers of the official SDKs (see tests/sdk/README.md) and their reports.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use tempfile::TempDir;
 
 use super::{MILEPOST, STUCK, home, until, wait};
 
-/// Every client there is a driver for.
+/// The names of all clients that have a driver.
 pub(crate) const CLIENTS: [&str; 5] = ["ts1", "ts2", "py1", "py2", "rmcp"];
 
-/// Every server there is a driver for.
+/// The names of all servers that have a driver.
 pub(crate) const SERVERS: [&str; 4] = ["ts1", "ts2", "py1", "py2"];
 
-/// How long a driver may take over its own deadline before it is killed.
+/// How long a driver may exceed its own deadline before it is killed.
 const OVERTIME: Duration = Duration::from_secs(60);
 
-/// Installs the SDKs where they are not.
+/// Installs the SDKs, if they are not installed.
 pub(crate) fn set_up() {
     static SET_UP: OnceLock<()> = OnceLock::new();
     SET_UP.get_or_init(|| {
@@ -30,14 +30,14 @@ pub(crate) fn set_up() {
     });
 }
 
-/// The folder of a part that `tests/sdk/setup` has installed.
+/// Returns the directory of a part that `tests/sdk/setup` has installed.
 pub(crate) fn sdk_folder(part: &str) -> PathBuf {
     let all = env::var_os("MILEPOST_SDK_DIR").map_or_else(|| home().join("target/sdk"), Into::into);
     all.join(part)
 }
 
-/// The socket of a process that has loaded a client of Python, which takes most of the time of a short session:
-/// `tests/sdk/suite/preload.py`. It ends with the process of the tests.
+/// Returns the socket of a process that has already loaded a Python client (`tests/sdk/suite/preload.py`), because
+/// loading takes most of the time of a short session. The process ends with the test process.
 fn loaded(name: &str) -> Option<&'static Path> {
     static LOADED: [OnceLock<(Child, PathBuf)>; 3] = [const { OnceLock::new() }; 3];
     let at = ["py1", "py2", "langchain"].iter().position(|&one| one == name)?;
@@ -53,42 +53,42 @@ fn loaded(name: &str) -> Option<&'static Path> {
     Some(socket)
 }
 
-/// The interpreter that has a version of the Python SDK.
+/// Returns the interpreter that has this version of the Python SDK.
 pub(crate) fn python(part: &str) -> PathBuf {
     sdk_folder(part).join("python")
 }
 
-/// The command line of an SDK's server.
+/// Returns the command line of an SDK's server.
 pub(crate) fn server(name: &str) -> Vec<String> {
     set_up();
     vec![home().join("tests/sdk/run").to_str().unwrap().to_owned(), name.into(), "server".into()]
 }
 
-/// The same server behind Milepost.
+/// Returns the command line of a server behind Milepost.
 pub(crate) fn wrapped(options: &[&str], server: &[String]) -> Vec<String> {
-    // SDKs pass few variables on.
+    // Set options and not variables, because SDKs pass few variables on to a server.
     let own = [MILEPOST, "wrap", "--state-dir", "off"].iter().chain(options).chain(&["--"]);
     own.map(|&word| word.to_owned()).chain(server.iter().cloned()).collect()
 }
 
-/// The end of one session.
+/// The result of one session.
 pub(crate) struct Report {
     /// The lines that the driver printed.
     pub(crate) json: Value,
-    /// From start to end.
+    /// The duration of the session.
     pub(crate) took: Duration,
-    /// What it and the server wrote to standard error.
+    /// The text that driver and server wrote to standard error.
     pub(crate) stderr: String,
 }
 
-/// Lets an SDK's client talk to a server.
+/// Runs an SDK's client with a server.
 #[track_caller]
 pub(crate) fn client(name: &str, options: &[&str], server: &[String]) -> Report {
     let target: Vec<_> = ["--"].into_iter().chain(server.iter().map(String::as_str)).collect();
     visit(name, options, &target, &[])
 }
 
-/// Lets an SDK's client talk to whom it finds at `target`, in an environment with these variables.
+/// Runs an SDK's client with the server at `target`, with these variables in its environment.
 #[track_caller]
 pub(crate) fn visit(
     name: &str,
@@ -122,8 +122,8 @@ pub(crate) fn visit(
     Report { json, took, stderr }
 }
 
-/// Reads all of a pipe, for as long as the driver runs and a little longer: one that is left behind
-/// may keep it open.
+/// Reads a pipe for as long as the driver runs and a little longer. A process that is left behind may keep the pipe
+/// open, so its end is not awaited for ever.
 pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> String {
     let text = Arc::new(Mutex::new(Vec::new()));
     let (all, (end, ended)) = (Arc::clone(&text), mpsc::channel::<()>());
@@ -141,12 +141,12 @@ pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> impl FnOnce() -> 
 }
 
 impl Report {
-    /// Its calls.
+    /// Returns the calls of the session.
     pub(crate) fn calls(&self) -> &[Value] {
         self.json["calls"].as_array().unwrap()
     }
 
-    /// What the SDK complained of, and progress it had no use for.
+    /// Returns the number of errors that the SDK reported, and of notifications that it could not use.
     pub(crate) fn errors(&self) -> u64 {
         let errors = self.json["error_count"].as_u64().unwrap();
         let stray = self.json["stray_progress"].as_u64().unwrap();
@@ -158,7 +158,7 @@ impl Report {
         }
     }
 
-    /// Panics unless every call got a result that is no error, and there was nothing to complain of.
+    /// Panics unless every call got a result without an error, and the SDK reported nothing.
     #[track_caller]
     pub(crate) fn expect_all_well(&self) {
         let Self { json, stderr, .. } = self;
@@ -169,7 +169,7 @@ impl Report {
         }
     }
 
-    /// Panics unless the figures that the callback of each call got rise.
+    /// Panics unless the values that the callback of each call got rise.
     #[track_caller]
     pub(crate) fn expect_rising(&self) {
         for call in self.calls() {
@@ -179,15 +179,15 @@ impl Report {
         }
     }
 
-    /// What the callback of that call got, without the times.
+    /// Returns what the callback of this call got, without the times.
     pub(crate) fn progress(&self, call: usize) -> Vec<Value> {
         let updates = self.calls()[call]["progress"].as_array().unwrap().iter();
         updates.map(|update| json!([update[0].as_f64(), update[1].as_f64(), update[2]])).collect()
     }
 }
 
-/// A process that says where it listens and ends when its standard input does: when this is dropped,
-/// and when the process of the test is gone.
+/// A process that prints its address, and ends when its standard input is closed: when this value is dropped, and when
+/// the test process ends.
 struct Listener {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -196,7 +196,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// `address` finds the address in a line of its standard output (or error, if that is `loud`).
+    /// Starts the process. `address` finds the address in a line of its standard output (or error, if `loud`).
     #[track_caller]
     fn start(command: &mut Command, loud: bool, address: fn(&str) -> Option<&str>) -> Self {
         let (on, off) = (Stdio::piped(), Stdio::null());
@@ -226,7 +226,7 @@ impl Listener {
         listener
     }
 
-    /// Its exit code, or nothing if it had to be killed.
+    /// Ends the process. Returns its exit code; `None` if it had to be killed.
     fn end(&mut self) -> Option<i32> {
         self.stdin = None;
         wait(&mut self.child, STUCK).and_then(|status| status.code())
@@ -239,11 +239,11 @@ impl Drop for Listener {
     }
 }
 
-/// An SDK's server that listens on a port of its own.
+/// An SDK's server that listens on a separate port.
 pub(crate) struct Upstream(Listener);
 
 impl Upstream {
-    /// Starts the server of that name with these options: `--sse` makes it one of HTTP+SSE.
+    /// Starts the server with this name and these options. `--sse` makes it use HTTP+SSE.
     #[track_caller]
     pub(crate) fn start(name: &str, options: &[&str]) -> Self {
         set_up();
@@ -252,27 +252,27 @@ impl Upstream {
         Self(Listener::start(&mut command, false, |line| line.strip_prefix("listening on ")))
     }
 
-    /// Its endpoint.
+    /// Returns the URL of the server's endpoint.
     pub(crate) fn url(&self) -> &str {
         &self.0.address
     }
 }
 
-/// `milepost serve` with a route file of its own, on a port of its own.
+/// `milepost serve` with a route file and a port of its own.
 pub(crate) struct Proxy {
     listener: Listener,
     _folder: TempDir,
 }
 
 impl Proxy {
-    /// `routes`: what stands in the file beside the address.
+    /// Starts Milepost. `routes` is the text of the route file after the listening address.
     #[track_caller]
     pub(crate) fn start(routes: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("proxy.toml");
         let server = "[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"5s\"\n\n";
         fs::write(&file, format!("{server}{routes}")).unwrap();
-        // It has no interest in its standard input.
+        // `serve` does not read its standard input, so a shell ends it when the input is closed.
         let script = r#""$0" serve "$1" & cat >/dev/null; kill $!; wait $!"#;
         let mut command = Command::new("sh");
         command.args(["-c", script, MILEPOST]).arg(&file).envs([super::FORGETFUL]);
@@ -286,18 +286,18 @@ impl Proxy {
         Self { listener, _folder: folder }
     }
 
-    /// With a route to an endpoint of Streamable HTTP and these lines in it, at `/mcp`.
+    /// Starts Milepost with a route `/mcp` to a Streamable HTTP endpoint. `lines` are further lines of the route.
     #[track_caller]
     pub(crate) fn to(url: &str, lines: &str) -> Self {
         Self::start(&route("/mcp", "url", url, lines))
     }
 
-    /// Where clients find what stands under that path in the route file.
+    /// Returns the URL at which clients reach this path of the route file.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.listener.address)
     }
 
-    /// Where operators find it, if its file has `[admin]`.
+    /// Returns the URL of the admin listener, if the route file has `[admin]`.
     #[track_caller]
     pub(crate) fn admin(&self) -> String {
         let mut admin = None;
@@ -313,12 +313,12 @@ impl Proxy {
         admin.unwrap()
     }
 
-    /// The lines that it has logged.
+    /// Returns the lines that Milepost has logged.
     pub(crate) fn log(&self) -> String {
         self.listener.said.lock().unwrap().clone()
     }
 
-    /// Ends it; panics unless it ends well and had nothing to complain of.
+    /// Ends Milepost. Panics unless it exits with success and has logged no error.
     #[track_caller]
     pub(crate) fn finish(mut self) {
         let code = self.listener.end();
@@ -328,12 +328,12 @@ impl Proxy {
     }
 }
 
-/// A route for a file: `kind` is `url` or `sse`.
+/// Returns a route for a route file. `kind` is `url` or `sse`.
 pub(crate) fn route(path: &str, kind: &str, url: &str, lines: &str) -> String {
     format!("[[route]]\npath = \"{path}\"\nupstream.{kind} = \"{url}\"\n{lines}\n")
 }
 
-/// A route to a stdio server.
+/// Returns a route to a stdio server.
 pub(crate) fn stdio_route(path: &str, command: &[String], lines: &str) -> String {
     format!("[[route]]\npath = \"{path}\"\nupstream.command = {command:?}\n{lines}\n")
 }

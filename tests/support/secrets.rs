@@ -1,4 +1,5 @@
-//! Conversations full of secrets, over every kind of route and with every kind of fault, and who was told.
+//! Conversations full of secrets, over every kind of route and with every kind of fault. Collects all text that others
+//! than client and server could read.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,18 +16,18 @@ use super::fake::{self, Asked};
 use super::session::Session;
 use super::{FORGETFUL, MILEPOST, until};
 
-/// What each of them begins with. Behind that it says what it is.
+/// The beginning of every secret. The rest says where the secret is used.
 const MARK: &str = "canary-";
 
-/// What could be told to others than client and server, by where it was.
+/// All text that others than client and server could read, by where it was found.
 pub(crate) struct Told {
     pub(crate) texts: Vec<(&'static str, String)>,
-    /// Secrets that were made while it ran.
+    /// Secrets that were made during the run.
     made: Vec<String>,
 }
 
 impl Told {
-    /// Panics if there is a secret in it.
+    /// Panics if some text contains a secret.
     #[track_caller]
     pub(crate) fn expect_no_secrets(&self) {
         for (place, text) in &self.texts {
@@ -39,7 +40,7 @@ impl Told {
     }
 }
 
-/// A child that has a secret among its arguments and one in its environment. `$1` of its script.
+/// The script of a child that has a secret among its arguments (`$1`) and another in its environment.
 const CHILD: &str = r#"
 while read -r line; do
     case "$line" in
@@ -55,10 +56,10 @@ while read -r line; do
 done
 "#;
 
-/// Streams of HTTP+SSE that are open.
+/// The open streams of HTTP+SSE.
 type Streams = Mutex<Vec<TcpStream>>;
 
-/// A stream of HTTP+SSE that begins.
+/// Begins a stream of HTTP+SSE.
 fn begin(streams: &Streams, path: &str, stream: &mut TcpStream) {
     let mut streams = streams.lock().unwrap();
     let endpoint = match path {
@@ -72,7 +73,7 @@ fn begin(streams: &Streams, path: &str, stream: &mut TcpStream) {
     streams.push(stream.try_clone().unwrap());
 }
 
-/// Says something on the stream whose endpoint was asked.
+/// Writes an event on the stream to which the endpoint in `path` belongs.
 fn say_on(streams: &Streams, path: &str, text: &str) {
     let number = path.split("canary-wire-").nth(1).unwrap_or_default();
     let number = number.split('&').next().unwrap().parse::<usize>();
@@ -81,7 +82,7 @@ fn say_on(streams: &Streams, path: &str, text: &str) {
     }
 }
 
-/// A server that does what the tool says.
+/// Answers as the called tool says.
 fn answer(streams: &Streams, asked: &Asked, stream: &mut TcpStream) {
     let path = asked.path.split('?').next().unwrap();
     if asked.method == "GET" && path.contains("sse") {
@@ -157,7 +158,7 @@ fn initialize() -> &'static str {
     r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"experimental":{"key":"canary-capability"}},"clientInfo":{"name":"visitor","version":"1"}}}"#
 }
 
-/// Asks for something and reads whatever comes.
+/// Sends a request, and returns the whole answer.
 fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
     let mut stream = open(address, request, headers, body);
     let mut answer = Vec::new();
@@ -178,14 +179,14 @@ fn open(address: &str, request: &str, headers: &str, body: &str) -> TcpStream {
     stream
 }
 
-/// Runs through all of it. `variables`: what is in the environment besides; `options`: of every program.
+/// Runs all conversations. `variables` are added to the environment, `options` to every command line.
 pub(crate) fn visit(variables: &[(&str, &str)], options: &[&str]) -> Told {
     let told = run(variables, options, true);
     assert_eq!(told.made.len(), 3, "{:?}", told.made);
     told
 }
 
-/// Only what `wrap` stands between.
+/// Runs only the conversations through `wrap`.
 pub(crate) fn wrapped(variables: &[(&str, &str)], options: &[&str]) -> Told {
     run(variables, options, false)
 }
@@ -211,7 +212,7 @@ fn run(variables: &[(&str, &str)], options: &[&str], serves: bool) -> Told {
     told
 }
 
-/// What a client has in every request.
+/// The headers of every client request.
 const HEADERS: &str = "authorization: Bearer canary-own\r\ncookie: id=canary-cookie\r\n\
                        x-api-key: canary-api-key\r\nbaggage: user=canary-baggage\r\n\
                        mcp-protocol-version: 2025-06-18\r\n";
@@ -270,7 +271,7 @@ fn serve(
     fs::write(folder.join("back.toml"), routes(server)).unwrap();
     let back = Session::start_as_it_is(&mut command("serve", "back.toml"));
     let address = listening(&back, "listening address=");
-    // HTTP/2 from one to the other.
+    // A chain of two instances, with HTTP/2 between them.
     let chain = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"1s\"\n\n[[route]]\npath = \"/http\"\n\
          upstream.url = \"http://{address}/http?key=canary-own-query\"\nupstream.http2 = true\n\
@@ -313,7 +314,7 @@ fn serve(
     }
 }
 
-/// A client of Streamable HTTP.
+/// Plays a client of Streamable HTTP.
 fn over_http(told: &mut Told, address: &str, route: &str) {
     let post = format!("POST {route}?key=canary-query");
     let begun = ask(address, &post, HEADERS, initialize());
@@ -342,7 +343,7 @@ fn over_http(told: &mut Told, address: &str, route: &str) {
     ask(address, &format!("DELETE {route}?key=canary-query"), &headers, "");
 }
 
-/// Requests that are let in nowhere.
+/// Sends requests that are refused everywhere.
 fn refused_all(address: &str) {
     let refused = [
         ("POST /http?key=canary-query", "authorization: Bearer canary-wrong\r\n"),
@@ -356,13 +357,13 @@ fn refused_all(address: &str) {
     for (request, headers) in refused {
         ask(address, request, headers, &call("work"));
     }
-    // Not HTTP at all.
+    // Bytes that are not HTTP at all.
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"canary-no-http\r\n\r\n").unwrap();
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// HTTP/2 with a path that is none: the beginning, settings, headers in literals.
+/// Sends an HTTP/2 request whose path is not valid: the preface, settings, and headers as literals.
 fn bad_http2(address: &str) {
     let literal = |name: &str, value: &str| {
         let (name, value) = (name.as_bytes(), value.as_bytes());
@@ -384,7 +385,7 @@ fn bad_http2(address: &str) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// A client of HTTP+SSE.
+/// Plays a client of HTTP+SSE.
 fn http_sse(told: &mut Told, address: &str, route: &str, headers: &str) {
     let mut stream = open(address, &format!("GET {route}/sse?key=canary-query"), headers, "");
     let mut heard = String::new();

@@ -22,17 +22,17 @@ use std::sync::{Mutex, PoisonError};
 
 use super::home;
 
-/// The beginning of a line that begins a section.
+/// The beginning of the line before a section.
 const HEADING: &str = "===";
 
-/// What a file has in place of a carriage return.
+/// The character that a file has in place of a carriage return.
 const CARRIAGE_RETURN: &str = "␍";
 
-/// Held while a file is read or written: with `UPDATE_EXPECT=1`, tests that run at the same time rewrite sections of
-/// the same file.
+/// Locked while a file is read or written, because with `UPDATE_EXPECT=1` concurrent tests rewrite sections of the same
+/// file.
 static FILES: Mutex<()> = Mutex::new(());
 
-/// One text of a file of sections. As text, it is the place of the section: `tests/data/golden/late.txt:12: crossed`.
+/// One section of a file. Its `Display` text is the place of the section: `tests/data/golden/late.txt:12: crossed`.
 #[derive(Debug, Clone)]
 pub(crate) struct Section {
     /// The path of the file from the root of the repository.
@@ -57,7 +57,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// The paths of the `.txt` files of a folder, from the root of the repository, in order.
+/// Returns the paths of a directory's `.txt` files, relative to the root of the repository and sorted.
 pub(crate) fn section_files(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(home().join(folder)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -67,7 +67,7 @@ pub(crate) fn section_files(folder: &str) -> Vec<String> {
     files
 }
 
-/// The sections of a file, in the order of the file.
+/// Returns the sections of a file, in the order of the file.
 pub(crate) fn sections(file: &str) -> Vec<Section> {
     let _held = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     let path = home().join(file);
@@ -75,7 +75,7 @@ pub(crate) fn sections(file: &str) -> Vec<Section> {
     parse(file, &content).1
 }
 
-/// The text of one section of a file, or an empty text if the file has no such section.
+/// Returns the text of one section of a file; empty if the file has no such section.
 pub(crate) fn section(file: &str, name: &str) -> String {
     let found = sections(file).into_iter().find(|section| section.name == name);
     found.map(|section| section.text).unwrap_or_default()
@@ -106,7 +106,7 @@ pub(crate) fn rewrite(file: &str, name: &str, text: &str) {
     fs::write(&path, head + &written.join("\n")).unwrap();
 }
 
-/// The remarks at the top of a file, and its sections.
+/// Returns the remarks at the top of a file, and its sections.
 fn parse(file: &str, content: &str) -> (String, Vec<Section>) {
     assert!(content.is_empty() || content.ends_with('\n'), "{file}: the last line has no end");
     assert!(!content.contains('\r'), "{file}: a carriage return is written as {CARRIAGE_RETURN}");

@@ -7,15 +7,14 @@ use std::thread;
 
 use super::{STUCK, example};
 
-/// An example server that listens on a port of its own. It ends when this is dropped, and when the
-/// process of the test is gone.
+/// An example server on a separate port. It ends when this value is dropped, and when the test process ends.
 pub(crate) struct Server {
     child: Child,
     url: String,
 }
 
 impl Server {
-    /// Starts the example of that name with these options.
+    /// Starts the example with this name and these options.
     #[track_caller]
     pub(crate) fn start(name: &str, options: &[&str]) -> Self {
         let mut child = Command::new(example(name))
@@ -28,7 +27,7 @@ impl Server {
             .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (tell, told) = mpsc::channel();
-        // It reads on when nobody listens any more: a server must not wait for that.
+        // The thread reads to the end, even if nobody receives the lines, because a full pipe would block the server.
         thread::spawn(move || {
             stderr.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)))
         });
@@ -41,17 +40,17 @@ impl Server {
         server
     }
 
-    /// Where it speaks MCP.
+    /// Returns the URL of the MCP endpoint.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Host and port.
+    /// Returns host and port of the server.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://").trim_end_matches("/mcp")
     }
 
-    /// Its process.
+    /// Returns the process of the server.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }

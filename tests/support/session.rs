@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{FORGETFUL, STUCK, messages, milepost, until};
 
-/// The children of a process, whichever of its threads started them.
+/// Returns the children of a process, of all its threads.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -17,9 +17,8 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// The servers of a process of Milepost: its children without the watchdog, and without those that are
-/// still to become one or the other: these look like their parent first, and then for a moment have no
-/// command line at all.
+/// Returns the servers of a Milepost process: its children without the watchdog, and without children that are still
+/// starting. A starting child looks like its parent at first, and then has no command line for a moment.
 pub(crate) fn servers_of(milepost: u32) -> Vec<u32> {
     let command =
         |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -33,7 +32,7 @@ pub(crate) fn servers_of(milepost: u32) -> Vec<u32> {
     children
 }
 
-/// `milepost wrap` with a server, and we as its client.
+/// `milepost wrap` with a server. The test is its client.
 pub(crate) struct Session {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -44,24 +43,24 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// With these options of `wrap`, this server.
+    /// Starts `wrap` with these options and this server.
     pub(crate) fn wrap(options: &[&str], server: &[&str]) -> Self {
         let mut command = milepost();
         command.arg("wrap").args(options).arg("--").args(server);
         Self::start(&mut command)
     }
 
-    /// A server that runs `script`.
+    /// Starts `wrap` with a server that runs the shell script `script`.
     pub(crate) fn sh(script: &str) -> Self {
         Self::wrap(&[], &["sh", "-c", script])
     }
 
-    /// Any program.
+    /// Starts any program, without stored state ([`FORGETFUL`]).
     pub(crate) fn start(command: &mut Command) -> Self {
         Self::start_as_it_is(command.env(FORGETFUL.0, FORGETFUL.1))
     }
 
-    /// The same, with a memory if that is what it has.
+    /// Starts any program, with the state directory that it is configured with.
     pub(crate) fn start_as_it_is(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.env_remove("MILEPOST_LOG").spawn().unwrap();
@@ -85,12 +84,12 @@ impl Session {
         }
     }
 
-    /// Milepost's process.
+    /// Returns the process id of Milepost.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its child, the server.
+    /// Returns the process id of the server, which is Milepost's child.
     pub(crate) fn server_pid(&self) -> u32 {
         let mut found = None;
         until("the server runs", || {
@@ -100,20 +99,20 @@ impl Session {
         found.unwrap()
     }
 
-    /// The most memory it has ever used, in KiB.
+    /// Returns the maximum memory that Milepost has used so far, in KiB.
     pub(crate) fn peak_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Says something, as it is.
+    /// Writes text to Milepost unchanged.
     pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(text.as_ref()).and_then(|()| stdin.flush()).unwrap();
     }
 
-    /// Says a line.
+    /// Writes a line to Milepost.
     pub(crate) fn tell(&mut self, line: &str) {
         self.say(format!("{line}\n"));
     }
@@ -124,22 +123,22 @@ impl Session {
         self.tell(&call.replace(r#""arguments":{}"#, &format!(r#""arguments":{arguments}"#)));
     }
 
-    /// Has nothing more to say.
+    /// Closes Milepost's standard input.
     pub(crate) fn hang_up(&mut self) {
         self.stdin = None;
     }
 
-    /// Our end of its standard input, for another thread.
+    /// Takes the writing end of Milepost's standard input, for another thread.
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {
         self.stdin.take().unwrap()
     }
 
-    /// Our end of its standard output, for a test that reads it in its own way.
+    /// Takes the reading end of Milepost's standard output, for a test that reads it itself.
     pub(crate) fn take_stdout(&mut self) -> BufReader<ChildStdout> {
         self.stdout.take().unwrap()
     }
 
-    /// The next line, its ending included; nothing at the end.
+    /// Returns the next line with its line ending; `None` at the end.
     #[track_caller]
     pub(crate) fn line_bytes(&mut self) -> Option<Vec<u8>> {
         let stdout = &mut self.stdout;
@@ -153,7 +152,7 @@ impl Session {
         }
     }
 
-    /// The next line without its ending.
+    /// Returns the next line without its line ending.
     #[track_caller]
     pub(crate) fn line(&mut self) -> String {
         let line = self.line_bytes();
@@ -161,7 +160,7 @@ impl Session {
         String::from_utf8(line).unwrap().trim_end().to_owned()
     }
 
-    /// All the lines up to the first that contains `text`.
+    /// Returns all lines up to the first that contains `text`.
     #[track_caller]
     pub(crate) fn lines_until(&mut self, text: &str) -> Vec<String> {
         let mut lines = vec![self.line()];
@@ -171,7 +170,7 @@ impl Session {
         lines
     }
 
-    /// The text that has been written to standard error.
+    /// Returns the text that was written to standard error so far.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.lock().unwrap()).into_owned()
     }
@@ -181,14 +180,14 @@ impl Session {
         signal(name, self.pid());
     }
 
-    /// Hangs up and hears it out: what it still said, its exit code, all of standard error.
+    /// Closes the input, and waits for the end. Returns the remaining output, the exit code, and all of standard error.
     #[track_caller]
     pub(crate) fn finish(mut self) -> (String, Option<i32>, String) {
         self.hang_up();
         self.ended()
     }
 
-    /// The same, when it is to end by itself.
+    /// Waits for Milepost to end by itself. Returns the same as [`Self::finish`].
     #[track_caller]
     pub(crate) fn ended(&mut self) -> (String, Option<i32>, String) {
         let mut rest = Vec::new();
@@ -202,7 +201,7 @@ impl Session {
         (String::from_utf8_lossy(&rest).into_owned(), status.code(), self.stderr())
     }
 
-    /// Waits for its end.
+    /// Waits for Milepost's end.
     #[track_caller]
     pub(crate) fn exit(&mut self) -> ExitStatus {
         let status = super::wait(&mut self.child, STUCK);
@@ -212,7 +211,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A test that has failed leaves nobody behind: this makes Milepost end its server.
+        // Close the input, so that Milepost ends its server even if the test has failed.
         self.stdin = None;
         if let Ok(None) = self.child.try_wait() {
             signal("TERM", self.pid());

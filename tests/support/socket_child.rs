@@ -1,6 +1,6 @@
-//! A child whose standard input and output lead to a test.
+//! A child process whose standard input and output are connected to the test.
 
-/// Connects to the test, says its process id there, and ends when the test closes its side.
+/// Connects to the test, sends its process id, and ends when the test closes the connection.
 const PROGRAM: &str = r#"
 import os, signal, socket, sys, threading
 code = 3
@@ -19,8 +19,8 @@ while told := test.recv(1 << 16):
 os._exit(code)
 "#;
 
-/// The command of a child that connects to this port. `first`: Python that it runs before that, and that may
-/// set the `code` with which it ends.
+/// Returns the command of a child that connects to this port. `first` is Python code that runs before, and that may set
+/// the exit code `code`.
 pub(crate) fn command(port: u16, first: &str) -> Vec<String> {
     ["python3", "-I", "-S", "-c", PROGRAM, &port.to_string(), first].map(str::to_owned).to_vec()
 }

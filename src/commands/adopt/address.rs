@@ -1,5 +1,5 @@
-//! A server at an address: its headers become variables of the environment, because every user of
-//! the machine can read command lines.
+//! Wraps a server that has a URL. The values of its headers become environment variables, because every user of the
+//! machine can read command lines.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,23 +15,23 @@ use super::our_command::OurCommand;
 use crate::config::routes::Authorities;
 use crate::protocol::secret::{is_secret, is_secret_value};
 
-/// The names of transports in clients' files that `wrap` speaks to servers at a URL.
+/// The transports in clients' files through which `wrap` can reach a server at a URL.
 pub(super) const TRANSPORTS: [&str; 4] = ["http", "sse", "streamable-http", "streamableHttp"];
 
-/// The keys of addresses. If the entry has no `type`, a key other than the first is remembered by its transport's name
-/// among the options of `wrap`.
+/// The keys whose value is the server's URL. If an entry has a key other than the first and no `type`, an option of
+/// `wrap` names the transport, so that `--undo` can restore the key.
 pub(super) const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 
-/// The name of the transport for each key.
+/// The transport's name in the options of `wrap`, for each key that implies a transport.
 const SPELLINGS: [(&str, &str); 2] = [("httpUrl", "http"), ("serverUrl", "streamable-http")];
 
-/// Keys of a server at an address with which its client signs in. Only the client can sign in.
+/// Keys with which a client signs in to a server at a URL. Only the client can, so such a server stays unchanged.
 const SIGN_IN: [&str; 4] = ["headersHelper", "oauth", "auth", "authProviderType"];
 
-/// The variable in which clients that run in Node.js name a PEM file with further authorities.
+/// The variable in which clients that run in Node.js name a PEM file with additional certificate authorities.
 const NODE_AUTHORITIES: &str = "NODE_EXTRA_CA_CERTS";
 
-/// The prefix of variables with values of headers.
+/// The prefix of the environment variables that hold header values.
 pub(super) const HEADER_VARIABLE: &str = "MILEPOST_HEADER_";
 
 impl ServerObject<'_> {
@@ -98,8 +98,8 @@ impl ServerObject<'_> {
         Ok(edits)
     }
 
-    /// Returns the file of [`NODE_AUTHORITIES`], if `env` has only that variable and the server has no headers, which
-    /// would be moved to `env`.
+    /// Returns the file that [`NODE_AUTHORITIES`] names, if `env` has only that variable and the server has no headers
+    /// (their values would be moved to `env`).
     fn node_authorities(&self) -> Result<Option<&StringLit<'_>>, Alone> {
         let Some(env) = self.member("env")?.and_then(|env| env.value.as_object()) else {
             return Ok(None);
@@ -113,12 +113,12 @@ impl ServerObject<'_> {
         if !Path::new(&*file.value).is_absolute() {
             return Err(wrong("the whole path of a file is expected"));
         }
-        // Node.js continues without a file that it cannot read; `wrap` would not.
+        // Check the file first: Node.js continues without a file that it cannot read, but `wrap` would fail.
         let check = Authorities::list(vec![file.value.to_string()]).check();
         check.map_err(|why| wrong(&why)).map(|()| Some(file))
     }
 
-    /// The headers, each with the variable for its value.
+    /// Returns the headers, each with the variable for its value.
     fn headers(&self) -> Result<Option<ServerHeaders>, Alone> {
         let Some(member) = self.member("headers")? else { return Ok(None) };
         let expected = || Alone::new(member.value.start(), "\"headers\" is not an object");
@@ -149,7 +149,7 @@ impl ServerObject<'_> {
         Ok(Some(ServerHeaders { key: range(&member.name), all: headers }))
     }
 
-    /// Takes the address out of a command. `options` are those of `wrap` before the address, `target`.
+    /// Restores a server's URL from its `wrap` command. `options` are the options of `wrap` before the URL, `target`.
     pub(super) fn unwrap_address(
         &self,
         member: &ObjectProp<'_>,
@@ -207,24 +207,24 @@ impl ServerObject<'_> {
     }
 }
 
-/// The headers of a server at an address.
+/// The headers of a server at a URL.
 struct ServerHeaders {
-    /// The key that contains them.
+    /// The place of the key that contains all headers.
     key: Range<usize>,
     all: Vec<Header>,
 }
 
-/// One of them.
+/// One header of a server.
 struct Header {
     key: Range<usize>,
     name: String,
-    /// The variable that holds its value from now on.
+    /// The environment variable that holds the header's value once Milepost is in front.
     variable: String,
     is_secret: bool,
 }
 
-/// Returns the host of an address that may be on a command line, which every user of the machine can read; otherwise
-/// the reason why it may not.
+/// Returns the host of a URL, if the URL may be on a command line, which every user of the machine can read. Otherwise
+/// returns the reason why it may not.
 fn may_be_shown(url: &str) -> Result<Host, String> {
     if url.contains("${") {
         return Err("the client fills in the address, perhaps with a secret".to_owned());
@@ -254,7 +254,7 @@ fn is_loopback(host: &Host) -> bool {
     }
 }
 
-/// The values that a flag has among the arguments.
+/// Returns the values that a flag has among the arguments.
 fn values<'a>(options: &'a [String], flag: &str) -> Vec<&'a str> {
     let mut found = Vec::new();
     let mut options = options.iter();

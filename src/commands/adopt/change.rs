@@ -15,7 +15,7 @@ use super::show::plain;
 use crate::commands::args::AdoptArgs;
 use crate::config::values::nearest;
 
-/// Variables with the directory of an environment whose programs are only on the `PATH` of one shell.
+/// Variables that name the directory of an activated environment. Its programs are on the `PATH` of one shell only.
 const ENVIRONMENTS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
 /// The result for one server.
@@ -49,7 +49,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The change of a file of another format.
+    /// Makes the change of a file that is not JSON.
     pub(super) fn of_other(
         terms: &FileTerms<'_>,
         fates: Vec<ServerFate>,
@@ -64,7 +64,7 @@ impl Change {
         change
     }
 
-    /// The change of a file in JSON, whose new text is not known yet.
+    /// Begins the change of a JSON file, whose new text is not known yet.
     pub(super) fn begin(terms: &FileTerms<'_>, fates: Vec<ServerFate>) -> Self {
         let mut change = Self { report: terms.head(), text: None, keeps_backup: false, fates };
         for fate in &change.fates {
@@ -73,7 +73,7 @@ impl Change {
         change
     }
 
-    /// The change for machines.
+    /// Returns the change as JSON, for `--json`.
     pub(super) fn json(&self, path: &Path, file: &ClientFile, sharing: &Sharing) -> Value {
         let servers = self
             .fates
@@ -89,7 +89,7 @@ impl Change {
     }
 }
 
-/// A file to be changed, and the facts about it.
+/// A file to be changed, and what is known about it.
 pub(super) struct FileTerms<'a> {
     pub(super) args: &'a AdoptArgs,
     pub(super) path: &'a Path,
@@ -121,7 +121,7 @@ impl FileTerms<'_> {
         head
     }
 
-    /// How the user chose a server; `None` if the server is not to be changed.
+    /// Returns how the user chose a server; `None` if the server is not to be changed.
     pub(super) fn choice(&self, name: &str) -> Option<Choice> {
         match &self.args.servers[..] {
             [] => Some(Choice::WithAll),
@@ -129,7 +129,7 @@ impl FileTerms<'_> {
         }
     }
 
-    /// The command that the client is to start in front of its servers.
+    /// Returns the command that the client is to start in front of its servers.
     pub(super) fn our_command(&self) -> Result<OurCommand, AdoptError> {
         if self.args.undo {
             return Ok(OurCommand::direct(""));
@@ -152,16 +152,16 @@ impl FileTerms<'_> {
             };
             return OurCommand::of_running(&exe, reach);
         };
-        // The client starts the program in another directory.
+        // A relative path becomes absolute, because the client starts the program in another directory.
         if given.components().count() > 1 && given.exists() {
             return OurCommand::named(&std::path::absolute(given)?);
         }
         OurCommand::named(given)
     }
 
-    /// Checks that every named server exists.
+    /// Checks that every server named with `--server` exists in the file.
     pub(super) fn all_known(&self, names: &[&str]) -> Result<(), AdoptError> {
-        // If several files were found, one of them has the server.
+        // With several files, another file may have the server.
         if self.args.file.is_none() {
             return Ok(());
         }

@@ -15,10 +15,10 @@ use super::listed::ListedServer;
 use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use super::show::{hidden_words, plain};
 
-/// The key of the servers.
+/// The key of the table of servers.
 pub(super) const SERVERS: &str = "mcp_servers";
 
-/// The change of a file of Codex.
+/// Returns the change of a file of Codex.
 ///
 /// # Errors
 /// If the file is not TOML, has no servers, or a named server cannot be changed.
@@ -72,7 +72,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     Ok(Change::of_other(terms, fates, &shown, new))
 }
 
-/// The servers of a file, in the order of their names.
+/// Returns the servers of a file, sorted by name.
 ///
 /// # Errors
 /// If the file is not TOML.
@@ -106,7 +106,7 @@ struct CodexChange {
     words: Vec<String>,
 }
 
-/// The change of a server; `None` if none is needed; or the place and the reason against it.
+/// The change of a server, `None` if no change is needed, or the place and the reason why it cannot be changed.
 type CodexFate = Result<Option<CodexChange>, (usize, String)>;
 
 /// A word of the arguments, with its place.
@@ -115,7 +115,7 @@ type PlacedWord<'t> = (std::ops::Range<usize>, &'t str);
 struct CodexServer<'t, 'a> {
     text: &'t str,
     server: &'t DeTable<'a>,
-    /// The server is a table between braces.
+    /// Whether the server is an inline table (between braces).
     is_inline: bool,
 }
 
@@ -125,7 +125,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         Some((value, value.get_ref().as_str()?))
     }
 
-    /// The arguments, each with its place.
+    /// Returns the arguments, each with its place.
     fn args(&self) -> Result<Vec<PlacedWord<'t>>, (usize, String)> {
         let Some((_, value)) = member(self.server, "args") else { return Ok(Vec::new()) };
         let expected = || (value.span().start, "\"args\" is not a list of strings".to_owned());
@@ -135,7 +135,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         elements.iter().map(word).collect::<Option<_>>().ok_or_else(expected)
     }
 
-    /// The position of `wrap` in the arguments, if Milepost is in front of the server.
+    /// Returns the position of `wrap` in the arguments, if Milepost is in front of the server.
     fn wrap_at(&self) -> Option<usize> {
         let args = self.args().ok()?;
         let args: Vec<_> = args.iter().map(|(_, word)| Some((*word).to_owned())).collect();
@@ -196,7 +196,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         let list = member(self.server, "args");
         edits.extend(match (args.get(at + 1), list) {
             (Some((next, _)), _) => Some(Edit::remove(first..next.start)),
-            // `adopt` has added the list if it contains no `--`.
+            // Without `--`, `adopt` itself added the list, so the list is removed.
             (None, Some((_, list))) if at == wrap + 1 && value.span().end <= list.span().start => {
                 Some(Edit::remove(value.span().end..list.span().end))
             }
@@ -207,7 +207,7 @@ impl<'t, 'a> CodexServer<'t, 'a> {
         Ok(Some(CodexChange { edits, words }))
     }
 
-    /// The lines to write for a server at an address.
+    /// Returns the lines that the user is to write for a server at a URL, and the place for them.
     fn lines(&self) -> (usize, String) {
         let url = member(self.server, "url");
         let at = url.or_else(|| member(self.server, "command")).map_or(0, |(at, _)| at);
@@ -237,7 +237,7 @@ fn member<'t, 'a>(table: &'t DeTable<'a>, name: &str) -> Option<(usize, &'t Span
 mod tests {
     use super::*;
 
-    /// The text wrapped, or unwrapped.
+    /// Returns the text wrapped, or unwrapped if `undo`.
     fn changed(text: &str, undo: bool) -> String {
         let file = DeTable::parse(text).unwrap();
         let (_, value) = member(file.get_ref(), SERVERS).unwrap();

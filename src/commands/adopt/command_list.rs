@@ -1,4 +1,4 @@
-//! A server whose command is a list, as opencode has it: `"command": ["npx", "-y", "x"]`.
+//! A server whose command is one list of program and arguments, as in opencode: `"command": ["npx", "-y", "x"]`.
 
 use jsonc_parser::ast::Array;
 use jsonc_parser::common::Ranged;
@@ -22,7 +22,7 @@ impl<'a> CommandList<'a> {
         self.list.elements.iter().filter_map(word).collect()
     }
 
-    /// The position of `wrap` in the list, if Milepost is in front of the server.
+    /// Returns the position of `wrap` in the list, if Milepost is in front of the server.
     pub(super) fn wrap_at(&self) -> Option<usize> {
         let (first, rest) = self.list.elements.split_first()?;
         let rest: Vec<_> = rest.iter().map(word).collect();

@@ -1,4 +1,4 @@
-//! A client's file of servers as text: the places of its servers, and changes in place.
+//! The text of a client's file: finds the servers in it, and edits it in place.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,11 +9,11 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
-/// The keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
+/// The paths of keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
-/// The form that clients read: JSON with comments and with commas before a closing brace.
+/// The JSON dialect that clients read: with comments and trailing commas.
 const FORM: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: false,
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Value<'_>>, ParseError> {
     parse_to_ast(text, &CollectOptions::default(), &FORM).map(|parsed| parsed.value)
 }
 
-/// The comments of a file, each at least once.
+/// Returns the comments of a file, each at least once.
 pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
     let comments = CommentCollectionStrategy::Separate;
     let options = CollectOptions { comments, ..CollectOptions::default() };
@@ -40,24 +40,24 @@ pub(super) fn comments(text: &str) -> Vec<Rc<Vec<Comment<'_>>>> {
     parsed.and_then(|parsed| parsed.comments).into_iter().flat_map(HashMap::into_values).collect()
 }
 
-/// A server of a file.
+/// A server in a client's file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerEntry<'a> {
     pub(super) name: &'a str,
-    /// The folder of the entry, in a file for several folders.
+    /// The project directory that the entry is for, if the file has entries for several projects.
     pub(super) project: Option<&'a str>,
     pub(super) object: &'a Object<'a>,
-    /// The start of its name.
+    /// The start of the server's name in the text.
     pub(super) at: usize,
 }
 
 impl ServerEntry<'_> {
-    /// The range of its text, name included.
+    /// Returns the range of the entry in the text, with its name.
     pub(super) fn range(&self) -> Range<usize> {
         self.at..self.object.range.end
     }
 
-    /// The name of the server, with the folder that the entry is for.
+    /// Returns the name of the server, with the project directory that the entry is for.
     pub(super) fn title(&self) -> String {
         match self.project {
             None => self.name.to_owned(),
@@ -102,7 +102,7 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
     Some(entries)
 }
 
-/// Whether an object holds a server itself.
+/// Whether a member of the object is a server.
 fn has_server(object: &Object<'_>) -> bool {
     let is_server = |server: &ObjectProp<'_>| {
         let server = server.value.as_object();
@@ -139,7 +139,7 @@ impl Edit {
     }
 }
 
-/// The text with its edits, which do not overlap.
+/// Returns the text with the edits, which must not overlap.
 pub(super) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
     let mut out = String::with_capacity(text.len());
@@ -152,7 +152,7 @@ pub(super) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     out + text.get(at..).unwrap_or_default()
 }
 
-/// Line and column of a place, from 1; the column in characters.
+/// Returns the line and the column of a place, both from 1; the column in characters.
 pub(super) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -15,11 +15,10 @@ use super::document::Edit;
 use super::our_command::{OurCommand, WRAP, is_milepost, wrap_at};
 use crate::commands::args::{Cli, Command};
 
-/// The decision about an entry: its changes; `None` if no change is needed; or the reason against a
-/// change.
+/// The result for an entry: its edits, `None` if no change is needed, or the reason why it cannot be changed.
 pub(super) type EntryChange = Result<Option<Vec<Edit>>, Alone>;
 
-/// The reason why an entry stays unchanged, and the place in the entry.
+/// The reason why an entry stays unchanged, and the place in the entry that causes it.
 #[derive(Debug)]
 pub(super) struct Alone {
     pub(super) why: String,
@@ -41,7 +40,7 @@ pub(super) enum Choice {
     WithAll,
 }
 
-/// Puts `ours` before the server.
+/// Puts the command `ours` in front of the server.
 pub(super) fn wrap(
     text: &str,
     object: &Object<'_>,
@@ -58,7 +57,7 @@ pub(super) fn wrap(
     }
 }
 
-/// Takes Milepost away from the server again.
+/// Removes Milepost from the front of the server.
 pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     let server = ServerObject::new(text, object);
     if let Ok(Some(list)) = server.command_list() {
@@ -66,12 +65,12 @@ pub(super) fn unwrap(text: &str, object: &Object<'_>) -> EntryChange {
     }
     match server.is_wrapped() {
         Ok(Some(at)) => server.unwrap(at).map(Some),
-        // A server that `adopt` did not change needs no mention here.
+        // `adopt` did not change this server, so `--undo` does not mention it.
         Ok(None) | Err(_) => Ok(None),
     }
 }
 
-/// The position of Milepost in a server's command.
+/// How Milepost came in front of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrappedBy {
     /// In the form that `adopt` writes.
@@ -115,7 +114,7 @@ pub(super) fn wrapped_by(text: &str, object: &Object<'_>) -> Option<WrappedBy> {
 pub(super) struct ServerObject<'a> {
     text: &'a str,
     object: &'a Object<'a>,
-    /// The key of the command: `path` in the older form of Zed, whose `command` is an object.
+    /// The key of the command: `command`, or `path` in the older form of Zed, whose `command` is an object.
     command: &'static str,
 }
 
@@ -129,7 +128,8 @@ impl<'a> ServerObject<'a> {
         }
     }
 
-    /// The command as a list, as opencode has it, or the address of a server in its file.
+    /// Returns the command if it is a list, as in opencode. Fails for a server at a URL in such a file, which `adopt`
+    /// cannot edit.
     fn command_list(&self) -> Result<Option<CommandList<'a>>, Alone> {
         let list = self.member("command")?.and_then(|member| member.value.as_array());
         if let Some(list) = list {
@@ -149,7 +149,7 @@ impl<'a> ServerObject<'a> {
         }
     }
 
-    /// The place of a member. A repeated member is an error, which only the user can correct.
+    /// Returns the index of a member. A repeated member is an error, which only the user can correct.
     fn place(&self, key: &str) -> Result<Option<usize>, Alone> {
         let named = |(_, member): &(usize, &ObjectProp<'_>)| member.name.as_str() == key;
         let mut found = self.object.properties.iter().enumerate().filter(named);
@@ -174,7 +174,7 @@ impl<'a> ServerObject<'a> {
         Ok(Some((member, member.value.as_string_lit().ok_or_else(expected)?)))
     }
 
-    /// The address of the server. Gemini CLI has `httpUrl`, Windsurf `serverUrl`.
+    /// Returns the URL of the server. Gemini CLI has it as `httpUrl`, Windsurf as `serverUrl`.
     fn address(&self) -> Result<Option<(&'a ObjectProp<'a>, &'a StringLit<'a>)>, Alone> {
         for key in ADDRESSES {
             if let Some(found) = self.string(key)? {
@@ -198,7 +198,7 @@ impl<'a> ServerObject<'a> {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The position of `wrap` in the arguments, if Milepost is in front of the server already.
+    /// Returns the position of `wrap` in the arguments, if Milepost is in front of the server already.
     fn is_wrapped(&self) -> Result<Option<usize>, Alone> {
         let (Some((_, command)), Some(args)) = (self.string(self.command)?, self.args()?) else {
             return Ok(None);
@@ -254,7 +254,7 @@ impl<'a> ServerObject<'a> {
                 }
                 None => Edit::insert(args.start() + 1, words(self.comma(member))),
             },
-            // Without `--`: its absence shows that the server had no arguments.
+            // No `--` is added: its absence tells `unwrap` that the server had no arguments.
             None => {
                 let words: Vec<&str> = begin.iter().map(String::as_str).chain([raw]).collect();
                 Edit::insert(command.end(), self.args_member(member, &words))
@@ -263,7 +263,7 @@ impl<'a> ServerObject<'a> {
         Ok(edits)
     }
 
-    /// Removes the part of the command that leads to the server, beginning with `wrap` at `at`.
+    /// Removes the words of Milepost before the server's own command. `at` is the position of `wrap`.
     fn unwrap(&self, at: usize) -> Result<Vec<Edit>, Alone> {
         let (Some((member, command)), Some(args)) = (self.string(self.command)?, self.args()?)
         else {
@@ -303,7 +303,7 @@ impl<'a> ServerObject<'a> {
         Ok(edits)
     }
 
-    /// The separator between new elements and the first element of a list.
+    /// Returns the separator between new elements and the first element of a list.
     fn separator(&self, args: &Array<'_>, member: &ObjectProp<'_>) -> String {
         self.list_separator(args).unwrap_or_else(|| self.comma(member).to_owned())
     }
@@ -318,19 +318,19 @@ impl<'a> ServerObject<'a> {
         Some(used.to_owned()).filter(|used| is_plain_comma(used))
     }
 
-    /// A comma with the spacing of the object that has this member.
+    /// Returns a comma, spaced as in the object that has this member.
     fn comma(&self, member: &ObjectProp<'_>) -> &'static str {
         if self.colon(member) == ":" { "," } else { ", " }
     }
 
-    /// The text between the key and the value of a member.
+    /// Returns the text between the key and the value of a member.
     fn colon(&self, member: &ObjectProp<'_>) -> &'a str {
         let colon = self.slice(member.name.end()..member.value.start());
         let is_plain = colon.chars().all(|c| c == ':' || c.is_ascii_whitespace());
         if is_plain { colon } else { ": " }
     }
 
-    /// The text of a member `args` that follows `member`.
+    /// Returns the text of a new member `args` to insert after `member`.
     pub(super) fn args_member(&self, member: &ObjectProp<'_>, words: &[&str]) -> String {
         let before = self.text.get(self.object.start()..member.start()).unwrap_or_default();
         let separator = match own_line(before) {
@@ -341,7 +341,7 @@ impl<'a> ServerObject<'a> {
         format!("{separator}\"args\"{}[{words}]", self.colon(member))
     }
 
-    /// Whether only a comma is between two members.
+    /// Whether the member `key` follows the member `before` with only a comma between them.
     fn follows(&self, key: &str, before: &str) -> Result<bool, Alone> {
         let (Some(before), Some(member)) = (self.member(before)?, self.member(key)?) else {
             return Ok(false);
@@ -350,7 +350,7 @@ impl<'a> ServerObject<'a> {
         Ok(is_behind && is_plain_comma(self.slice(before.value.end()..member.start())))
     }
 
-    /// Removes a member, with one comma.
+    /// Returns the edit that removes a member and one comma.
     pub(super) fn without(&self, key: &str) -> Result<Option<Edit>, Alone> {
         let members = &self.object.properties;
         let Some(at) = self.place(key)? else { return Ok(None) };
@@ -372,7 +372,7 @@ impl<'a> ServerObject<'a> {
     }
 }
 
-/// The end of a text from its last line break, if only white space follows that.
+/// Returns the end of the text from its last line break, if only white space follows that line break.
 fn own_line(before: &str) -> Option<&str> {
     let at = before.trim_end_matches([' ', '\t']).strip_suffix('\n')?.len();
     let at = at - usize::from(before[..at].ends_with('\r'));
@@ -383,7 +383,7 @@ fn is_plain_comma(gap: &str) -> bool {
     gap.trim() == ","
 }
 
-/// A value as a word of a command line.
+/// Returns a value as a word of a command line, if it is a string.
 pub(super) fn word(value: &Value<'_>) -> Option<String> {
     match value {
         Value::StringLit(text) => Some(text.value.to_string()),

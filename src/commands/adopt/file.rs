@@ -1,4 +1,4 @@
-//! A client's file on disk: it is read, backed up, and replaced atomically.
+//! A client's file on disk: reads it, backs it up, and replaces it atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,11 +11,11 @@ use super::repository::Sharing;
 use crate::observe::durations::state_dir;
 use crate::platform::files;
 
-/// Bytes of a client's file that `adopt` reads. Claude Code keeps a history of some megabytes in
-/// its file; a longer file is refused.
+/// Maximum number of bytes in a client's file; a longer file is refused. Claude Code keeps a history of some megabytes
+/// in its file.
 const FILE_MAX: u64 = 64 << 20;
 
-/// The folder of backups of files that a repository shares, in the folder of the state.
+/// The directory, inside the state directory, for backups of files that are in a repository.
 const BACKUPS: &str = "backups";
 
 /// The byte order mark that some editors put before the text.
@@ -24,7 +24,7 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 /// A file that has been read.
 #[derive(Debug)]
 pub(super) struct ClientFile {
-    /// The path of the file, links resolved: the target changes, the links stay.
+    /// The path with symbolic links resolved: the target of a link is replaced, the link stays.
     place: PathBuf,
     bytes: Vec<u8>,
     has_mark: bool,
@@ -51,7 +51,7 @@ impl ClientFile {
         fs::metadata(&self.place).is_ok_and(|known| known.permissions().readonly())
     }
 
-    /// The place of the backup: beside the file, and outside of a repository that shares the file.
+    /// Returns the place of the backup: beside the file, or in the state directory if the file is in a repository.
     pub(super) fn backup(&self, sharing: &Sharing) -> Backup {
         let outside = sharing.repository().and_then(|_| {
             let folder = state_dir(None, None)?.join(BACKUPS);
@@ -65,7 +65,7 @@ impl ClientFile {
         })
     }
 
-    /// Replaces the file by `text` and returns the path of the backup, which is written anew unless
+    /// Replaces the file's content by `text` and returns the path of the backup. The backup is written anew unless
     /// `keeps_backup`. A backup that equals the new text is removed.
     pub(super) fn write(
         &self,
@@ -75,7 +75,7 @@ impl ClientFile {
     ) -> Result<Option<PathBuf>, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
-        // Clients write their files too, so the file may have changed.
+        // The client may have written its file since it was read; its change must not be lost.
         let (bytes, known) = read(&self.place).map_err(failed)?;
         if bytes != self.bytes {
             return Err(AdoptError::Changed(self.place.clone()));
@@ -99,7 +99,7 @@ impl ClientFile {
         }
         new.persist(&self.place).map_err(|error| failed(error.error))?;
         if is_as_before {
-            // What cannot be removed does no harm.
+            // Ignore the error: a backup that cannot be removed does no harm.
             let _ = fs::remove_file(&backup.path);
             return Ok(None);
         }

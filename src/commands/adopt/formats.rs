@@ -11,7 +11,7 @@ use super::listed::ListedServer;
 use super::show::plain;
 use super::{AdoptError, codex, document, entry, goose, show};
 
-/// The change of a file with this text.
+/// Returns the change of a file with this text.
 ///
 /// # Errors
 /// If the file cannot be read, or a named server cannot be changed.
@@ -23,7 +23,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     }
 }
 
-/// The servers of a file with this text; empty if the file has no place for servers.
+/// Returns the servers of a file with this text; empty if the file has no place for servers.
 ///
 /// # Errors
 /// If the text is not in the format that the name of the file promises. Any text is accepted as YAML.
@@ -113,7 +113,7 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
     Ok(change)
 }
 
-/// The servers of the backup: each with its folder and name, and whether Milepost was in front of it.
+/// The servers in the backup: each with its project directory, its name, and whether Milepost was in front of it.
 struct Earlier {
     entries: Vec<(Option<String>, String, bool)>,
 }
@@ -139,14 +139,14 @@ impl Earlier {
     }
 }
 
-/// Whether a user has put Milepost in front of a server by hand: the backup shows it, or, without a backup, a form that
-/// `adopt` does not write.
+/// Whether a user, not `adopt`, put Milepost in front of a server: Milepost is in the backup too or, without a backup,
+/// in a form that `adopt` does not write.
 fn is_by_hand(text: &str, entry: &ServerEntry<'_>, before: &Earlier) -> bool {
     let Some(form) = entry::wrapped_by(text, entry.object) else { return false };
     before.is_wrapped(entry).unwrap_or(form == WrappedBy::Hand)
 }
 
-/// The new text, checked by reading it again, with a preview of the changes.
+/// Returns the new text, checked by reading it again, with a preview of the changes.
 fn rewritten(
     path: &Path,
     text: &str,

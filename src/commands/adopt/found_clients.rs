@@ -1,4 +1,4 @@
-//! The files of servers of the clients on this machine.
+//! Finds the files in which clients on this machine list their servers.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{AdoptError, formats};
 use crate::commands::args::AdoptArgs;
 use crate::platform::files;
 
-/// The files that clients have in the home folder of their user: each path with the name of its client.
+/// The files of clients in the user's home directory: each path with the name of its client.
 const AT_HOME: [(&str, &str); 17] = [
     (".claude.json", "Claude Code"),
     (".config/Claude/claude_desktop_config.json", "Claude Desktop"),
@@ -32,7 +32,7 @@ const AT_HOME: [(&str, &str); 17] = [
     (".copilot/mcp-config.json", "Copilot CLI"),
 ];
 
-/// The files that clients have in the folder of a project: each path with the name of its client.
+/// The files of clients in a project's directory: each path with the name of its client.
 const IN_PROJECT: [(&str, &str); 6] = [
     (".mcp.json", "Claude Code"),
     (".cursor/mcp.json", "Cursor"),
@@ -42,7 +42,7 @@ const IN_PROJECT: [(&str, &str); 6] = [
     (".codex/config.toml", "Codex"),
 ];
 
-/// A place where a client may have a file of servers.
+/// A path at which a client may list its servers.
 #[derive(Debug)]
 pub(super) struct ClientPlace {
     /// The name of the client.
@@ -61,7 +61,7 @@ pub(super) fn existing() -> Vec<ClientPlace> {
     let all = at_home.chain(IN_PROJECT.map(|(name, client)| (here.join(name), client)));
     let mut found: Vec<ClientPlace> = Vec::new();
     for (path, client) in all {
-        // In the home directory the file of a project is also the file of its user.
+        // If the current directory is the home directory, both lists lead to the same files.
         let is_known = found.iter().any(|known| known.path == path);
         if !is_known && path.is_file() {
             found.push(ClientPlace { client, path });
@@ -95,7 +95,7 @@ pub(super) fn files(args: &AdoptArgs) -> Result<Vec<PathBuf>, AdoptError> {
     Ok(found)
 }
 
-/// Whether a file can be read and contains servers. A client's settings without servers are not mentioned.
+/// Whether a file can be read and has servers. A file without servers is skipped: it is only the client's settings.
 fn has_servers(args: &AdoptArgs, path: &Path) -> bool {
     let Ok((_, text)) = ClientFile::read(path) else { return false };
     let sharing = Sharing::default();

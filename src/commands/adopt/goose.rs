@@ -1,5 +1,5 @@
-//! The file of goose: `extensions` in YAML. It is not edited, because goose itself rewrites it; the lines to write are
-//! shown.
+//! The file of goose: `extensions` in YAML. goose itself rewrites its file, so `adopt` does not edit it but shows the
+//! lines to write.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::show::{hidden_words, plain};
 /// Maximum number of servers of one file that are examined.
 const SERVERS_MAX: usize = 1000;
 
-/// A server of the file, as far as its lines are simple.
+/// A server in the file. Only simple lines of YAML are understood.
 #[derive(Debug, Default, PartialEq)]
 struct GooseServer {
     name: String,
@@ -22,7 +22,7 @@ struct GooseServer {
     address: String,
 }
 
-/// The lines for a file of goose.
+/// Returns the lines that the user is to write into a file of goose.
 ///
 /// # Errors
 /// If the file has no extensions with commands or addresses.
@@ -58,7 +58,7 @@ pub(super) fn change(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptE
     Ok(Change::of_other(terms, fates, &shown, None))
 }
 
-/// The servers of a file, in its order.
+/// Returns the servers of a file, in the file's order.
 pub(super) fn listed(text: &str) -> Vec<ListedServer> {
     let servers = servers(text).into_iter().filter(GooseServer::is_external);
     let listed = |server: GooseServer| {
@@ -69,12 +69,12 @@ pub(super) fn listed(text: &str) -> Vec<ListedServer> {
 }
 
 impl GooseServer {
-    /// Whether the server is not part of goose itself.
+    /// Whether the server is an external program or URL, and not built into goose.
     fn is_external(&self) -> bool {
         !self.command.is_empty() || !self.address.is_empty()
     }
 
-    /// The position of `wrap` in the arguments, if Milepost is in front of the server.
+    /// Returns the position of `wrap` in the arguments, if Milepost is in front of the server.
     fn wrap_at(&self) -> Option<usize> {
         let args: Vec<_> = self.args.iter().cloned().map(Some).collect();
         wrap_at(&self.command, &args)
@@ -96,7 +96,7 @@ impl GooseServer {
     }
 }
 
-/// The lines of an extension with a command.
+/// Returns the lines of an extension that has a command.
 fn lines(name: &str, command: &[String]) -> String {
     let words = hidden_words(command);
     let (first, rest) = words.split_first().map_or(("", &[][..]), |(first, rest)| (&**first, rest));
@@ -155,7 +155,7 @@ fn servers(text: &str) -> Vec<GooseServer> {
     found
 }
 
-/// A plain or quoted scalar.
+/// Returns the text of a plain or quoted scalar.
 fn scalar(text: &str) -> String {
     let text = text.trim();
     if text.starts_with('"') {

@@ -9,7 +9,7 @@ use super::AdoptError;
 pub struct ListedServer {
     /// The name of the server.
     pub name: String,
-    /// The folder of the project that the entry is for, in a file for several projects.
+    /// The project directory that the entry is for, if the file has entries for several projects.
     pub project: Option<String>,
     /// Whether the client starts the server with `milepost wrap`.
     pub is_wrapped: bool,

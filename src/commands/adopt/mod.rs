@@ -52,7 +52,7 @@ pub enum AdoptError {
         /// The cause.
         source: io::Error,
     },
-    /// A part of the file cannot be read.
+    /// The text of the file is not valid at some place.
     #[error("{}:{line}:{column}: {what}", path.display())]
     Wrong {
         /// The file.
@@ -83,13 +83,13 @@ pub enum AdoptError {
     /// No file was named, and none was found.
     #[error("no client's file of servers was found; give its path. These were looked for: {0}")]
     NoClients(String),
-    /// The command has no terminal at which to ask.
+    /// A question must be asked, but there is no terminal.
     #[error(
         "nothing was written: there is no terminal to ask at; --yes writes without asking, and --dry-run \
          only shows"
     )]
     NobodyToAsk,
-    /// The name of the program that the client is to start.
+    /// The name of the program that the client is to start cannot be used.
     #[error("--milepost: {0}")]
     Program(String),
     /// The preview cannot be written.
@@ -104,8 +104,7 @@ impl AdoptError {
     }
 }
 
-/// The names of the servers in the text of a client's file, as `--server` takes them; none if the text cannot
-/// be read.
+/// Returns the names of the servers in a client's file, as `--server` takes them; none if the text cannot be read.
 pub fn server_names(text: &str) -> Vec<String> {
     if let Ok(Some(file)) = document::parse(text) {
         let entries = document::entries(&file).into_iter().flatten();
@@ -121,8 +120,8 @@ pub fn client_files() -> Vec<PathBuf> {
     found_clients::existing().into_iter().map(|place| place.path).collect()
 }
 
-/// Shows the changes on `out`, and writes them if the arguments or the user allow it. `asked` reads
-/// the user's answers, if there is a user. Returns whether all requested changes were made.
+/// Shows the changes on `out`, and writes them if the arguments or the user allow it. `asked` reads the user's answers;
+/// `None` if no user can be asked. Returns whether all requested changes were made.
 ///
 /// # Errors
 /// Why nothing was written.
@@ -147,7 +146,7 @@ pub fn run(
         match one(args, file, out, asked) {
             Ok(done) => is_done &= done,
             Err(error) if args.file.is_some() => return Err(error),
-            // The files of other clients do not depend on this error.
+            // Continue with the files of other clients, which do not depend on this error.
             Err(error) => {
                 writeln!(out, "{}", crate::observe::error_chain::error_chain(&error))?;
                 failed = Some(error);

@@ -12,8 +12,8 @@ pub(super) const WRAP: &str = "wrap";
 /// Programs that run a package by its name.
 const RUNNERS: [&str; 5] = ["npx", "bunx", "pnpx", "yarn", "uvx"];
 
-/// Launchers whose programs are in a cache that is emptied now and then: the name of a directory there, possibly before
-/// a number, and the words that run the package.
+/// Launchers that keep programs in a cache, which is emptied now and then, so that a path into it does not last: the
+/// name of the cache's directory (a number may follow it), the launcher, and the words that run the package.
 const CACHES: [(&str, &str, &[&str]); 4] = [
     ("_npx", "npx", &["-y", PACKAGE]),
     ("bunx-", "bunx", &[PACKAGE]),
@@ -21,18 +21,18 @@ const CACHES: [(&str, &str, &[&str]); 4] = [
     ("environments-v", "uvx", &[PACKAGE]),
 ];
 
-/// The directory of packages that belong to one project.
+/// The directory with the packages of one project.
 const PROJECT_PACKAGES: &str = "node_modules";
 
-/// The name of the package, and of its program.
+/// The name of the package; its program has the same name.
 pub(super) const PACKAGE: &str = "milepost";
 
-/// The words before `wrap`.
+/// The part of a command that starts Milepost: the words before `wrap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OurCommand {
     /// The program that the client starts.
     pub(super) program: String,
-    /// Its arguments before `wrap`.
+    /// The program's arguments before `wrap`.
     runs: &'static [&'static str],
 }
 
@@ -48,15 +48,15 @@ pub(super) enum ProgramReach {
 }
 
 impl OurCommand {
-    /// A program that is Milepost itself.
+    /// Makes a command whose program is Milepost itself, without a launcher.
     pub(super) fn direct(program: &str) -> Self {
         Self { program: program.to_owned(), runs: &[] }
     }
 
-    /// The command for a file, where `exe` is the running program.
+    /// Returns the command to write into a file. `exe` is the path of the running program.
     ///
     /// # Errors
-    /// If the program has a name that cannot be written, or would not be known again.
+    /// If the program's name is not Unicode text, or does not show later that the program is Milepost.
     pub(super) fn of_running(exe: &Path, reach: ProgramReach) -> Result<Self, AdoptError> {
         if let Some((runner, runs)) = launcher(exe, reach) {
             return Ok(Self { program: runner.to_owned(), runs });
@@ -64,10 +64,10 @@ impl OurCommand {
         Self::named(if reach == ProgramReach::ByPath { exe } else { Path::new(PACKAGE) })
     }
 
-    /// The command for a program that the user names.
+    /// Returns the command for a program that the user names.
     ///
     /// # Errors
-    /// As above.
+    /// If the program's name is not Unicode text, or does not show later that the program is Milepost.
     pub(super) fn named(program: &Path) -> Result<Self, AdoptError> {
         let Some(program) = program.to_str() else {
             return Err(AdoptError::Program(format!("{} is no Unicode", program.display())));
@@ -81,13 +81,13 @@ impl OurCommand {
         Ok(Self::direct(program))
     }
 
-    /// The arguments of the program, up to `wrap`.
+    /// Returns the program's arguments before `wrap`.
     pub(super) fn args(&self) -> impl Iterator<Item = &str> {
         let runs: &[&str] = self.runs;
         runs.iter().copied().chain([WRAP])
     }
 
-    /// The whole command, up to `wrap`.
+    /// Returns the program and its arguments before `wrap`.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.program).chain(self.args())
     }
@@ -104,8 +104,8 @@ pub(super) fn is_on_path(exe: &Path, paths: &OsStr, environments: &[&Path]) -> b
     !environments.iter().any(is_below) && is_same() == Some(true)
 }
 
-/// The launcher that runs the program, where its path is not for the file: it stands in a cache, or in the packages of one
-/// project while others share the file.
+/// Returns the launcher to write instead of the program's path, if that path must not be in the file: the program is in
+/// a cache, or it belongs to the packages of one project while other people share the file.
 fn launcher(exe: &Path, reach: ProgramReach) -> Option<(&'static str, &'static [&'static str])> {
     let folders = || exe.components().filter_map(|folder| folder.as_os_str().to_str());
     let is_cache = |folder: &str, name: &str| {
@@ -126,7 +126,7 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
         return Some(0).filter(is_wrap);
     }
     let name = file_name(command);
-    // Python runs the module of the wheel: `python3.13`, `python.exe`, `py`.
+    // The wheel is run as a Python module, by `python3.13`, `python.exe` or `py`.
     if name.starts_with("python") || ["py", "py.exe"].contains(&name) {
         let module = args.iter().take(2).map(Option::as_deref);
         return Some(2).filter(|_| module.eq([Some("-m"), Some(PACKAGE)])).filter(is_wrap);
@@ -134,7 +134,7 @@ pub(super) fn wrap_at(command: &str, args: &[Option<String>]) -> Option<usize> {
     if !RUNNERS.contains(&name) {
         return None;
     }
-    // The package is the first word that is not an option of the program that runs it.
+    // The name of the package is the first word that is not an option of the launcher.
     let is_package = |word: &Option<String>| {
         word.as_deref().is_none_or(|word| !word.starts_with('-') && word != "dlx")
     };

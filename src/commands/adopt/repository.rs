@@ -1,17 +1,18 @@
-//! Whether a client's file is part of a repository, which others share.
+//! Finds out whether a client's file is in a repository, which other people share.
 
 use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// The users and repositories that share a file.
+/// Whether the repository around a file shares it with other people.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     repository: Option<PathBuf>,
 }
 
 impl Sharing {
-    /// Looks for a repository around a file. One that is the home folder itself holds a person's own files.
+    /// Looks for a repository around a file. A repository that is the home directory itself is ignored, because its
+    /// files belong to one person.
     pub(super) fn of(path: &Path) -> Self {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let home = files::home().map(PathBuf::from);

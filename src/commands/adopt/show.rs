@@ -13,7 +13,7 @@ use super::document::{self, Edit, ServerEntry};
 use crate::protocol::secret::{is_secret, is_secret_value};
 use crate::protocol::terminal;
 
-/// Lines around a change. Only lines of the entry itself are shown.
+/// Number of lines shown around a change, if they belong to the same entry.
 const CONTEXT: usize = 3;
 
 /// Maximum number of characters of one line that `adopt` shows. A file may have all its text in one line.
@@ -49,7 +49,7 @@ pub(super) fn diff(old: (&str, &ServerEntry<'_>), new: (&str, &ServerEntry<'_>))
     out
 }
 
-/// Text without control characters, cut to a reasonable length.
+/// Returns the text without control characters, shortened if it is long.
 pub(super) fn plain(line: &str) -> String {
     let mut text = terminal::plain(line);
     if let Some((end, _)) = text.char_indices().nth(LINE_MAX) {
@@ -76,7 +76,7 @@ pub(super) fn hidden_words(words: &[String]) -> Vec<String> {
     shown
 }
 
-/// Returns an entry as in its file, without secrets, from the beginning of its line if the line begins with the entry.
+/// Returns an entry as it is in its file, without secrets; with the beginning of its line if that is only white space.
 fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     let range = entry.range();
     let before = text.get(..range.start).unwrap_or_default();
@@ -92,7 +92,7 @@ fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
     document::apply(text.get(start..range.end).unwrap_or_default(), masks)
 }
 
-/// Edits that remove the text of comments, which may be unused settings.
+/// Returns edits that remove the text of comments, which may be unused settings.
 fn comments(text: &str) -> Vec<Edit> {
     let mut found = BTreeMap::new();
     for comment in document::comments(text).iter().flat_map(|comments| comments.iter()) {
@@ -107,12 +107,12 @@ fn comments(text: &str) -> Vec<Edit> {
     found.into_values().collect()
 }
 
-/// The values that are masked.
+/// Which values of an entry are masked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hidden {
-    /// Those that look like a secret.
+    /// Values that look like a secret.
     Secrets,
-    /// All.
+    /// All values.
     All,
 }
 
@@ -137,7 +137,7 @@ fn mask(name: &str, value: &Value<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
             }
         }
         Value::StringLit(text) if hidden == Hidden::All || is_secret(name, &text.value) => {
-            // What the client fills in says nothing yet.
+            // A reference such as `${TOKEN}` is not a secret: the client fills in the value.
             let is_reference = text.value.starts_with("${") && text.value.ends_with('}');
             if !is_reference {
                 masks.push(hide(value, HIDDEN));
@@ -150,7 +150,7 @@ fn mask(name: &str, value: &Value<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
     }
 }
 
-/// Masks an argument, which stands behind `flag`.
+/// Masks an argument that follows `flag`.
 fn mask_word(flag: &str, element: &Value<'_>, hidden: Hidden, masks: &mut Vec<Edit>) {
     let Value::StringLit(text) = element else { return mask(flag, element, hidden, masks) };
     if flag == "header-env" && text.value.contains(HEADER_VARIABLE) {

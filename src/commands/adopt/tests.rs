@@ -1,4 +1,4 @@
-//! Files of servers, wrapped and unwrapped.
+//! Tests that wrap and unwrap the servers of files.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::document::{self, apply};
 use super::entry::{self, Choice, EntryChange};
 use super::our_command::{OurCommand, ProgramReach};
 
-/// Every entry of a file wrapped, as `adopt` does it.
+/// Wraps every entry of a file, as `adopt` does.
 fn wrapped(text: &str) -> String {
     wrapped_by(&OurCommand::direct("/opt/milepost"), text)
 }
@@ -19,7 +19,7 @@ fn wrapped_by(ours: &OurCommand, text: &str) -> String {
     changed(text, |object| entry::wrap(text, object, ours, Choice::WithAll))
 }
 
-/// Every entry of a file unwrapped.
+/// Unwraps every entry of a file.
 fn unwrapped(text: &str) -> String {
     changed(text, |object| entry::unwrap(text, object))
 }
@@ -36,7 +36,7 @@ fn changed(text: &str, change: impl Fn(&Object<'_>) -> EntryChange) -> String {
     apply(text, edits)
 }
 
-/// One entry, alone in its file.
+/// Returns a file with only this entry.
 fn entry(text: &str) -> String {
     format!(r#"{{"mcpServers":{{"s":{text}}}}}"#)
 }
@@ -135,7 +135,7 @@ fn what_was_changed_by_hand_since_is_kept_where_it_is_not_ours() {
     );
 }
 
-/// The reason why a change leaves an entry alone.
+/// Returns the reason why a change leaves an entry unchanged.
 fn alone(text: &str, change: impl FnOnce(&str, &Object<'_>) -> EntryChange) -> String {
     let text = entry(text);
     let parsed = document::parse(&text).unwrap().unwrap();
@@ -220,7 +220,7 @@ fn the_servers_are_found_where_each_client_keeps_them() {
     }
 }
 
-/// A stream of choices, for how a file is written.
+/// Random choices for the style of a file: spaces, comments and line breaks.
 struct Style(Vec<u8>);
 
 impl Style {
@@ -331,7 +331,7 @@ proptest! {
     }
 }
 
-/// A PEM file with a certificate, in a folder of its own.
+/// Makes a PEM file with a certificate, in a new directory.
 fn certificate() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
@@ -350,7 +350,7 @@ fn authorities_that_a_client_in_node_trusts_are_trusted_by_wrap() {
     let url = "https://127.0.0.1:1/mcp";
     let flags = format!(r#""--ca-file","system","--ca-file",{},"#, Json::from(&*file));
     check(&format!(r#"{{"url":"{url}",{env}}}"#), &wrapped(&flags, url));
-    // A server without TLS needs no authorities.
+    // A URL without TLS does not use the authorities.
     let plain = "http://127.0.0.1:1/mcp";
     check(&format!(r#"{{"url":"{plain}",{env}}}"#), &wrapped("", plain));
 }

@@ -1,4 +1,4 @@
-//! The admin listener that a command asks.
+//! The admin listener to which a command sends its requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub struct AdminArgs {
     bearer_file: Option<PathBuf>,
 }
 
-/// The URL of an admin listener, from `HOST:PORT` or a URL.
+/// Reads the URL of an admin listener from `HOST:PORT` or a URL.
 fn admin(text: &str) -> Result<Url, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let url = match text.contains("://") {
@@ -48,36 +48,36 @@ fn admin(text: &str) -> Result<Url, String> {
     url.ok_or_else(|| "HOST:PORT or a URL such as http://127.0.0.1:7333 is expected".to_owned())
 }
 
-/// The address of an admin listener.
+/// The address of an admin listener, and how to reach it.
 #[derive(Clone)]
 pub struct AdminAddress {
-    /// The address with its headers.
+    /// A route to the listener, with the headers of the requests.
     pub route: Route,
-    /// The URL.
+    /// The URL of the listener.
     pub url: Url,
     /// Whether the user or the route file gave the token.
     has_token: bool,
 }
 
-/// A token of operators, as the arguments name it.
+/// A token of an operator, from the arguments.
 enum AdminSecret {
     /// The token of a route file.
     Text(String),
-    /// The file with the token. The token may be replaced while the command runs, so that each request reads it.
+    /// The file with the token. Each request reads it, because the token may be replaced while the command runs.
     File(Arc<BearerFile>),
 }
 
 impl AdminSecret {
-    /// The token in a file.
+    /// Returns the token in a file.
     ///
     /// # Errors
-    /// If the file holds no token now.
+    /// If the file does not contain a token now.
     fn in_file(file: &Path) -> Result<Self, WrapError> {
         bearer_in(file)?;
         Ok(Self::File(Arc::new(BearerFile::in_file(file.to_owned()))))
     }
 
-    /// The token of the `[admin]` table.
+    /// Returns the token in the `[admin]` table, if it has one.
     fn of(routes: &Routes) -> Option<Self> {
         let bearer = routes.admin().bearer.as_ref();
         bearer.map(|bearer| Self::Text(bearer.reveal().to_owned()))
@@ -85,7 +85,7 @@ impl AdminSecret {
 }
 
 impl AdminAddress {
-    /// The usual address on this machine, without a token; `None` if it were no address.
+    /// Returns the usual address on this machine, without a token.
     pub fn usual() -> Option<Self> {
         Self::new(Url::parse(USUAL).ok()?, None).ok()
     }
@@ -95,7 +95,7 @@ impl AdminAddress {
             return Err(WrapError::Admin(url.to_string()));
         }
         let mut route = at_address(url.clone(), Some(RemoteTransport::Http), None);
-        // The token of operators goes to the admin listener itself, and to no proxy that the environment names.
+        // Connect directly: the token must not reach a proxy that the environment names.
         if let Upstream::Http(upstream) = &mut route.upstream {
             upstream.proxy = Some(ProxyChoice::Direct);
         }
@@ -111,7 +111,7 @@ impl AdminAddress {
         Ok(address)
     }
 
-    /// Whether the token that a proxy of this machine made may be sent there.
+    /// Whether the token that a proxy on this machine has created may be sent to this address.
     pub fn takes_made_token(&self) -> bool {
         let is_local = match self.url.host() {
             Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -122,10 +122,10 @@ impl AdminAddress {
         is_local && !self.has_token
     }
 
-    /// Presents this token.
+    /// Sends this token with all requests.
     ///
     /// # Errors
-    /// If no header can hold the token.
+    /// If the token cannot be the value of a header.
     pub fn present(&mut self, token: &str) -> Result<(), WrapError> {
         let no_token = || WrapError::BearerFile("the file holds no token".to_owned());
         self.route.request_headers.set = vec![bearer(token).ok_or_else(no_token)?];
@@ -168,7 +168,7 @@ impl AdminArgs {
         !self.fleet.is_empty()
     }
 
-    /// The address and the token; `None` where the arguments name no address.
+    /// Returns the address and the token; `None` if the arguments do not name an address.
     fn address(&self) -> Result<Option<AdminAddress>, WrapError> {
         if let Some(file) = &self.config {
             let routes = Routes::load(file)?;
@@ -177,7 +177,7 @@ impl AdminArgs {
             let url = Url::parse(&address).map_err(|_| WrapError::Admin(address))?;
             let token = AdminSecret::of(&routes);
             let mut address = AdminAddress::new(url, token.as_ref())?;
-            // An address that other machines can reach does not tell where its token is.
+            // The command may run on another machine than the proxy, whose token file is then not here.
             let made = state_dir(None, routes.state())
                 .and_then(|folder| AdminToken::read(&AdminToken::place(&folder)).ok());
             if let Some(made) = made.filter(|_| token.is_none()) {
@@ -188,7 +188,7 @@ impl AdminArgs {
         let token = self.bearer_file.as_deref().map(AdminSecret::in_file).transpose()?;
         let url = match &self.admin {
             Some(url) => url.clone(),
-            // A token is for one address.
+            // A token belongs to one address: without another one, to the usual address.
             None if token.is_some() => {
                 Url::parse(USUAL).map_err(|_| WrapError::Admin(USUAL.to_owned()))?
             }
@@ -217,14 +217,14 @@ mod tests {
         let address = AdminAddress::new(url, Some(&secret)).unwrap();
         let presented = || {
             let mut headers = HeaderMap::new();
-            // Each view of `top` has a copy.
+            // Copy the address, as each view of `top` does.
             set_headers(&address.clone().route.request_headers, None, &mut headers);
             headers[AUTHORIZATION].to_str().unwrap().to_owned()
         };
         assert_eq!(presented(), "Bearer first");
         fs::write(&file, "second one\n").unwrap();
         assert_eq!(presented(), "Bearer second one");
-        // A file that is being replaced is no reason to forget the token.
+        // The last token is still used while the file is being replaced.
         fs::remove_file(&file).unwrap();
         assert_eq!(presented(), "Bearer second one");
         assert!(!address.takes_made_token());

@@ -4,10 +4,10 @@ use clap::Args;
 
 use super::admin::AdminArgs;
 
-/// The call that is meant.
+/// The call to be cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallToCancel {
-    /// The call of this number.
+    /// The call with this number.
     Number(u64),
     /// The open call that began last.
     Last,

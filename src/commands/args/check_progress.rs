@@ -99,29 +99,29 @@ struct OtherPrograms {
     notes: Option<PathBuf>,
 }
 
-/// What is to be done.
+/// What `check-progress` does.
 #[derive(Debug)]
 pub enum CheckProgressTask {
-    /// A program is judged.
+    /// Judges a program.
     Judge(CheckProgressOptions),
-    /// The reference server is served.
+    /// Runs the reference server.
     Serve(ReferenceOptions),
 }
 
-/// The reference server.
+/// The options of the reference server.
 #[derive(Debug)]
 pub struct ReferenceOptions {
-    /// The address; `None`: standard streams.
+    /// The address to listen on; `None` for standard input and output.
     pub listen: Option<SocketAddr>,
     /// The file for notes.
     pub notes: Option<PathBuf>,
-    /// The duration of the tool `silent`.
+    /// How long the tool `silent` takes.
     pub silence: Duration,
-    /// Whether 2026-07-28 is spoken too.
+    /// Whether 2026-07-28 is supported too.
     pub is_modern: bool,
 }
 
-/// Loopback and a free port.
+/// Returns the loopback address with port 0, for which the system chooses a free port.
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
@@ -133,10 +133,10 @@ fn scenario() -> impl TypedValueParser<Value = Scenario> {
 }
 
 impl CheckProgressArgs {
-    /// The task of the arguments.
+    /// Returns the task that the arguments request.
     ///
     /// # Errors
-    /// If something stands behind an address, headers are none, or no scenario is left.
+    /// If a word follows the URL, a header is not valid, or no scenario remains.
     pub fn resolve(self) -> Result<CheckProgressTask, WrapError> {
         let silence = |usual: u64| self.silence.unwrap_or_else(|| Duration::from_secs(usual));
         if self.others.serve {

@@ -65,10 +65,10 @@ pub(super) fn arguments(text: &str) -> Result<Arguments, String> {
 }
 
 impl DoctorArgs {
-    /// The options from the arguments.
+    /// Returns the options that the arguments request.
     ///
     /// # Errors
-    /// If something stands behind an address, or headers are none.
+    /// If a word follows the URL, or a header is not valid.
     pub fn resolve(self) -> Result<Options, WrapError> {
         let configured = match &self.config {
             Some(file) => Some(configured(file, self.route.as_deref())?),
@@ -89,7 +89,7 @@ impl DoctorArgs {
         Ok(Options { server, call, session: self.session, configured })
     }
 
-    /// The server of a route.
+    /// Returns the server of a route.
     fn target_of(&self, configured: &ConfiguredRoute) -> Result<DoctorTarget, WrapError> {
         let route = configured.routes.find(None)?;
         match &route.upstream {
@@ -111,7 +111,7 @@ impl DoctorArgs {
     }
 }
 
-/// The route of a file.
+/// Returns a route of a route file.
 fn configured(file: &Path, route: Option<&str>) -> Result<ConfiguredRoute, WrapError> {
     let routes = Routes::load(file)?.only(route)?;
     let path = routes.find(None)?.path.clone();
@@ -123,7 +123,7 @@ fn no_server(path: &str) -> WrapError {
     WrapError::Setting(format!("--route: {path} has no server to examine; {what}"))
 }
 
-/// The server of a command line: a command, or an address with its headers.
+/// Returns the server of a command line: a command, or a URL with its headers.
 pub(super) fn target(
     remote: &RemoteArgs,
     command: Vec<OsString>,
@@ -140,7 +140,7 @@ pub(super) fn target(
         let (name, token) = bearer_in(file)?;
         let rules = &mut route.request_headers;
         rules.set.push((name.clone(), token));
-        // A token may expire while the command runs, and another program writes a new one into the file.
+        // Read the file again for each request: the token may expire, and a program writes a new one.
         rules.bearer_files.push((name, Arc::new(BearerFile::in_file(file.clone()))));
     }
     Ok(DoctorTarget::Http(Box::new(route), url))

@@ -1,4 +1,4 @@
-//! The command line: first as typed, then with defaults applied and checked.
+//! The command line: the arguments as typed, and the checked options made from them.
 
 mod admin;
 mod adopt;
@@ -47,7 +47,7 @@ pub use self::record::ReplayArgs;
 pub use self::remote::RemoteTransport;
 pub use self::tap::{LsArgs, TapArgs, TopArgs};
 
-/// The route file of a folder.
+/// The usual name of a route file.
 pub(super) const ROUTE_FILE: &str = "proxy.toml";
 
 /// A transparent MCP proxy that adds progress to legacy servers.
@@ -269,12 +269,12 @@ impl RouteFileArgs {
 }
 
 impl ServeArgs {
-    /// The route file.
+    /// Returns the path of the route file.
     pub fn file(&self) -> &Path {
         self.routes.path()
     }
 
-    /// The recording of conversations, if there is one.
+    /// Returns the settings of the recording, if conversations are recorded.
     pub fn recording(&self) -> Option<Recording> {
         self.record.recording()
     }
@@ -300,7 +300,7 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// The route file.
+    /// Returns the path of the route file.
     pub fn file(&self) -> &Path {
         self.routes.path()
     }
@@ -313,63 +313,63 @@ pub struct Wrapped {
     pub policy: Policy,
     /// The server behind the proxy.
     pub server: WrappedServer,
-    /// The name under which is remembered how long its tools take.
+    /// The label under which the durations of the server's tools are stored.
     pub label: String,
-    /// The folder of the state file; `None`: no file.
+    /// The state directory; `None` if nothing is stored.
     pub state_dir: Option<PathBuf>,
-    /// The recording of the conversation, if there is one.
+    /// The settings of the recording, if the conversation is recorded.
     pub recording: Option<Recording>,
-    /// A short name of the server for people.
+    /// A short, readable name of the server.
     pub name: String,
 }
 
-/// The reason why arguments cannot be used, where the command-line parser cannot know the reason.
+/// The reason why arguments cannot be used, if the command-line parser does not find it.
 #[derive(Debug, thiserror::Error)]
 pub enum WrapError {
     /// The route file cannot be used.
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    /// The value of a flag that is no value of its setting: the flag, and what would be right.
+    /// A flag's value is not valid for the setting. Holds the flag, and what is expected.
     #[error("{0}")]
     Setting(String),
-    /// A header that is none.
+    /// The text is not a header.
     #[error("--header: {0}")]
     Header(String),
-    /// A token that is none.
+    /// The variable does not contain a token.
     #[error("--bearer-env: {0}")]
     Bearer(String),
-    /// A route file without an admin listener.
+    /// The route file has no admin listener.
     #[error("{}: an [admin] table is expected; without it there is no admin listener", .0.display())]
     NoAdmin(PathBuf),
-    /// An address that is none.
+    /// The text is not the address of an admin listener.
     #[error(
         "{0} is not the address of an admin listener; an address such as http://127.0.0.1:7333 is expected"
     )]
     Admin(String),
-    /// A name of --fleet without an address.
+    /// A name of `--fleet` has no address.
     #[error("--fleet: {0} has no address")]
     NoReplica(String, #[source] io::Error),
-    /// A file that holds no token.
+    /// The file does not contain a token.
     #[error("--bearer-file: {0}")]
     BearerFile(String),
-    /// An address that is none; it may hold a secret.
+    /// The server's URL is not valid. The message omits it, because it may contain a secret.
     #[error(
         "the address of the server is not a valid URL; one such as https://example.com/mcp is expected"
     )]
     BadAddress,
-    /// Something stands behind the address.
+    /// A word follows the server's URL.
     #[error("{0:?} stands behind the address of the server; options come before it")]
     BehindAddress(OsString),
-    /// A header of a variable that is none.
+    /// The text is not a header and a variable.
     #[error("--header-env: {0}")]
     HeaderEnv(String),
-    /// A proxy that is none; its URL may hold a secret.
+    /// The proxy's URL is not valid. The message omits it, because it may contain a secret.
     #[error("--forward-proxy: {0}")]
     Proxy(String),
-    /// A file without authorities.
+    /// The file has no certificate authorities.
     #[error("--ca-file: {0}")]
     CaFile(String),
-    /// Headers are of no use to a child process.
+    /// Options for a server at a URL are given, but the server is a child process.
     #[error(
         "--header, --header-env, --bearer-file, --bearer-env, --transport, --forward-proxy and --ca-file are only for a \
          server at a URL"
@@ -378,7 +378,7 @@ pub enum WrapError {
 }
 
 impl WrapArgs {
-    /// The settings from the arguments and the route file.
+    /// Returns the settings from the arguments and the route file.
     ///
     /// # Errors
     /// If the route file cannot be used, or does not fit the arguments.
@@ -394,7 +394,7 @@ impl WrapArgs {
             }
             routes.apply_defaults(&mut policy);
             let name = self.policy.route.as_deref();
-            // With a server of its own, a file needs no route.
+            // If the command line names the server, the file need not have a route.
             route = match routes.find(name) {
                 Err(_) if name.is_none() && !self.command.is_empty() => None,
                 found => Some(found?.clone()),
@@ -449,7 +449,7 @@ impl WrapArgs {
         }
         self.remote.apply(&mut route)?;
         let bearer_file = self.remote.bearer_file();
-        // The file is read again for each request, but its absence is said before the first.
+        // The file is read for each request. Read it now too, to report a missing file at the start.
         bearer_file.as_deref().map(bearer_in).transpose()?;
         Ok(WrappedServer::Http { route: Box::new(route), bearer_file })
     }
@@ -461,16 +461,16 @@ impl WrapArgs {
         Ok(WrappedServer::Command(stdio))
     }
 
-    /// The server's address, if the command is an address.
+    /// Returns the server's URL, if the command is a URL.
     ///
     /// # Errors
-    /// If further words follow the address.
+    /// If a word follows the URL.
     pub fn address(&self) -> Result<Option<Url>, WrapError> {
         address(&self.command)
     }
 }
 
-/// The server's address, if the command is an address.
+/// Returns the server's URL, if the command is a URL.
 fn address(command: &[OsString]) -> Result<Option<Url>, WrapError> {
     let Some(first) = command.first().and_then(|first| first.to_str()) else {
         return Ok(None);

@@ -49,7 +49,7 @@ pub struct TryArgs {
 }
 
 impl TryArgs {
-    /// The server with the settings of `wrap`, and the call.
+    /// Returns the server with the settings of `wrap`, and the call.
     ///
     /// # Errors
     /// If the route file cannot be used, or does not fit the arguments.
@@ -58,7 +58,7 @@ impl TryArgs {
         let wrap = WrapArgs {
             policy: self.policy,
             remote: self.remote,
-            // What is tried teaches nothing about how long tools take.
+            // Do not learn durations from calls that a user only tries.
             state_dir: Some(StateDir::Off),
             strict_files: false,
             page: false,

@@ -46,7 +46,7 @@ pub(super) fn preset() -> impl TypedValueParser<Value = Preset> {
     PossibleValuesParser::new(names).try_map(|name| Preset::read(&name))
 }
 
-/// The names that are known without a route file.
+/// Returns the names of dialects that are known without a route file.
 fn dialect_names() -> KnownNames {
     let names = dialect::ALL.iter().filter_map(|dialect| match dialect {
         Dialect::BuiltIn(known) => Some(known.name),
@@ -56,7 +56,7 @@ fn dialect_names() -> KnownNames {
     KnownNames::new(names.chain([DEFAULT_DIALECTS]))
 }
 
-/// Names every dialect.
+/// Returns a help text that names every dialect.
 fn dialect_help() -> String {
     let names = |is_default: bool| {
         let all = dialect::ALL.iter().map(Dialect::name);
@@ -74,7 +74,7 @@ fn dialect_help() -> String {
     )
 }
 
-/// The flags of settings.
+/// The given flags for settings.
 #[derive(Debug)]
 struct Flags {
     route: Vec<Given<Policy>>,
@@ -111,7 +111,7 @@ impl<S: SettingScope> Given<S> {
     }
 }
 
-/// The flag of a setting, in a part of `--help`.
+/// Returns the flag of a setting, if the flag belongs under this heading of `--help`.
 fn argument<S: SettingScope>(
     setting: &'static Setting<S>,
     heading: Option<&'static str>,
@@ -126,7 +126,7 @@ fn argument<S: SettingScope>(
         if !choices.is_empty() {
             ValueParser::new(PossibleValuesParser::new(choices))
         } else if flag.repeats {
-            // Patterns are read together: one may not be there twice.
+            // Patterns are checked later, all together, because a pattern must not occur twice.
             ValueParser::new(clap::builder::StringValueParser::new())
         } else {
             ValueParser::new(clap::builder::StringValueParser::new().try_map(|text: String| {
@@ -135,7 +135,7 @@ fn argument<S: SettingScope>(
         };
     let action = if flag.repeats { ArgAction::Append } else { ArgAction::Set };
     let arg = arg.value_name(value).value_parser(parser).action(action);
-    // With `=` only: the word behind the flag may be the command of the server.
+    // Require `=`, because the word after the flag may be the server's command.
     let optional =
         |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value(flag.switches_to);
     Some(if flag.is_value_optional { optional(arg) } else { arg })
@@ -167,15 +167,15 @@ impl FromArgMatches for Flags {
 }
 
 impl PolicyArgs {
-    /// The preset, if one is named; `own`: dialects that a route file describes.
+    /// Returns the named preset, if any. `own` are the dialects of a route file.
     ///
     /// # Errors
-    /// If the preset is not as it should be, which is a fault of ours.
+    /// If the preset is not valid, which is a bug.
     pub(super) fn preset(&self, own: &[Dialect]) -> Result<Option<PresetSettings>, RoutesError> {
         self.preset.map(|preset| PresetSettings::new(preset, own)).transpose()
     }
 
-    /// The settings that the flags name; `own`: dialects that a route file describes.
+    /// Returns the settings that the flags name. `own` are the dialects of a route file.
     pub(super) fn settings(&self, own: &[Dialect]) -> Result<Settings, String> {
         let mut call = Given::changes(&self.flags.call)?;
         let dialects = dialects(self.dialects.iter().map(|name| &**name), own)

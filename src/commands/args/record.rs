@@ -49,7 +49,7 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// The form of the result; `before`: the reports of the play before.
+    /// Returns the form of the result. `before` are the reports of the previous run.
     pub fn form(&self, before: Option<ReportCount>) -> ReplayForm {
         match () {
             () if self.as_test => ReplayForm::Test,
@@ -60,12 +60,12 @@ impl ReplayArgs {
         }
     }
 
-    /// The files that a replay depends on.
+    /// Returns the files that a replay depends on.
     pub fn files(&self) -> Vec<PathBuf> {
         std::iter::once(self.file.clone()).chain(self.policy.config.clone()).collect()
     }
 
-    /// The settings of the replay: those of the recording, or of the route file, with the flags laid over them.
+    /// Returns the settings of the replay: those of the recording or of the route file, changed by the flags.
     ///
     /// # Errors
     /// If the route file cannot be used.

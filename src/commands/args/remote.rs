@@ -51,8 +51,7 @@ pub enum RemoteTransport {
     Sse,
 }
 
-/// A route to an address. The settings that a route of a file has for its own server apply to this
-/// server.
+/// Returns a route to a URL. If `route` is given, its settings for its own server apply to this server.
 pub(super) fn at_address(
     url: Url,
     transport: Option<RemoteTransport>,
@@ -72,19 +71,19 @@ pub(super) fn at_address(
     route
 }
 
-/// The text of a file that holds a token.
+/// Reads the text of a file with a token.
 fn read_token(file: &Path) -> Result<String, WrapError> {
     fs::read_to_string(file)
         .map_err(|why| WrapError::BearerFile(format!("{}: {why}", file.display())))
 }
 
-/// The header that presents the token in a file.
+/// Returns the header with the token in a file.
 pub(super) fn bearer_in(file: &Path) -> Result<(HeaderName, HeaderValue), WrapError> {
     let why = || format!("{}: it holds no token", file.display());
     bearer(&read_token(file)?).ok_or_else(|| WrapError::BearerFile(why()))
 }
 
-/// The header that presents a token, if the text holds one.
+/// Returns the header with a token, if the text contains one.
 pub(super) fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
     let token = Some(token.trim()).filter(|token| !token.is_empty())?;
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
@@ -93,7 +92,7 @@ pub(super) fn bearer(token: &str) -> Option<(HeaderName, HeaderValue)> {
 }
 
 impl RemoteArgs {
-    /// Adds the headers, the proxy and the authorities to the settings of a route.
+    /// Adds the headers, the proxy and the certificate authorities to a route.
     pub(super) fn apply(&self, route: &mut Route) -> Result<(), WrapError> {
         if let Upstream::Http(upstream) = &mut route.upstream {
             self.apply_way(upstream)?;
@@ -101,7 +100,7 @@ impl RemoteArgs {
         self.apply_headers(&mut route.request_headers)
     }
 
-    /// Sets the proxy on the way to the server, and the authorities of its certificate.
+    /// Sets the proxy through which the server is reached, and the authorities for its certificate.
     fn apply_way(&self, upstream: &mut HttpUpstream) -> Result<(), WrapError> {
         if let Some(proxy) = &self.forward_proxy {
             let proxy = Environment::of_process().fill(proxy).map_err(WrapError::Proxy)?;
@@ -130,7 +129,7 @@ impl RemoteArgs {
             rules.set.push((name, value));
         };
         for header in &self.headers {
-            // Only the name is shown: the value may be a secret.
+            // Show only the name, because the value may be a secret.
             let name = header.split_once(':').map(|(name, _)| format!("{name:?}: "));
             let name = name.unwrap_or_default();
             let wrong = |why: &str| WrapError::Header(format!("{name}{why}"));
@@ -147,7 +146,7 @@ impl RemoteArgs {
             let (name, variable) = pair.split_once('=').ok_or_else(form)?;
             let wrong = |why: &str| WrapError::HeaderEnv(format!("{name}: {why}"));
             let header = name.trim().parse().map_err(|_| form())?;
-            // Its client has filled it in: what looks like a variable in it is none of Milepost's own.
+            // Use the value as it is: the client has filled it in, so `${…}` in it is not a variable.
             let value = environment.get(variable).map_err(|why| wrong(&why))?;
             let value = value.trim().parse();
             set(header, value.map_err(|_| wrong("a header cannot hold the value"))?);
@@ -161,7 +160,7 @@ impl RemoteArgs {
         Ok(())
     }
 
-    /// Whether an option is given that is only for servers at a URL.
+    /// Whether an option is given that only servers at a URL have.
     pub(super) fn is_given(&self) -> bool {
         let Self {
             headers,

@@ -36,7 +36,7 @@ pub struct TapArgs {
 }
 
 impl TapArgs {
-    /// The path and the query of the request.
+    /// Returns the path and the query of the request.
     pub fn target(&self) -> String {
         let mut query = Serializer::new(String::new());
         for (name, value) in

@@ -11,10 +11,10 @@ use crate::progress::clients::is_unprintable;
 /// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
 const CALLS_MAX: usize = 2000;
 
-/// The time for which the calls of a process stay in sight that has ended.
+/// For how long the calls of an ended process stay visible.
 const STAYS: Duration = Duration::from_secs(60);
 
-/// The silence of a server after which a call counts as silent.
+/// A call counts as silent after this time without a message from its server.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 /// A call, as `/calls` describes it.
@@ -58,16 +58,16 @@ pub(super) type CallKey = (String, u64);
 #[derive(Debug, Clone)]
 pub(super) struct TopRow {
     pub(super) key: CallKey,
-    /// The name of the process, and of the route of `serve`.
+    /// The name of the process, with the route if the process is a `serve`.
     pub(super) place: String,
     pub(super) call: TopCall,
-    /// The time of its process, in milliseconds since 1970.
+    /// The clock of the call's process, in milliseconds since 1970.
     pub(super) now: u64,
-    /// The process has ended before the call.
+    /// Whether the process ended before the call.
     pub(super) is_lost: bool,
 }
 
-/// A process, and its calls.
+/// A process and its calls.
 #[derive(Debug)]
 struct TopProcess {
     name: String,
@@ -78,18 +78,18 @@ struct TopProcess {
     trouble: Option<String>,
 }
 
-/// News of a process.
+/// An event of a process that shows its calls.
 #[derive(Debug)]
 pub(super) enum ProcessNews {
     /// The process shows its calls.
     Begun(String),
-    /// An event of `/calls`, and its data.
+    /// An event from `/calls`: its name and its data.
     Event(String, String),
-    /// The process reports no more calls; with the reason, if it is to be shown.
+    /// The process reports no more calls; with the reason if it is to be shown to the user.
     Ended(Option<String>),
 }
 
-/// The calls in trouble that the table is narrowed to.
+/// Which calls the table shows, by their trouble.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallTrouble {
     /// All calls.
@@ -102,7 +102,7 @@ pub(super) enum CallTrouble {
 }
 
 impl CallTrouble {
-    /// Returns the next value; the first follows the last.
+    /// Returns the next value; after the last comes the first.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Any => Self::Failed,
@@ -112,24 +112,24 @@ impl CallTrouble {
     }
 }
 
-/// The order of the calls.
+/// The order in which the table shows calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallOrder {
-    /// Calls in flight in the order of their beginning, then ended calls, newest first.
+    /// Open calls, oldest first, then ended calls, newest first.
     #[default]
     Usual,
-    /// The longest first.
+    /// By the time that a call has taken, longest first.
     Time,
-    /// The alphabet of the tools.
+    /// By the names of the tools.
     Tool,
-    /// The alphabet of the servers.
+    /// By the names of the servers.
     Server,
-    /// The call with the most changes first.
+    /// By the number of changes, the most first.
     Changes,
 }
 
 impl CallOrder {
-    /// Returns the next value; the first follows the last.
+    /// Returns the next value; after the last comes the first.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Usual => Self::Time,
@@ -155,34 +155,34 @@ impl CallOrder {
 /// Which calls are shown, and in which order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct CallFilter {
-    /// Words in lower case; each must be in the line of a call.
+    /// Words in lower case; a call is shown if its line contains all of them.
     pub(super) words: Vec<String>,
-    /// Also requests that call no tool.
+    /// Whether requests that do not call a tool are shown too.
     pub(super) every_method: bool,
     /// Whether only calls in flight are shown.
     pub(super) only_open: bool,
     /// The trouble that calls must have to be shown.
     pub(super) trouble: CallTrouble,
-    /// The order.
+    /// The order in which calls are shown.
     pub(super) order: CallOrder,
 }
 
 impl CallFilter {
-    /// Shows all calls of tools again. The order stays, and the choice of other requests too.
+    /// Shows all calls of tools again. Keeps the order, and the choice whether other requests are shown.
     pub(super) fn clear(&mut self) {
         let (every_method, order) = (self.every_method, self.order);
         *self = Self { every_method, order, ..Self::default() };
     }
 }
 
-/// All processes.
+/// The calls of all processes.
 #[derive(Debug, Default)]
 pub(super) struct TopCalls {
     processes: BTreeMap<String, TopProcess>,
 }
 
 impl TopCall {
-    /// The tool, or the method of a request that calls none.
+    /// Returns the tool, or the method of a request that does not call a tool.
     pub(super) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }
@@ -192,7 +192,7 @@ impl TopCall {
         self.change_words().join(", ")
     }
 
-    /// Returns the changes in at most `columns` columns, if one word fits: no number is cut.
+    /// Returns as many of the changes as fit into `columns` columns, at least one. Numbers are not cut.
     pub(super) fn changes_within(&self, columns: usize) -> String {
         let mut words = self.change_words();
         let mut text = words.join(", ");
@@ -203,7 +203,7 @@ impl TopCall {
         text
     }
 
-    /// The number of the changes.
+    /// Returns the number of changes.
     fn change_count(&self) -> u64 {
         self.repaired.values().chain(self.withheld.values()).sum::<u64>() + self.beats
     }
@@ -263,7 +263,7 @@ impl TopRow {
         Duration::from_millis(end.saturating_sub(self.call.opened))
     }
 
-    /// The time since the last message of the server.
+    /// Returns the time since the last message of the server.
     pub(super) fn silence(&self) -> Duration {
         let spoke = self.call.spoke.unwrap_or(self.call.opened);
         Duration::from_millis(self.now.saturating_sub(spoke))
@@ -316,7 +316,7 @@ impl TopRow {
 }
 
 impl TopCalls {
-    /// Takes news of the process of this key.
+    /// Applies an event of the process with this key.
     pub(super) fn take(&mut self, key: &str, news: ProcessNews, now: Instant) {
         match news {
             ProcessNews::Begun(name) => {
@@ -344,14 +344,14 @@ impl TopCalls {
         }
     }
 
-    /// Drops processes that have ended for a while.
+    /// Drops the processes that ended more than `STAYS` ago.
     pub(super) fn tidy(&mut self, now: Instant) {
         self.processes.retain(|_, process| {
             process.ended.is_none_or(|ended| now.saturating_duration_since(ended) < STAYS)
         });
     }
 
-    /// The keys of the processes that show their calls.
+    /// Returns the keys of the processes that show their calls.
     pub(super) fn running(&self) -> BTreeSet<String> {
         let running = self.processes.iter().filter(|(_, process)| process.ended.is_none());
         running.map(|(key, _)| key.clone()).collect()
@@ -363,7 +363,7 @@ impl TopCalls {
         troubles.next_back()
     }
 
-    /// The calls that pass the filter, in its order.
+    /// Returns the calls that pass the filter, in the filter's order.
     pub(super) fn rows(&self, filter: &CallFilter, at: Instant) -> Vec<TopRow> {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
         let mut rows: Vec<TopRow> = rows.collect();
@@ -393,7 +393,7 @@ impl TopCalls {
     }
 }
 
-/// Appends the process id to a name that several processes have, such as two `wrap` of one server.
+/// Appends the process id to a name that several processes have, such as two `wrap` processes of one server.
 fn tell_apart(rows: &mut [TopRow]) {
     let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in &*rows {
@@ -452,7 +452,7 @@ impl TopProcess {
         })
     }
 
-    /// The process and the server of a call, for people.
+    /// Returns the process and the server of a call as readable text.
     fn place(&self, route: &str, server: Option<&str>) -> String {
         let place = match (self.name.split_once(' '), server) {
             (Some(("wrap", _)), Some(server)) => format!("wrap {server}"),

@@ -7,13 +7,13 @@ use super::lines::{TopLine, TopSpan, columns};
 use super::style::Styles;
 use crate::progress::clients::is_unprintable;
 
-/// Minimum number of columns to show the two sides beside each other.
+/// Minimum number of columns to show a message's two versions side by side.
 const BESIDE_MIN: usize = 90;
 
 /// Maximum number of lines of one message that are shown. Each message has at most 2 KiB.
 const LINES_MAX: usize = 400;
 
-/// Levels that are indented.
+/// Maximum number of indented levels; deeper levels are not indented further.
 const DEPTH_MAX: usize = 20;
 
 /// A call with its messages, as `/calls/N` describes it.
@@ -37,16 +37,16 @@ struct TopMessage {
 }
 
 impl TopDetail {
-    /// The number of the messages that are kept.
+    /// Returns the number of messages that are kept.
     pub(super) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// The messages as lines of this width.
+    /// Returns the messages as lines of this width.
     pub(super) fn lines(&self, width: usize, styles: &Styles) -> Vec<TopLine> {
         let mut lines = Vec::new();
         for (at, message) in self.messages.iter().enumerate() {
-            // After the first messages that are kept.
+            // The first 16 messages of a call are always kept; the messages left out come after them.
             if self.left_out > 0 && at == self.messages.len().min(16) {
                 let count = self.left_out;
                 let text = format!("{count} messages between are no longer kept");
@@ -125,7 +125,7 @@ impl TopMessage {
     }
 }
 
-/// Puts two texts side by side; lines that differ are on the same row, with another style.
+/// Puts two texts side by side. Lines that differ are in the same row, in another style.
 fn beside(
     left: &[String],
     right: &[String],
@@ -136,7 +136,7 @@ fn beside(
     let [old, new] =
         [left, right].map(|side| side.iter().map(|line| bare(line)).collect::<Vec<_>>());
     let diff = TextDiff::from_slices(&old, &new);
-    // Removed and added lines that have not been paired yet.
+    // Removed and added lines that are not in a row yet.
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     let mut rows: Vec<(Option<&String>, Option<&String>, bool)> = Vec::new();
     for change in diff.iter_all_changes() {
@@ -185,12 +185,12 @@ fn pair_up<'a>(
     added.clear();
 }
 
-/// Returns a line without its last comma, which only depends on the next line.
+/// Returns a line without a final comma, because that comma only depends on whether another line follows.
 fn bare(line: &str) -> &str {
     line.strip_suffix(',').unwrap_or(line)
 }
 
-/// A text in lines of at most this width.
+/// Splits a text into lines of at most this width.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -212,7 +212,7 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(used)))
 }
 
-/// Returns JSON indented; only spaces between tokens are changed. The text may be cut anywhere.
+/// Returns JSON indented; only white space between tokens is changed. The text may be incomplete.
 fn pretty(text: &str) -> Vec<String> {
     if !text.trim_start().starts_with(['{', '[']) {
         return text.lines().take(LINES_MAX).map(str::to_owned).collect();

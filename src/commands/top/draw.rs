@@ -10,31 +10,31 @@ use super::lines::{TopLine, TopSpan};
 use super::screen::{OpenedCall, TopScreen, TopView};
 use super::style::Styles;
 
-/// Columns of a bar.
+/// Width of a progress bar, in columns.
 const BAR: usize = 10;
 
-/// Columns from which the table shows the client and the changes.
+/// Minimum width of the screen at which the table shows the client and the changes.
 const WIDE: usize = 110;
 
-/// Columns of the changes: a number in them is never cut.
+/// Width of the column with Milepost's changes, in which no number is cut.
 const CHANGES: usize = 16;
 
-/// Columns of the time.
+/// Width of the column with the time.
 const TIME: usize = 8;
 
-/// Columns between two columns of the table.
+/// Width of the space between two columns of the table.
 const GAP: usize = 2;
 
-/// Columns of the help.
+/// Width of the help.
 const HELP: usize = 92;
 
-/// The silence of a server after which it is shown for a call without a text.
+/// For a call without a text, the silence of its server is shown after this time.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// Minimum number of columns of the texts of calls.
+/// Minimum width of the column with the texts of calls.
 const WORDS_MIN: usize = 20;
 
-/// The keys, for `?`.
+/// The keys that the help (`?`) lists.
 const KEYS: [(&str, &str); 15] = [
     ("j k ↓ ↑", "the next call, the one before"),
     ("g G", "the first, the last"),
@@ -59,7 +59,7 @@ const WORDS: &str = "MESSAGE";
 /// A column of the table.
 struct TopColumn {
     name: &'static str,
-    /// Its width, or else its share of the width that the other columns leave.
+    /// The width of the column. If it is 0, the column gets a share of the width that the other columns leave.
     width: usize,
     share: usize,
     only_wide: bool,
@@ -212,7 +212,7 @@ fn side_by_side(cells: Vec<TopLine>, widths: &[usize]) -> TopLine {
     TopLine::from(cells.join(&TopSpan::plain(" ".repeat(GAP))))
 }
 
-/// The text in the place of a table without rows.
+/// Returns the text to show in place of a table without rows.
 fn nothing(screen: &TopScreen) -> String {
     match (screen.calls.running().is_empty(), !filters(screen).is_empty()) {
         (true, _) => "\n\nNothing runs that shows its calls.\n\n\
@@ -224,7 +224,7 @@ fn nothing(screen: &TopScreen) -> String {
     }
 }
 
-/// The cell of a call in the column of this name.
+/// Returns the cell of a call in the column of this name.
 fn cell(name: &str, row: &TopRow, styles: &Styles) -> TopLine {
     let call = &row.call;
     let (sign, style) = sign(row, styles);
@@ -296,7 +296,7 @@ fn filters(screen: &TopScreen) -> Vec<String> {
     words
 }
 
-/// The question whether to cancel a call, or the reason why none was cancelled, in the place of the last line.
+/// Returns the last line of the screen: the question whether to cancel a call, or the reason why no call was cancelled.
 fn draw_question(screen: &TopScreen, styles: &Styles) -> Option<TopLine> {
     if let Some(asked) = &screen.question {
         let question = format!("Cancel {}?", one_line(&asked.label));
@@ -380,7 +380,7 @@ fn facts(row: &TopRow, styles: &Styles) -> Vec<TopLine> {
     vec![TopLine::from(first), TopLine::new(second, &styles.dim)]
 }
 
-/// Lays the help over the middle of the screen.
+/// Draws the help over the middle of the screen.
 fn lay_help(lines: &mut [TopLine], width: usize, styles: &Styles) {
     let box_width = width.min(HELP);
     let inner = box_width.saturating_sub(2);
@@ -408,7 +408,7 @@ fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-/// A time in few characters.
+/// Returns a time in few characters.
 fn spell(time: Duration) -> String {
     match time.as_secs() {
         0..10 => format!("{:.1} s", time.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! The news of all processes for `milepost top`.
+//! Connects `milepost top` to all processes, and collects their events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use super::detail::TopDetail;
 use crate::commands::args::{AdminAddress, AdminArgs};
 use crate::commands::sites::{self, EVENTS, JSON, Site, SiteError, SiteReply};
 
-/// News that wait to be taken. Further news wait at their process.
+/// Maximum number of events that wait for the screen. Further events are not read from their process yet.
 const NEWS_MAX: usize = 256;
 
-/// The interval at which processes are looked for that have begun.
+/// The interval at which `top` looks for new processes.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The shortest time between two readings of the messages of a call.
@@ -22,10 +22,10 @@ const READ: Duration = Duration::from_millis(500);
 /// Maximum number of bytes of one event. A longer event ends the connection.
 const EVENT_MAX: usize = 16 << 20;
 
-/// News for the screen.
+/// An event for the screen.
 #[derive(Debug)]
 pub(super) enum TopNews {
-    /// Of the process of this key.
+    /// An event of the process with this key.
     Process(String, ProcessNews),
     /// The messages of a call, or why there are none.
     Detail(CallKey, Result<Box<TopDetail>, String>),
@@ -38,17 +38,17 @@ type FoundSite = (Site, Option<SiteReply>);
 /// The connections to all processes.
 pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
-    /// New processes that a search has found, and the replies of those that were asked.
+    /// The channel for processes that a search has found, each with its reply if it was asked.
     found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
     sites: BTreeMap<String, Site>,
-    /// The arguments that name addresses; without, all that runs is shown.
+    /// The arguments, if they name addresses; `None` if all processes of this user are shown.
     named: Option<AdminArgs>,
     last_look: Option<Instant>,
     last_read: Option<Instant>,
 }
 
 impl Feeds {
-    /// Connects to the named address, or to all that runs.
+    /// Connects to the named address, or to all processes of this user.
     ///
     /// # Errors
     /// If the named address does not show its calls.
@@ -74,7 +74,8 @@ impl Feeds {
                 feeds.follow(site, reply);
             }
         } else if let Some(usual) = AdminAddress::usual() {
-            // A `serve` of another user whose token this user may read, or a `serve` without a token.
+            // Asked even though no local socket was found: it may be a `serve` of another user whose token this user
+            // may read, or a `serve` without a token.
             let mut site = Site::at(usual);
             let folder = sites::folder();
             let found = match &folder {
@@ -106,8 +107,8 @@ impl Feeds {
         });
     }
 
-    /// Connects to processes that have started since the last search. `running` are the keys of those whose calls are
-    /// shown.
+    /// Connects to processes that have started since the last search. `running` are the keys of the processes whose
+    /// calls are already shown.
     pub(super) fn look(&mut self, running: &BTreeSet<String>) {
         while let Ok((site, reply)) = self.found.1.try_recv() {
             if !self.sites.contains_key(&site.key()) {
@@ -154,7 +155,7 @@ impl Feeds {
         });
     }
 
-    /// Cancels a call. The table shows its end.
+    /// Cancels a call. The event of its end then reaches the table as usual.
     pub(super) fn cancel(&self, key: &CallKey) {
         let Some(mut site) = self.sites.get(&key.0).cloned() else { return };
         let (target, news) = (format!("/calls/{}/cancel", key.1), self.news.clone());
@@ -165,7 +166,7 @@ impl Feeds {
         });
     }
 
-    /// Asks for the messages of a call; false if it was asked just now.
+    /// Requests the messages of a call. Returns `false` if they were requested less than `READ` ago.
     pub(super) fn read_call(&mut self, key: &CallKey) -> bool {
         let now = Instant::now();
         if self.last_read.is_some_and(|last| now.duration_since(last) < READ) {
@@ -189,7 +190,7 @@ impl Feeds {
     }
 }
 
-/// Reads the events of a process until its end.
+/// Reads the events of a process until the process ends.
 async fn follow(
     mut site: Site,
     reply: Option<SiteReply>,
@@ -218,7 +219,7 @@ async fn follow(
     Ok(())
 }
 
-/// The name and the data of an event.
+/// Returns the name and the data of an event.
 fn read_event(event: &str) -> (String, String) {
     let (mut name, mut data) = (String::new(), String::new());
     for line in event.lines() {

@@ -53,12 +53,12 @@ impl TopLine {
         Self { spans: vec![TopSpan::plain(text)] }
     }
 
-    /// The parts of the line.
+    /// Returns the parts of the line.
     pub(super) fn into_spans(self) -> Vec<TopSpan> {
         self.spans
     }
 
-    /// The line, no wider than this.
+    /// Returns the line, cut to this width.
     pub(super) fn cut(self, width: usize) -> Self {
         let mut left = width;
         let mut spans = Vec::with_capacity(self.spans.len());
@@ -79,7 +79,7 @@ impl TopLine {
         Self { spans }
     }
 
-    /// The columns of the line.
+    /// Returns the number of columns that the line takes.
     pub(super) fn width(&self) -> usize {
         self.spans.iter().flat_map(|span| span.text.chars()).map(columns).sum()
     }
@@ -94,8 +94,8 @@ impl TopLine {
         Self { spans }.at_left(width)
     }
 
-    /// Returns the line with exactly this width. `before` determines how much of the free width is put before it: none,
-    /// half, or all.
+    /// Returns the line with exactly this width. `before` returns how many of the free columns are put before the text:
+    /// none, half, or all of them.
     fn filled(self, width: usize, before: fn(usize) -> usize) -> Self {
         let cut = self.cut(width);
         let left = width.saturating_sub(cut.width());
@@ -106,28 +106,28 @@ impl TopLine {
         Self { spans }
     }
 
-    /// Returns the line at the left of `width` columns.
+    /// Returns the line with this width, its text at the left.
     pub(super) fn at_left(self, width: usize) -> Self {
         self.filled(width, |_| 0)
     }
 
-    /// Returns the line at the right of `width` columns.
+    /// Returns the line with this width, its text at the right.
     pub(super) fn at_right(self, width: usize) -> Self {
         self.filled(width, |left| left)
     }
 
-    /// Returns the line in the middle of `width` columns.
+    /// Returns the line with this width, its text in the middle.
     pub(super) fn in_middle(self, width: usize) -> Self {
         self.filled(width, |left| left / 2)
     }
 
-    /// The line with its colours exchanged.
+    /// Returns the line with text colour and background colour exchanged.
     pub(super) fn reversed(self) -> Self {
         let reversed = |span: TopSpan| TopSpan { style: span.style.reverse(), ..span };
         Self { spans: self.spans.into_iter().map(reversed).collect() }
     }
 
-    /// The line as the terminal reads it. Without colours styles are still bold, dim or reversed.
+    /// Returns the line with the terminal's control sequences. Without colours, styles are still bold, dim or reversed.
     pub(super) fn painted(&self) -> String {
         let paint = |span: &TopSpan| {
             span.style.clone().force_styling(true).apply_to(&span.text).to_string()
@@ -136,7 +136,7 @@ impl TopLine {
     }
 }
 
-/// The columns of a character.
+/// Returns the number of columns that a character takes.
 pub(super) fn columns(sign: char) -> usize {
     sign.width().unwrap_or_default()
 }

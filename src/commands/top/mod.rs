@@ -26,7 +26,7 @@ use self::terminal::TopTerminal;
 use crate::commands::args::TopArgs;
 use crate::commands::sites::SiteError;
 
-/// The interval at which the screen is drawn if nothing else happens, because the shown times advance.
+/// The interval at which the screen is drawn even if nothing happens, because the shown times advance.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The shortest time between two drawings.
@@ -38,7 +38,7 @@ pub enum TopError {
     /// Standard input or output is not a terminal.
     #[error("`top` needs a terminal; `milepost tap` writes messages to any output")]
     NoTerminal,
-    /// The proxy at the address does not show its calls.
+    /// The proxy at the named address does not show its calls.
     #[error(transparent)]
     Site(#[from] SiteError),
     /// The terminal fails.
@@ -58,14 +58,14 @@ pub async fn run(args: &TopArgs) -> Result<(), TopError> {
     Ok(show(feeds, news).await?)
 }
 
-/// The keys, which a thread reads: the terminal cannot be waited for otherwise.
+/// The keys that the user presses. A thread reads them, because the terminal cannot be read asynchronously.
 struct TopKeys {
     next: channel::Sender<()>,
     keys: mpsc::Receiver<Key>,
 }
 
 impl TopKeys {
-    /// Begins to read, with the first key.
+    /// Starts the thread, which reads the first key.
     fn begin() -> Self {
         let (next, wanted) = channel::channel();
         let (sender, keys) = mpsc::channel(1);
@@ -83,7 +83,8 @@ impl TopKeys {
         keys
     }
 
-    /// Reads one more key. Reading changes the mode of the terminal, so no read may be pending after the last key.
+    /// Lets the thread read one more key. Reading changes the terminal's mode, so no read may be pending when `top`
+    /// ends.
     fn read(&self) {
         // Ignore the error: if the terminal is closed, the next key reports that.
         let _ = self.next.send(());
@@ -128,7 +129,7 @@ async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result
     }
 }
 
-/// Takes news of a process, or the messages of the call in sight.
+/// Applies an event of a process, or the messages of the opened call.
 fn take(screen: &mut TopScreen, news: TopNews) {
     match news {
         TopNews::Process(key, news) => screen.calls.take(&key, news, Instant::now()),
@@ -147,7 +148,7 @@ fn take(screen: &mut TopScreen, news: TopNews) {
     }
 }
 
-/// Asks for the messages of the call in sight where there are more than were read.
+/// Requests the messages of the opened call, if it has more messages than were read.
 fn read_messages(screen: &mut TopScreen, feeds: &mut Feeds) {
     if screen.paused.is_some() {
         return;

@@ -7,10 +7,10 @@ use console::Key;
 use super::calls::{CallFilter, CallKey, TopCalls, TopRow};
 use super::detail::TopDetail;
 
-/// Characters of a filter.
+/// Maximum number of characters of a filter.
 const WORDS_MAX: usize = 200;
 
-/// The rows that a page key moves.
+/// The number of rows that a page key moves.
 const PAGE: usize = 10;
 
 /// The view that is shown.
@@ -22,18 +22,18 @@ pub(super) enum TopView {
     Call(OpenedCall),
 }
 
-/// A call in sight.
+/// The call that is opened in the call view.
 #[derive(Debug)]
 pub(super) struct OpenedCall {
     pub(super) key: CallKey,
     pub(super) detail: Option<TopDetail>,
     /// The reason why the messages are missing.
     pub(super) trouble: Option<String>,
-    /// Lines above the screen; `None`: the newest message stays in sight.
+    /// Number of lines above the visible ones; `None` if the newest message stays visible.
     pub(super) scroll: Option<usize>,
-    /// The largest value of `scroll`, as drawn last.
+    /// The largest valid value of `scroll` when the view was last drawn.
     pub(super) scroll_max: usize,
-    /// The state of the call when its messages were read: their number, and whether the call had ended.
+    /// When the messages were read: their number, and whether the call had ended.
     pub(super) read: Option<(usize, bool)>,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct TopScreen {
     pub(super) calls: TopCalls,
     pub(super) view: TopView,
     pub(super) filter: CallFilter,
-    /// The text of the filter, while it is typed and afterwards.
+    /// The text of the filter, during typing and afterwards.
     pub(super) typed: String,
     pub(super) is_typing: bool,
     pub(super) has_help: bool,
-    /// The rows and the time of the pause.
+    /// While paused: the rows, and the time at which the pause began.
     pub(super) paused: Option<(Vec<TopRow>, Instant)>,
     pub(super) chosen: Option<CallKey>,
-    /// The call that `x` means, while its question is in sight.
+    /// The question whether to cancel a call, while it is shown.
     pub(super) question: Option<CancelQuestion>,
     /// The reason why a call was not cancelled, until the next key.
     pub(super) refusal: Option<String>,
@@ -61,18 +61,18 @@ pub(super) struct TopScreen {
 #[derive(Debug)]
 pub(super) struct CancelQuestion {
     pub(super) key: CallKey,
-    /// The call for people.
+    /// A readable name of the call.
     pub(super) label: String,
 }
 
 /// An action that a key requests and that the screen itself cannot do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TopStep {
-    /// No action.
+    /// Nothing to do.
     On,
-    /// To cancel this call.
+    /// Cancel this call.
     Cancel(CallKey),
-    /// The end.
+    /// Quit `top`.
     Quit,
 }
 
@@ -93,7 +93,7 @@ impl TopScreen {
         }
     }
 
-    /// The rows in sight.
+    /// Returns the rows that the table shows.
     pub(super) fn rows(&self, now: Instant) -> Vec<TopRow> {
         match &self.paused {
             Some((rows, _)) => rows.clone(),
@@ -101,7 +101,7 @@ impl TopScreen {
         }
     }
 
-    /// The place of the chosen call among these rows; the first row if it is not there.
+    /// Returns the index of the chosen call among these rows, or 0 if the call is not there; `None` without rows.
     pub(super) fn place(&self, rows: &[TopRow]) -> Option<usize> {
         let chosen = self.chosen.as_ref();
         let place = chosen.and_then(|key| rows.iter().position(|row| row.key == *key));
@@ -170,7 +170,7 @@ impl TopScreen {
                 self.place(&rows).and_then(|place| rows.get(place).cloned())
             }
         };
-        // The table may be paused, and the call may have ended meanwhile.
+        // The rows may be paused, so the present state of the call is looked up.
         let row = row.and_then(|row| self.calls.row(&row.key, now));
         match row.filter(TopRow::is_open) {
             Some(row) => {

@@ -19,7 +19,7 @@ pub(super) struct Styles {
 }
 
 impl Styles {
-    /// The styles; without colours they differ by weight only.
+    /// Makes the styles. Without colours they differ only in weight (bold, dim).
     pub(super) fn new(has_colours: bool) -> Self {
         let colour = |style: Style| if has_colours { style } else { Style::new() };
         Self {
@@ -37,7 +37,7 @@ impl Styles {
         }
     }
 
-    /// The style of the verdict on a message.
+    /// Returns the style for the verdict on a message.
     pub(super) fn of_verdict(&self, what: &str) -> &Style {
         match what {
             "repaired" => &self.repaired,

@@ -9,13 +9,13 @@ use console::Term;
 use super::lines::TopLine;
 use crate::platform::terminal::RawMode;
 
-/// The second screen, without a cursor.
+/// Switches to the terminal's alternate screen and hides the cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 
 /// Restores the original screen and the cursor.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
-/// The screen of the terminal, for as long as this lives.
+/// The alternate screen of the terminal; dropping the value restores the original screen.
 #[derive(Debug)]
 pub(super) struct TopTerminal {
     output: Term,
@@ -40,13 +40,13 @@ impl TopTerminal {
         Ok(terminal)
     }
 
-    /// The columns and the lines of the screen.
+    /// Returns the number of columns and lines of the screen.
     pub(super) fn size(&self) -> (usize, usize) {
         let (height, width) = self.output.size();
         (width.into(), height.into())
     }
 
-    /// Shows these lines: only lines that have changed are written.
+    /// Shows these lines. Only changed lines are written.
     pub(super) fn show(&mut self, lines: &[TopLine]) -> io::Result<()> {
         let mut text = String::new();
         let size = self.output.size();

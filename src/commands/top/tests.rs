@@ -106,7 +106,7 @@ fn the_table_shows_calls_in_flight_first_with_their_progress() {
     drawn.hides("tools/list");
     drawn.press("t");
     drawn.shows("tools/list");
-    // A narrow terminal shows less of each call, and every call.
+    // A narrow terminal still shows every call, with less about each.
     let mut narrow = Drawn::new(70, 12);
     narrow.shows("build");
     narrow.hides("Claude Code");

@@ -23,10 +23,10 @@ use crate::lab::reference::seen::SeenNotes;
 use crate::lab::reference::{ReferenceHttp, ReferenceTerms};
 use crate::transport::child::{self, ChildProcess, Grace, SpawnError, Stderr};
 
-/// Bytes of a report. A flood of two thousand notifications is a twentieth of that.
+/// Maximum number of bytes of a report. A report about two thousand notifications takes a twentieth of that.
 const REPORT_BYTES_MAX: u64 = 4 << 20;
 
-/// The time that a driver has to end.
+/// Deadlines for a driver to end.
 const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_secs(2) };
 
 /// The client to judge.
@@ -34,11 +34,11 @@ const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_
 pub struct ClientTerms {
     /// Where the report comes from.
     pub source: ReportSource,
-    /// The address of the reference server over HTTP.
+    /// The address at which the reference server listens for HTTP.
     pub listen: SocketAddr,
-    /// The duration of the tool `silent`.
+    /// How long the tool `silent` takes.
     pub silence: Duration,
-    /// The longest time for one run of the driver.
+    /// Deadline for one run of the driver.
     pub timeout: Duration,
 }
 
@@ -62,7 +62,7 @@ pub enum ClientError {
     /// The reference server cannot listen.
     #[error("cannot listen at {0}")]
     Listen(SocketAddr, #[source] io::Error),
-    /// The driver did not end.
+    /// The driver did not end before the deadline.
     #[error("the driver did not end within {0:?} and was ended; it was to call `{1}`")]
     Hangs(Duration, &'static str),
     /// The report cannot be read.
@@ -100,7 +100,7 @@ pub(super) struct ReportedCall {
     pub(super) error: Option<String>,
 }
 
-/// Judges a client by those of these scenarios that are for clients.
+/// Judges a client by the scenarios of `only` that are for clients.
 pub(super) async fn judge(
     terms: ClientTerms,
     only: &[Scenario],
@@ -158,7 +158,7 @@ async fn reports(
     Ok(reports)
 }
 
-/// The tool of a scenario.
+/// Returns the tool whose calls show a scenario.
 pub(super) fn tool(scenario: Scenario) -> &'static str {
     scenario.id().split_once('/').map_or("correct", |(_, tool)| tool)
 }
@@ -176,10 +176,10 @@ fn instructions(server: &ReferenceHttp, wanted: &[Scenario]) -> String {
     )
 }
 
-/// Runs a driver, and returns its output. At the end the driver ends with all its descendants.
+/// Runs a driver, and returns its output. Afterwards ends the driver with all its descendants.
 async fn drive(line: &str, tool: &'static str, patience: Duration) -> Result<String, ClientError> {
     let (mut child, pipes) = child::spawn(&shell::program(line), Stderr::Inherit)?;
-    // A driver gets no input.
+    // Close the driver's standard input: a driver gets no input.
     drop(pipes.stdin);
     let said = timeout(patience, all_of(pipes.stdout)).await;
     end(&mut child).await;
@@ -206,7 +206,7 @@ async fn all_of(from: impl AsyncRead + Unpin) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Finds the report in a text: the whole text, or its last line that is a report.
+/// Finds the report in a text: either the whole text or, else, the last line that is a report.
 fn read(text: &str) -> Result<ClientReport, ClientError> {
     let whole = serde_json::from_str(text).ok();
     let line = || text.lines().rev().find_map(|line| serde_json::from_str(line).ok());

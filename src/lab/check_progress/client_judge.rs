@@ -1,4 +1,4 @@
-//! The judgement of each scenario from the reports of a client.
+//! Judges each scenario from the reports of a client.
 
 use serde_json::Value;
 

@@ -8,10 +8,10 @@ use super::report::described;
 use super::scenarios::{Duty, Scenario, ScenarioSubject};
 use super::{ProgressReport, ScenarioOutcome, ScenarioResult};
 
-/// The report as JUnit XML: a suite for each revision, a case for each scenario.
+/// Returns the report as JUnit XML: a suite for each revision or pair of transports, a case for each scenario.
 pub(super) fn junit(report: &ProgressReport) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    // In the schema of Jenkins only each suite has `skipped`, so it is not written here.
+    // The `testsuites` element has no `skipped`, because Jenkins's schema allows `skipped` only in `testsuite`.
     let (tests, failures, _) = counts(&report.results);
     let _ = writeln!(
         text,
@@ -61,7 +61,7 @@ fn case(to: &mut String, place: &str, result: &ScenarioResult) {
     };
 }
 
-/// The findings of a result, why they matter, and how to mend them.
+/// Returns the findings of a result, why they matter, and how to mend them.
 fn explained(result: &ScenarioResult) -> String {
     let mut text = String::new();
     for finding in result.outcome.findings() {
@@ -91,7 +91,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The report as SARIF 2.1.0: a rule for each scenario, a result for each that failed or was noted.
+/// Returns the report as SARIF 2.1.0: a rule for each scenario, a result for each scenario that failed or was noted.
 pub(super) fn sarif(report: &ProgressReport) -> String {
     let rule = |scenario: Scenario| {
         json!({
@@ -136,7 +136,7 @@ pub(super) fn sarif(report: &ProgressReport) -> String {
     format!("{log}\n")
 }
 
-/// The name of the place of a result.
+/// Returns the word for the place of a result: a revision, or a pair of transports.
 fn place_name(scenario: Scenario) -> &'static str {
     match scenario.subject() {
         ScenarioSubject::Server => "revision",

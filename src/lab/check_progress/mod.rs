@@ -34,7 +34,7 @@ pub struct CheckProgressOptions {
     pub checked: CheckedProgram,
     /// The scenarios to judge; those of other kinds of programs are left out.
     pub only: Vec<Scenario>,
-    /// The report on standard output is JSON.
+    /// Whether the report on standard output is JSON.
     pub json: bool,
     /// The file for the report as JUnit XML.
     pub junit: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct CheckProgressOptions {
 }
 
 impl CheckProgressOptions {
-    /// All scenarios of a server, with the options of `doctor`.
+    /// Makes the options that judge a server by all scenarios, from the options of `doctor`.
     pub fn of_server(mut options: Options) -> Self {
         if let Some(call) = &mut options.call {
             (call.concurrent, call.without_token) = (!call.once, !call.once);
@@ -68,7 +68,7 @@ pub enum CheckedProgram {
 }
 
 impl CheckedProgram {
-    /// The kind of program.
+    /// Returns the kind of program.
     pub const fn subject(&self) -> ScenarioSubject {
         match self {
             Self::Server(_) => ScenarioSubject::Server,
@@ -85,7 +85,7 @@ pub struct CheckedProgress {
     pub text: String,
     /// Whether no scenario has failed.
     pub is_passed: bool,
-    /// The transports of a proxy that does not start, each with the reason.
+    /// The transports for which the proxy did not start, each with the reason.
     pub unstarted: Vec<String>,
 }
 
@@ -103,12 +103,12 @@ pub enum CheckProgressError {
     Write(PathBuf, #[source] io::Error),
 }
 
-/// One thing that was seen.
+/// A fault or remark about one scenario.
 #[derive(Debug, Clone, PartialEq)]
 struct ScenarioFinding {
-    /// The rule of `doctor`, for a server.
+    /// The rule of `doctor` that a server breaks; `None` for proxies and clients.
     rule: Option<&'static str>,
-    /// The dialect or the method.
+    /// The dialect or the method that the finding is about.
     name: Option<String>,
     count: usize,
     what: String,
@@ -116,7 +116,7 @@ struct ScenarioFinding {
 }
 
 impl ScenarioFinding {
-    /// A finding about a proxy or a client.
+    /// Makes a finding about a proxy or a client.
     fn new(what: impl Into<String>, example: impl Into<String>) -> Self {
         Self { rule: None, name: None, count: 1, what: what.into(), example: example.into() }
     }
@@ -172,17 +172,17 @@ impl ScenarioOutcome {
         }
     }
 
-    /// Failed if something was found.
+    /// Returns `Failed` with these findings, or `Passed` if there are none.
     fn of(findings: Vec<ScenarioFinding>) -> Self {
         if findings.is_empty() { Self::Passed } else { Self::Failed(findings) }
     }
 }
 
-/// One scenario for one revision or pair of transports.
+/// The result of one scenario, for one revision or pair of transports.
 #[derive(Debug, Clone)]
 struct ScenarioResult {
     scenario: Scenario,
-    /// The revision of a server, or the transports of a proxy; `None`: the scenario is about all of them.
+    /// The revision of a server, or the transports of a proxy; `None` if the result is for all of them.
     place: Option<String>,
     outcome: ScenarioOutcome,
 }
@@ -218,7 +218,7 @@ impl Judged {
 struct ProgressReport {
     judged: Judged,
     results: Vec<ScenarioResult>,
-    /// The transports of a proxy that does not start, each with the reason.
+    /// The transports for which the proxy did not start, each with the reason.
     unstarted: Vec<String>,
 }
 

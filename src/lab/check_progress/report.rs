@@ -11,7 +11,7 @@ use crate::lab::doctor::findings::shown;
 const FORM: u32 = 1;
 
 impl ProgressReport {
-    /// For people.
+    /// Returns the report as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let _ = match &self.judged {

@@ -15,7 +15,7 @@ pub enum ScenarioSubject {
 }
 
 impl ScenarioSubject {
-    /// The name, for people and machines.
+    /// Returns the name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -25,19 +25,19 @@ impl ScenarioSubject {
     }
 }
 
-/// The origin of the duty that a scenario tests.
+/// The source of the duty that a scenario tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
     /// The specification says MUST.
     Must,
     /// The specification says SHOULD.
     Should,
-    /// The specification leaves the point open; real clients do not survive, or lose progress.
+    /// The specification does not decide the point, but real clients break or lose progress.
     Survival,
 }
 
 impl Duty {
-    /// The name, for people and machines.
+    /// Returns the name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Must => "MUST",
@@ -55,7 +55,7 @@ macro_rules! scenarios {
         $scenario:ident: $id:literal, $duty:ident, $title:literal, $section:literal,
         $why:literal, $mend:literal;
     )+) => {
-        /// One thing that a server, a proxy or a client has to do. The order is that of reports.
+        /// One duty of a server, a proxy or a client. The variants are in the order of reports.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Scenario {
             $($(#[doc = $doc])+ $scenario,)+
@@ -65,12 +65,12 @@ macro_rules! scenarios {
             /// Every scenario, in the order of reports.
             pub const ALL: [Self; [$(Self::$scenario),+].len()] = [$(Self::$scenario),+];
 
-            /// The id. An id never changes, and is never used again for something else.
+            /// Returns the id. An id never changes, and is never reused for another scenario.
             pub const fn id(self) -> &'static str {
                 match self { $(Self::$scenario => $id,)+ }
             }
 
-            /// The origin of the duty.
+            /// Returns the source of the duty.
             pub const fn duty(self) -> Duty {
                 match self { $(Self::$scenario => Duty::$duty,)+ }
             }
@@ -80,17 +80,17 @@ macro_rules! scenarios {
                 match self { $(Self::$scenario => $title,)+ }
             }
 
-            /// The section of the specification, or of another standard.
+            /// Returns the section of the specification, or of another standard.
             pub const fn section(self) -> &'static str {
                 match self { $(Self::$scenario => $section,)+ }
             }
 
-            /// The effect of the fault.
+            /// Returns the effect of the fault.
             pub const fn why(self) -> &'static str {
                 match self { $(Self::$scenario => $why,)+ }
             }
 
-            /// The change that mends the fault.
+            /// Returns the change that mends the fault.
             pub const fn mend(self) -> &'static str {
                 match self { $(Self::$scenario => $mend,)+ }
             }
@@ -123,13 +123,13 @@ scenarios! {
         "Transports, \"stdio\"",
         "clients take each line for a message: some report an error for each, some close the connection",
         "write logs and banners to standard error";
-    /// The method of progress.
+    /// Progress has the method of the specification.
     Method: "server-method", Must,
         "progress comes as `notifications/progress`",
         "Progress, \"Progress Flow\"",
         "clients ignore other methods: the user sees nothing and the time-out is not reset",
         "send `notifications/progress` with `progressToken` and `progress`";
-    /// The token is the client's.
+    /// Progress carries the token that the client gave.
     Token: "server-token", Must,
         "progress carries the token of its call, with the same value and JSON type",
         "Progress, \"Behavior Requirements\"",
@@ -171,13 +171,13 @@ scenarios! {
         "Progress, \"Behavior Requirements\"",
         "hosts report an unknown token, and some drop the connection",
         "await all notifications of a call, then answer; retire the token with the answer";
-    /// Some time between the last progress and the answer.
+    /// Some time passes between the last progress and the answer.
     BeforeAnswer: "server-before-answer", Survival,
         "the last progress is at least 20 ms before the answer, where both share a stream",
         "the specification allows it",
         "clients of the TypeScript SDK take the answer first, lose the progress and report an unknown token",
         "leave out the last notification: the answer says that the work is done";
-    /// Progress on the stream of its call.
+    /// Progress comes on the stream of its call.
     Stream: "server-stream", Should,
         "progress comes on the response stream of its call, and the stream ends with the answer",
         "Transports, \"Sending Messages to the Server\"",
@@ -189,19 +189,19 @@ scenarios! {
         "WHATWG HTML, \"Server-sent events\"",
         "no client listens to other names",
         "leave the `event` field out";
-    /// A client hears something.
+    /// A call is not silent for long.
     Silence: "server-silence", Survival,
         "a call with a token is never silent for long",
         "the specification allows it",
         "clients give up after 5 s to 5 min without a word",
         "send progress every few seconds while the work goes on";
-    /// Few notifications.
+    /// A call has few notifications.
     Rate: "server-rate", Should,
         "a call has fewer than 50 notifications in a second",
         "Progress, \"Implementation Notes\"",
         "clients spend their time on drawing, and answers wait behind notifications",
         "send at most some notifications in a second, always with the newest value";
-    /// Progress where clients look.
+    /// Progress is in the place where clients look for it.
     Place: "server-place", Survival,
         "progress is not told in logs, on standard error, or only for tokens in the arguments",
         "Progress, \"Progress Flow\"",
@@ -225,37 +225,37 @@ scenarios! {
         "Base Protocol, \"Responses\"; Tools, \"Calling Tools\"",
         "users get nothing, or the result of somebody else's call",
         "keep a table from your ids to those of the client, and pass results on as they are";
-    /// The server learns the token.
+    /// The server gets a token from the proxy.
     ProxyAsks: "proxy/asks", Survival,
         "the server gets a progress token for each call that has one",
         "Progress, \"Progress Flow\"",
         "a server that gets no token may send no progress",
         "pass `params._meta` on; where you put a token of your own there, put one in";
-    /// The token is the client's.
+    /// The proxy keeps the client's token.
     ProxyToken: "proxy/token", Must,
         "progress carries the token of its call, with the same value and JSON type",
         "Progress, \"Behavior Requirements\"",
         "clients cannot find the call; hosts report an unknown token, and some drop the connection",
         "translate your token back to that of the client, with its JSON type";
-    /// No message is lost.
+    /// No notification is lost.
     ProxyArrives: "proxy/arrives", Survival,
         "each notification arrives",
         "Progress, \"Progress Flow\"",
         "the user sees nothing, and the client's time-out is not reset",
         "subscribe to the notifications of the server, and send each to the client";
-    /// The figures are the server's.
+    /// The proxy keeps values and texts unchanged.
     ProxyValue: "proxy/value", Survival,
         "`progress`, `total` and `message` are those of the server",
         "Progress, \"Progress Flow\"",
         "bars stand still or are wrong, and texts are missing",
         "copy all members of the notification; do not round numbers";
-    /// The order is the server's.
+    /// The proxy keeps the order of progress.
     ProxyOrder: "proxy/order", Must,
         "`progress` increases with each notification of a call",
         "Progress, \"Progress Flow\"",
         "bars jump back, and strict clients refuse the notification",
         "send the notifications of a session one after the other, in the order in which they came";
-    /// Progress comes at its time.
+    /// Progress arrives without delay.
     ProxyPrompt: "proxy/prompt", Survival,
         "progress arrives when the server sends it, not together with the answer",
         "the specification allows it",
@@ -267,7 +267,7 @@ scenarios! {
         "Progress, \"Behavior Requirements\"",
         "hosts report an unknown token, and some drop the connection",
         "send the answer behind all notifications that came before it, on the same way";
-    /// Two calls at once.
+    /// Two simultaneous calls are kept apart.
     ProxyApart: "proxy/apart", Must,
         "two calls at once have their own progress and their own answers",
         "Progress, \"Behavior Requirements\"",
@@ -291,7 +291,7 @@ scenarios! {
         "Ping, \"Behavior Requirements\"",
         "servers take the client for dead and end the session",
         "pass requests of the server to the client and the answers back, or answer pings yourself";
-    /// Signs of life arrive.
+    /// Small steps of progress arrive.
     ProxyHeartbeat: "proxy/heartbeat", Survival,
         "small steps with the same message arrive",
         "Progress, \"Progress Flow\"",
@@ -303,13 +303,13 @@ scenarios! {
         "Transports, \"Sending Messages to the Server\"",
         "the call has no answer although the server has sent one",
         "ask for the rest of the response by GET with `Last-Event-ID`, or let the client do so";
-    /// A client comes back for the rest.
+    /// A client that lost a response gets the rest.
     ProxyResume: "proxy/resume", Should,
         "a client that loses a response with event ids gets the rest with `Last-Event-ID`",
         "Transports, \"Resumability and Redelivery\"",
         "the call has no answer although the server has sent one",
         "keep the events of open responses, and send those behind `Last-Event-ID`";
-    /// A long call.
+    /// A long call survives.
     ProxyLong: "proxy/long", Survival,
         "a long call is answered, with progress and in silence",
         "Lifecycle, \"Timeouts\"",
@@ -333,7 +333,7 @@ scenarios! {
         "the specification allows it",
         "the last step is missing, or is reported as an unknown token",
         "handle messages in the order in which they come";
-    /// Nulls harm nothing.
+    /// Members that are null harm nothing.
     ClientNull: "client/null", Survival,
         "progress with null harms nothing",
         "Progress, \"Progress Flow\"",
@@ -345,7 +345,7 @@ scenarios! {
         "Progress, \"Behavior Requirements\"",
         "many servers invent tokens; clients that end the connection lose all other calls",
         "ignore notifications for unknown tokens";
-    /// Falling values harm nothing.
+    /// Values that fall or repeat harm nothing.
     ClientFalling: "client/falling", Survival,
         "values that repeat and fall harm nothing",
         "Progress, \"Progress Flow\"",
@@ -357,7 +357,7 @@ scenarios! {
         "Lifecycle, \"Timeouts\"",
         "most tools report nothing",
         "let users set the time-out of a call";
-    /// A flood harms nothing.
+    /// A flood of notifications harms nothing.
     ClientFlooded: "client/flooded", Survival,
         "two thousand notifications at once harm nothing",
         "Progress, \"Implementation Notes\"",
@@ -366,7 +366,7 @@ scenarios! {
 }
 
 impl Scenario {
-    /// The kind of program that the scenario judges.
+    /// Returns the kind of program that the scenario judges.
     pub fn subject(self) -> ScenarioSubject {
         match self.id().split_once('/') {
             Some(("proxy", _)) => ScenarioSubject::Proxy,
@@ -375,12 +375,12 @@ impl Scenario {
         }
     }
 
-    /// The scenarios of a kind of program, in the order of reports.
+    /// Returns the scenarios for a kind of program, in the order of reports.
     pub fn of_subject(subject: ScenarioSubject) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |one| one.subject() == subject)
     }
 
-    /// The scenario that a finding of `doctor` belongs to.
+    /// Returns the scenario that a finding of `doctor` belongs to.
     pub const fn of(rule: Rule) -> Self {
         match rule {
             Rule::NoLifecycle | Rule::DiscoverEnds | Rule::DiscoverSilent => Self::Begins,
@@ -426,13 +426,13 @@ impl Scenario {
         }
     }
 
-    /// The scenario of an id.
+    /// Returns the scenario with this id.
     pub fn find(id: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scenario| scenario.id() == id)
     }
 }
 
-/// The list of all scenarios, for people.
+/// Returns the list of all scenarios as text.
 pub fn list() -> String {
     let one = |scenario: Scenario| {
         let (id, duty) = (scenario.id(), scenario.duty().name());

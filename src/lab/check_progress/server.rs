@@ -1,4 +1,4 @@
-//! Tests a server, in each revision that it speaks. The sessions and the judgement are those of `doctor`.
+//! Tests a server in each revision that it supports, with the sessions and the judgement of `doctor`.
 
 use super::scenarios::{Scenario, ScenarioSubject};
 use super::{Judged, ProgressReport, ScenarioFinding, ScenarioOutcome, ScenarioResult};
@@ -8,7 +8,7 @@ use crate::lab::doctor::rules::Weight;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::doctor::{DoctorError, Options};
 
-/// Judges a server by those of these scenarios that are for servers.
+/// Judges a server by the scenarios of `only` that are for servers.
 pub(super) async fn judge(
     options: Options,
     only: &[Scenario],
@@ -41,7 +41,7 @@ fn judged(seen: RevisionSessions, only: &[Scenario]) -> ProgressReport {
     ProgressReport { judged, results, unstarted: Vec::new() }
 }
 
-/// The outcome where there are findings.
+/// Returns the outcome of a scenario if it has findings.
 fn outcome(findings: &[Finding], scenario: Scenario) -> Option<ScenarioOutcome> {
     let its = findings.iter().filter(|finding| Scenario::of(finding.rule) == scenario);
     let its: Vec<&Finding> = its.collect();

@@ -1,4 +1,4 @@
-//! Command lines with places: a shell runs them after each place has its text.
+//! Command lines with placeholders: a shell runs them after each placeholder is replaced by its text.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::protocol::mcp::Revision;
 use crate::transport::child::{self, Program};
 
-/// The command line of the reference server, for the place `{server}`. `modern`: the revision
-/// without a handshake that it speaks too.
+/// Returns the command line of the reference server, for the placeholder `{server}`. `modern` is the revision without a
+/// handshake that the server also supports.
 pub(super) fn server_command(
     notes: Option<&Path>,
     silence: Option<Duration>,
@@ -22,7 +22,7 @@ pub(super) fn server_command(
     words.join(" ")
 }
 
-/// A word of a shell.
+/// Returns a text quoted as one word for a shell.
 pub(crate) fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+=:@%".contains(sign);
@@ -32,7 +32,7 @@ pub(crate) fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// The text with each place filled.
+/// Returns the text with each placeholder replaced.
 pub(super) fn filled(template: &str, places: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (place, value) in places {
@@ -41,7 +41,7 @@ pub(super) fn filled(template: &str, places: &[(&str, &str)]) -> String {
     text
 }
 
-/// The shell that runs a command line.
+/// Returns the shell that runs a command line.
 pub(super) fn program(line: &str) -> Program {
     Program { command: child::shell(line), ..Program::default() }
 }

@@ -23,21 +23,21 @@ struct ClientRequest {
     last_value: Option<f64>,
 }
 
-/// The client's reading of a line.
+/// How the client understands a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientEvent {
-    /// Progress of one of its requests has arrived.
+    /// Progress of one of the client's requests has arrived.
     Progress(Progress),
-    /// One of its requests is answered.
+    /// One of the client's requests is answered.
     Answer {
-        /// With a result, and not with an error.
+        /// Whether the answer has a result, and not an error.
         ok: bool,
     },
     /// A message that an MCP client cannot use.
     Refused(MessageFault),
 }
 
-/// Progress in the server's, or the proxy's, own spelling.
+/// Progress, with each value in the exact spelling of the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) figure: String,
@@ -65,7 +65,7 @@ pub enum MessageFault {
 }
 
 impl MessageFault {
-    /// The description of the fault.
+    /// Returns the description of the fault.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Method => "not a method of MCP",
@@ -91,11 +91,11 @@ impl DemoClient {
         )
     }
 
-    /// The second.
+    /// The second line that a client sends.
     pub(super) const INITIALIZED: &str =
         r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-    /// Asks for a tool.
+    /// Returns the request that calls a tool.
     pub(super) fn call(&mut self, tool: &str) -> String {
         self.request("tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#))
     }
@@ -111,7 +111,7 @@ impl DemoClient {
         line
     }
 
-    /// Takes a line.
+    /// Reads and checks a line for the client.
     pub(super) fn receive(&mut self, line: &Bytes) -> ClientEvent {
         let message = Message::parse(line.clone());
         let event = match message.kind() {

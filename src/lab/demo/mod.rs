@@ -33,10 +33,10 @@ pub use view::DemoView;
 /// The time between two calls, for reading the result of the last call.
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// The time that a tool may take beyond its silence.
+/// A tool may take this time in addition to its silence.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The interval at which bars move by themselves.
+/// The interval at which the bars move even if no message arrives.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The exit code of a program that Ctrl-C has ended.
@@ -73,7 +73,7 @@ pub enum DemoError {
     Invalid {
         /// The fault of the message.
         fault: MessageFault,
-        /// The line.
+        /// The message.
         line: String,
     },
     /// A call was not answered, or was answered with an error.
@@ -84,18 +84,17 @@ pub enum DemoError {
     Miscounted {
         /// The tool.
         tool: &'static str,
-        /// Counted by the client.
+        /// The number of notifications that the client counted.
         got: u64,
-        /// Counted by the proxy.
+        /// The number of notifications that the proxy counted.
         sent: u64,
     },
-    /// Lines and decisions do not match.
+    /// Some lines have no decision of the proxy, or some decisions no line.
     #[error("the client got other lines than the proxy decided")]
     Unsettled,
 }
 
-/// Runs the demonstration on standard output and answers with the exit code. `silence` is how long
-/// the silent tool is silent.
+/// Runs the demonstration on standard output. Returns the exit code. The silent tool is silent for `silence`.
 pub async fn run(silence: Duration) -> Result<u8, DemoError> {
     let mut view = DemoView::of_stdout();
     let ended = tokio::select! {
@@ -158,9 +157,9 @@ fn introduce(view: &mut DemoView<'_>) -> io::Result<()> {
 enum Phase {
     /// `initialize` is not answered yet.
     Greeting,
-    /// A call is not answered yet; until when that is fine, if there is an end.
+    /// A call is not answered yet. Holds the deadline for the answer, if there is one.
     Calling(Option<Instant>),
-    /// The next call begins then.
+    /// No call is open. Holds the time at which the next call begins.
     Pausing(Instant),
     /// The client has closed its output.
     Leaving,
@@ -170,16 +169,16 @@ struct Show<'a, 'b> {
     view: &'a mut DemoView<'b>,
     silence: Duration,
     client: DemoClient,
-    /// Hears the server's own lines, as a client without a proxy would.
+    /// Reads the server's original lines, as a client without a proxy would.
     bare: DemoClient,
     pipes: Pipes,
     rows: Rows,
     phase: Phase,
     /// The time when the last call began.
     began: Instant,
-    /// The proxy's count of notifications sent, for the call that ended last.
+    /// The number of notifications that the proxy sent for the call that ended last.
     proxy_sent: u64,
-    /// The counts by call; the last ones belong to the current call.
+    /// The counts for each call; the last entry belongs to the current call.
     tallies: Vec<DemoTally>,
 }
 
@@ -205,7 +204,7 @@ impl Show<'_, '_> {
         }
     }
 
-    /// The tool of the call going on.
+    /// Returns the tool of the current call.
     fn tool(&self) -> &'static str {
         self.tallies.last().map_or("initialize", |tally| tally.tool)
     }
@@ -264,7 +263,7 @@ impl Show<'_, '_> {
         Ok(())
     }
 
-    /// Counts a server message as a client without a proxy would read it.
+    /// Counts a server message as a client without a proxy would understand it.
     fn count_without(&mut self, line: &Bytes) {
         let event = self.bare.receive(line);
         let Some(tally) = self.tallies.last_mut() else { return };

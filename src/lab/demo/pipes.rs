@@ -14,7 +14,7 @@ use crate::gateway::mcp_server::LineReader;
 use crate::progress::{FilterEvent, Policy};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
 
-/// The capacity of a pipe of the operating system.
+/// The capacity of a pipe, as in an operating system.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// A message that passed through the pipe.
@@ -22,7 +22,7 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) enum PipeEvent {
     /// The server sent this line.
     Sent(Bytes),
-    /// The proxy has decided something.
+    /// The proxy has decided about a message.
     Decided(FilterEvent),
     /// The client got this line.
     Got(Bytes),
@@ -31,15 +31,14 @@ pub(crate) enum PipeEvent {
 /// The client's end of the connection, and the observed messages of both ends.
 pub(crate) struct Pipes {
     requests: WriteHalf<DuplexStream>,
-    /// Ends when everything has ended.
+    /// The events of all pipes. The channel closes when server and proxy have ended.
     pub(crate) events: UnboundedReceiver<PipeEvent>,
     /// The tasks of the connection, which end when this value is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Pipes {
-    /// Starts a server and a proxy. Between the two sits a tap that reports each line of the server
-    /// and passes it on.
+    /// Starts a server and a proxy. A tap between them reports each line of the server before passing it on.
     pub(crate) fn connect(policy: Policy, silence: Duration) -> Self {
         let (client_end, proxy_front) = duplex(PIPE_BYTES);
         let (proxy_back, tapped) = duplex(PIPE_BYTES);
@@ -88,7 +87,7 @@ fn sender_of<T>(to: UnboundedSender<PipeEvent>, event: fn(T) -> PipeEvent) -> im
     }
 }
 
-/// Passes lines on until their end, and shows each before.
+/// Passes on lines until the end of `from`, and calls `show` for each line first.
 async fn pump(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

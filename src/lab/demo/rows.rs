@@ -15,13 +15,13 @@ pub(super) struct DemoRow {
     pub(super) at: Instant,
     /// The server's line; `None` if the proxy added the line.
     pub(super) sent: Option<Bytes>,
-    /// The verdict of the proxy.
+    /// The decision of the proxy.
     pub(super) fate: CallFate,
-    /// The message to the client; `None` without one.
+    /// The message that the client got; `None` if it got none.
     pub(super) got: Option<Bytes>,
 }
 
-/// The result of a line.
+/// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallFate {
     Verdict(Verdict),
@@ -33,7 +33,7 @@ pub(super) enum CallFate {
 #[derive(Debug)]
 struct OpenRow {
     key: u64,
-    /// The proxy numbers the server's messages as they come, and so does this.
+    /// The number of the server's message. The proxy numbers the messages in the same order.
     number: Option<u64>,
     at: Instant,
     sent: Option<Bytes>,
@@ -41,28 +41,28 @@ struct OpenRow {
     got: Option<Bytes>,
 }
 
-/// The unfinished rows. The proxy decides in the order in which it writes, so each line of the client belongs to the
-/// next decision.
+/// The unfinished rows. The proxy decides in the order in which it writes, so the next line to the client belongs to
+/// the oldest decision that still lacks its line.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     last_key: u64,
     numbers: u64,
     open: VecDeque<OpenRow>,
-    /// Keys of the rows whose line the client has not got yet.
+    /// Keys of the rows whose line the client has not received yet.
     to_come: VecDeque<u64>,
-    /// Lines whose verdict is not known yet.
+    /// Lines to the client without a decision yet.
     came: VecDeque<Bytes>,
 }
 
 impl Rows {
-    /// The server sent a line.
+    /// Notes that the server sent a line.
     pub(super) fn sent(&mut self, line: Bytes) {
         self.numbers += 1;
         let number = self.numbers;
         self.push(Some(number), Some(line), None);
     }
 
-    /// The proxy decided.
+    /// Notes a decision of the proxy.
     pub(super) fn decided(&mut self, record: &FilterEvent) {
         let key = match record {
             FilterEvent::Message { number, verdict, .. } => {
@@ -84,13 +84,13 @@ impl Rows {
         self.join();
     }
 
-    /// The client got a line.
+    /// Notes that the client got a line.
     pub(super) fn got(&mut self, line: Bytes) {
         self.came.push_back(line);
         self.join();
     }
 
-    /// The next complete row, oldest first.
+    /// Removes and returns the oldest row if it is complete.
     pub(super) fn next(&mut self) -> Option<DemoRow> {
         let first = self.open.front()?;
         let fate = first.fate?;

@@ -9,7 +9,7 @@ use super::rows::CallFate;
 use super::view::{DemoView, Tone};
 use crate::progress::{Reason, Repair, Verdict};
 
-/// Below this width the table becomes sentences.
+/// Minimum width of the table. On a narrower terminal sentences take its place.
 const TABLE_WIDTH: usize = 76;
 
 /// The result of a call.
@@ -17,13 +17,13 @@ const TABLE_WIDTH: usize = 76;
 pub struct DemoTally {
     /// The tool that was called.
     pub tool: &'static str,
-    /// Notifications that the server sent.
+    /// The number of notifications that the server sent.
     pub sent: u64,
     /// The number of notifications that a client could use unchanged.
     pub usable: u64,
     /// The faults of the other notifications.
     pub faults: BTreeMap<MessageFault, u64>,
-    /// Notifications that the client got.
+    /// The number of notifications that the client got.
     pub got: u64,
     /// The number of repaired notifications.
     pub repaired: u64,
@@ -31,9 +31,9 @@ pub struct DemoTally {
     pub repairs: BTreeMap<Repair, u64>,
     /// The number of added notifications, which the server did not send.
     pub added: u64,
-    /// Notifications of the server that were withheld, by reason.
+    /// The number of the server's notifications that were withheld, by reason.
     pub withheld: BTreeMap<Reason, u64>,
-    /// Time until the client had its answer.
+    /// The time until the client had its answer.
     pub took: Duration,
 }
 
@@ -59,7 +59,7 @@ impl DemoTally {
         self.got += 1;
     }
 
-    /// The result that a client would have without Milepost.
+    /// Describes the result that a client would have without Milepost.
     pub(super) fn without(&self) -> String {
         if self.sent == 0 {
             let silent = self.took.as_secs_f64();
@@ -137,7 +137,7 @@ fn sentences(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// One line for each name that has been counted.
+/// Writes one line for each name that has been counted.
 fn explain<K: Copy>(
     view: &mut DemoView<'_>,
     what: &str,

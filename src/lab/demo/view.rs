@@ -15,19 +15,19 @@ use crate::protocol::jsonrpc::Message;
 /// The width of lines without a terminal, or with a terminal of unknown width.
 const PLAIN_WIDTH: usize = 100;
 
-/// Below this width nothing is readable any more, and lines may as well wrap.
+/// Minimum width of the view. On a narrower terminal lines wrap.
 const WIDTH_MIN: usize = 24;
 
-/// From this width on there is room for the time.
+/// Minimum width at which the time is shown.
 const TIME_FROM: usize = 90;
 
-/// From this width on there is room for a bar beside its message.
+/// Minimum width at which a bar is shown beside its message.
 const BAR_FROM: usize = 60;
 
-/// Columns of the right half of the demo's view.
+/// Maximum width of the right column.
 const RIGHT_MAX: usize = 44;
 
-/// Parts of a bar.
+/// Number of steps of a full bar.
 const BAR_PARTS: u64 = 1000;
 
 /// The view of the demo.
@@ -36,7 +36,7 @@ pub struct DemoView<'a> {
 }
 
 enum ViewOutput<'a> {
-    /// Lines, and no control sequences.
+    /// Writes lines of this width, without control sequences.
     Plain(Box<dyn Write + 'a>, usize),
     Live(Live),
 }
@@ -62,7 +62,7 @@ pub(super) enum Tone {
 
 /// One message, as the server sent it and as the client got it.
 pub(super) struct ViewLine {
-    /// Since the call began.
+    /// The time since the call began.
     pub(super) at: Duration,
     pub(super) left: String,
     pub(super) mark: char,
@@ -71,7 +71,7 @@ pub(super) struct ViewLine {
 }
 
 impl<'a> DemoView<'a> {
-    /// Standard output: live if it is a terminal.
+    /// Returns the view on standard output: live if that is a terminal.
     pub fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
             return Self::plain(io::stdout());
@@ -86,7 +86,7 @@ impl<'a> DemoView<'a> {
         Self { output: ViewOutput::Live(Live { term, color, bars, calls: Vec::new() }) }
     }
 
-    /// Lines without control sequences.
+    /// Returns a view that writes lines without control sequences.
     pub fn plain(out: impl Write + 'a) -> Self {
         Self { output: ViewOutput::Plain(Box::new(out), PLAIN_WIDTH) }
     }
@@ -96,7 +96,7 @@ impl<'a> DemoView<'a> {
         matches!(self.output, ViewOutput::Live(_))
     }
 
-    /// Room in a line.
+    /// Returns the usable width of a line.
     pub(super) fn width(&self) -> usize {
         let width = match &self.output {
             ViewOutput::Plain(_, width) => *width,
@@ -121,7 +121,7 @@ impl<'a> DemoView<'a> {
         self.line(&[(tone, &line)])
     }
 
-    /// The names of the two columns.
+    /// Writes the names of the two columns.
     pub(super) fn columns(&mut self) -> io::Result<()> {
         let columns = Columns::of(self.width());
         let (left, right) = (columns.left, columns.right);
@@ -129,7 +129,7 @@ impl<'a> DemoView<'a> {
         self.line(&[(Tone::Dim, &left), (Tone::Dim, &cut("client got", right))])
     }
 
-    /// One message.
+    /// Writes one message.
     pub(super) fn message(&mut self, line: &ViewLine) -> io::Result<()> {
         let columns = Columns::of(self.width());
         let left = cut(&line.left, columns.left);
@@ -143,7 +143,7 @@ impl<'a> DemoView<'a> {
         ])
     }
 
-    /// One line that fits.
+    /// Writes one line, which must fit into the width.
     pub(super) fn line(&mut self, pieces: &[(Tone, &str)]) -> io::Result<()> {
         match &mut self.output {
             ViewOutput::Plain(out, _) => {
@@ -157,7 +157,7 @@ impl<'a> DemoView<'a> {
         }
     }
 
-    /// A call begins: its bar appears.
+    /// Adds the bar of a call that begins.
     pub(super) fn begin(&mut self, tool: &'static str) {
         let ViewOutput::Live(live) = &mut self.output else { return };
         let bar = ProgressBar::new(BAR_PARTS).with_style(live.style("spinner")).with_prefix(tool);
@@ -179,13 +179,13 @@ impl<'a> DemoView<'a> {
         bar.tick();
     }
 
-    /// The client has its answer: the bar stays where it is.
+    /// Stops the bar of the call, whose answer the client has.
     pub(super) fn end(&self, took: Duration) {
         let Some((_, bar)) = self.bar() else { return };
         bar.abandon_with_message(format!("answered after {:.1} s", took.as_secs_f64()));
     }
 
-    /// Time passes.
+    /// Redraws the bars as time passes.
     pub(super) fn tick(&self) {
         if let Some((_, bar)) = self.bar()
             && !bar.is_finished()
@@ -194,7 +194,7 @@ impl<'a> DemoView<'a> {
         }
     }
 
-    /// Takes the bars away.
+    /// Removes the bars.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         match &mut self.output {
             ViewOutput::Plain(out, _) => out.flush(),
@@ -213,7 +213,7 @@ impl<'a> DemoView<'a> {
 }
 
 impl Live {
-    /// The style of a line with a `gauge`: `bar` or `spinner`.
+    /// Returns the style of a line with a `gauge`: `bar` or `spinner`.
     fn style(&self, gauge: &str) -> ProgressStyle {
         let color = if self.color { ".green" } else { "" };
         let template = if width_of(&self.term) < BAR_FROM {
@@ -236,7 +236,7 @@ impl Live {
                 "         =          ",
                 "      =             ",
                 "   =                ",
-                // The call is over, and its total was never reported.
+                // A call that has ended without a total has an even bar.
                 "--------------------",
             ],
         )
@@ -267,7 +267,7 @@ fn parts(fraction: f64) -> u64 {
     (fraction.clamp(0.0, 1.0) * BAR_PARTS as f64) as u64
 }
 
-/// The columns of a line.
+/// How the width of a line is divided into columns.
 struct Columns {
     time: bool,
     left: usize,
@@ -282,7 +282,7 @@ impl Columns {
         Self { time, left: room - right, right }
     }
 
-    /// The text before the left column.
+    /// Returns the text before the left column.
     fn indent(&self, at: Option<Duration>) -> String {
         match at {
             _ if !self.time => " ".to_owned(),
@@ -296,7 +296,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `text`, or its beginning if it is longer than `room`.
+/// Returns `text`, cut if it is longer than `room`.
 fn cut(text: &str, room: usize) -> String {
     if length(text) <= room {
         return text.to_owned();

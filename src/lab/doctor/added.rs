@@ -1,5 +1,5 @@
-//! The proxy's own actions: the notifications that it adds, which a report must not count as the server's, and the
-//! number of reports that it withholds so that the answer is not mistaken.
+//! The proxy's own actions: the notifications that it adds (a report must not count them as the server's), and the
+//! number of reports that it withholds because the answer must not be mistaken for them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::observe::events::{
 };
 use crate::progress::{FilterEvent, Policy, Reason, Verdict};
 
-/// Added notifications by token and value, which rises for each token.
+/// Added notifications, by token and value. The value is unique, because it rises with each notification of a token.
 #[derive(Debug, Clone, Default)]
 pub struct AddedProgress {
     added: Arc<Mutex<BTreeSet<(String, String)>>>,
@@ -35,7 +35,7 @@ impl AddedProgress {
         self.overtaken.load(Ordering::Relaxed)
     }
 
-    /// Keeps a notification that the proxy has added.
+    /// Remembers a notification that the proxy has added.
     pub fn insert(&self, params: &Value) {
         self.added.lock().unwrap_or_else(PoisonError::into_inner).insert(Self::key(params));
     }
@@ -47,11 +47,11 @@ impl ObserverFactory for AddedProgress {
     }
 }
 
-/// Sees which messages of a filter are heartbeats.
+/// Finds the notifications that a filter adds.
 #[derive(Debug)]
 struct AddedObserver {
     added: AddedProgress,
-    /// The last message to a client: decisions about a message follow it.
+    /// The last message to a client. The decision about a message comes after the message itself.
     last: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! Tool calls: how many are made at once, and how each gives its token.
+//! Tool calls: how many are simultaneous, and how each gives its token.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use super::client::DoctorClient;
 use super::trouble::Trouble;
 use crate::protocol::mcp::TOOLS_CALL;
 
-/// The first token that is given. Tokens are never ids, which some servers give back in their place.
+/// The token of the first call. It is unlike any request id, because some servers send the id in place of the token.
 const FIRST_TOKEN: u64 = 7001;
 
 /// How a call gives its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GivenToken {
-    /// In `_meta`: a number, and a text in a second call at once, as there are clients of either kind.
+    /// In `_meta`: a number, and a string in the second of two simultaneous calls, because clients use either type.
     #[default]
     InMeta,
-    /// In `_meta`, a text.
+    /// In `_meta`, as a string.
     Text,
-    /// In `_meta` and in the arguments, a text: servers take no other there.
+    /// In `_meta` and in the arguments, as a string. Servers accept only strings in the arguments.
     InArguments,
-    /// Not at all, and no `_meta` either.
+    /// Without a token, and without `_meta`.
     None,
 }
 
@@ -30,14 +30,14 @@ pub(super) enum GivenToken {
 pub(super) struct CallPlan {
     pub(super) tool: String,
     pub(super) arguments: Map<String, Value>,
-    /// Calls at once.
+    /// Number of simultaneous calls.
     pub(super) at_once: usize,
     /// The token of the calls.
     pub(super) given: GivenToken,
 }
 
 impl CallPlan {
-    /// The token of the call with this number.
+    /// Returns the token of the call at this index.
     fn token(&self, at: usize) -> Option<Value> {
         let number = FIRST_TOKEN.saturating_add(at as u64);
         match self.given {

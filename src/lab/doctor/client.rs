@@ -1,4 +1,4 @@
-//! A plain client: begins a session, lists tools, calls them, and records the messages.
+//! A plain client that begins a session, lists tools, calls them, and records the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::protocol::mcp::{
     DISCOVER, INITIALIZE, INITIALIZED, META_CAPABILITIES, META_CLIENT, META_REVISION, TOOLS_LIST,
 };
 
-/// Traffic events that `doctor` keeps. A chatty tool causes thousands; later events are not
+/// Maximum number of traffic events that `doctor` keeps. A server can send thousands for one call; later events are not
 /// examined.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Bytes of messages that `doctor` keeps.
+/// Maximum number of bytes of messages that `doctor` keeps.
 const BYTES_MAX: usize = 128 << 20;
 
-/// Pages of a list of tools that `doctor` requests.
+/// Maximum number of pages of the list of tools that `doctor` requests.
 const PAGES_MAX: usize = 100;
 
-/// The time that `doctor` waits for the head of the GET stream, where progress may arrive.
+/// Deadline for the head of the GET stream, on which progress may arrive.
 const GET_HEAD: Duration = Duration::from_secs(2);
 
-/// The time after which the proxy surely holds the GET stream that this client does not open: the
-/// proxy waits 2 s for the client.
+/// The time after which the proxy has certainly opened the GET stream itself. It waits 2 s for the client to open it,
+/// which this client does not do.
 const GET_ELSEWHERE: Duration = Duration::from_millis(2500);
 
-/// The time that the server has to send the `endpoint` event of HTTP+SSE.
+/// Deadline for the server to send the `endpoint` event of HTTP+SSE.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of last lines of standard error that are shown for a server that has ended.
@@ -46,7 +46,7 @@ pub(in crate::lab) struct DoctorClient {
     began: Instant,
     pub(in crate::lab) entries: Vec<TrafficEntry>,
     bytes: usize,
-    /// The id of the next request. Clients of the SDKs begin at 0, which is `initialize` then.
+    /// The id of the next request. It begins with 0 for `initialize`, as in clients of the SDKs.
     pub(super) next_id: u64,
     /// The name that the client gives itself.
     name: String,
@@ -55,16 +55,16 @@ pub(in crate::lab) struct DoctorClient {
     answers: BTreeMap<u64, Message>,
     /// The answers that a caller has taken.
     seen_answers: BTreeSet<u64>,
-    /// The failures in place of an answer.
+    /// The failures of requests that will get no answer.
     failures: BTreeMap<Option<u64>, String>,
-    /// Facts from the heads of responses: whether the GET stream has arrived, and the last session id.
+    /// Whether the head of the GET stream has arrived.
     get_head: bool,
     session: Option<HeaderValue>,
     closed: bool,
     has_endpoint: bool,
     /// The revision that each request names (2026-07-28).
     modern: Option<&'static str>,
-    /// The tools that only read, by their own account (`readOnlyHint`).
+    /// The tools that only read, according to the server's annotation `readOnlyHint`.
     read_only: BTreeSet<String>,
     last_errors: Vec<String>,
     /// Whether the client opens a GET stream.
@@ -187,7 +187,7 @@ impl DoctorClient {
         self.keep(at, what);
     }
 
-    /// The description of a response that has ended without an answer.
+    /// Describes a response that has ended without an answer.
     fn unanswered(&self, stream: TrafficStream) -> String {
         let said = self.entries.iter().rev().find_map(|entry| match &entry.what {
             TrafficEvent::Received { stream: on, message, .. } if *on == stream => {
@@ -200,7 +200,7 @@ impl DoctorClient {
         format!("the response ended without the answer{}", said.unwrap_or_default())
     }
 
-    /// Answers the server's requests, and keeps the server's answers.
+    /// Answers the server's requests, and keeps the server's answers for [`Self::wait`].
     async fn receive(&mut self, message: &Message) {
         match message.kind() {
             Kind::Response => {
@@ -209,7 +209,7 @@ impl DoctorClient {
                     Some(Key::Text(id)) => str::from_utf8(&id).ok().and_then(|id| id.parse().ok()),
                     _ => None,
                 };
-                // Answers to no request are judged, but not kept here.
+                // An answer that matches no request is judged elsewhere, and not kept here.
                 if let Some(id) = id.filter(|id| *id < self.next_id) {
                     self.answers.entry(id).or_insert_with(|| message.clone());
                 }
@@ -227,7 +227,7 @@ impl DoctorClient {
         }
     }
 
-    /// Says a request, and answers with its id.
+    /// Sends a request, and returns its id.
     pub(in crate::lab) async fn ask(
         &mut self,
         method: &str,
@@ -260,7 +260,7 @@ impl DoctorClient {
         }
     }
 
-    /// The failure that describes the server's end, if the server has ended.
+    /// Returns the failure that describes how the server ended, if it has ended.
     async fn ended(&mut self) -> Option<Trouble> {
         if !self.closed {
             return None;
@@ -292,7 +292,7 @@ impl DoctorClient {
                 return Err(Trouble::Failed(why));
             }
             if self.closed {
-                // Read what is still on its way, for example on standard error.
+                // Read what is still arriving, for example on standard error.
                 self.drain(Duration::from_millis(100)).await;
                 if ids.iter().all(|id| self.answers.contains_key(id)) {
                     return Ok(());
@@ -300,21 +300,21 @@ impl DoctorClient {
                 return Err(self.ended().await.unwrap_or(Trouble::Silent(patience)));
             }
             if !self.step(deadline).await || Instant::now() >= deadline {
-                // The conversation has lasted until now.
+                // Record that the conversation lasted until now, so that the silence at its end is counted.
                 self.keep(Instant::now(), TrafficEvent::Over(TrafficStream::Shared));
                 return Err(Trouble::Silent(patience));
             }
         }
     }
 
-    /// Reads arrivals for the given time.
+    /// Reads what arrives during the given time.
     pub(in crate::lab) async fn drain(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         // The time is limited, because some servers never pause.
         while Instant::now() < deadline && self.step(deadline).await {}
     }
 
-    /// A request and its result.
+    /// Sends a request, and returns its result.
     async fn request(&mut self, method: &str, params: Value) -> Result<Value, Trouble> {
         let patience = self.timeout;
         self.request_within(method, params, patience).await
@@ -341,7 +341,7 @@ impl DoctorClient {
         }
     }
 
-    /// Waits for the endpoint of HTTP+SSE, where that is spoken.
+    /// Waits for the `endpoint` event, if the transport is HTTP+SSE.
     pub(super) async fn attach(&mut self) -> Result<(), Trouble> {
         if !self.link.web().is_some_and(|web| web.is_sse) {
             return Ok(());
@@ -385,7 +385,7 @@ impl DoctorClient {
         Ok(said)
     }
 
-    /// Asks whether 2026-07-28 is spoken, as a client of that revision begins.
+    /// Sends `server/discover`, as a client of 2026-07-28 begins, to ask whether the server supports that revision.
     pub(in crate::lab) async fn discover(
         &mut self,
         revision: &'static str,
@@ -400,7 +400,7 @@ impl DoctorClient {
         self.request_within(DISCOVER, params, patience).await
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub(in crate::lab) async fn tools(&mut self) -> Result<Vec<String>, Trouble> {
         let mut names = Vec::new();
         let mut cursor = Value::Null;
@@ -420,12 +420,12 @@ impl DoctorClient {
         Ok(names)
     }
 
-    /// Whether a listed tool only reads, by its own account.
+    /// Whether a listed tool only reads, according to the server.
     pub(super) fn only_reads(&self, tool: &str) -> bool {
         self.read_only.contains(tool)
     }
 
-    /// The names of the tools at the address where hand-written servers have them.
+    /// Returns the names of the tools from the path `/tools/list`, at which some hand-written servers list them.
     pub(super) async fn tools_elsewhere(&mut self) -> Option<Vec<String>> {
         let list = self.link.web()?.clone().fetch("/tools/list").await?;
         let list: Value = serde_json::from_slice(&list).ok()?;
@@ -433,7 +433,7 @@ impl DoctorClient {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Ends the session, and a server that `doctor` has started.
+    /// Ends the session, and the server if `doctor` started it.
     pub(in crate::lab) async fn close(self) -> Vec<TrafficEntry> {
         self.link.close().await;
         self.entries

@@ -1,16 +1,16 @@
-//! The client whose name `doctor` uses: by the user's name for it, or its own.
+//! The client of `--client`: `doctor` sends its name to the server, and the report has its known facts.
 
 use crate::config::values::nearest;
 use crate::progress::clients::{self, CLIENTS, Row};
 
-/// A client of `--client`.
+/// The client that `--client` names.
 #[derive(Debug, Clone)]
 pub(super) struct ClientChoice {
-    /// The name that was given.
+    /// The name that the user gave.
     pub(super) name: String,
-    /// The facts about the client, if there are any.
+    /// The known facts about the client, if there are any.
     pub(super) row: Option<&'static Row>,
-    /// The known name that was perhaps meant.
+    /// A similar known name, which the user perhaps meant.
     pub(super) near: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ impl ClientChoice {
         Self { name: name.to_owned(), row, near }
     }
 
-    /// The name that the client gives itself (`clientInfo.name`).
+    /// Returns the name to send as `clientInfo.name`.
     pub(super) fn sent(&self) -> &str {
         let row = self.row.filter(|_| clients::find(&self.name, "").is_none());
         row.and_then(|row| row.names.first().copied()).unwrap_or(&self.name)

@@ -5,7 +5,7 @@ use super::legible::Legible;
 use super::traffic::{TrafficEntry, TrafficEvent};
 use crate::protocol::jsonrpc::Kind;
 
-/// Maximum number of lines of one message that is spread over several lines.
+/// Maximum number of lines of a JSON object that is spread over several lines.
 const SPREAD_MAX: usize = 1000;
 
 /// Returns the hint that a server's output gives about why `initialize` was not answered; `None` if the output has
@@ -68,7 +68,7 @@ fn is_spread(lines: &[&[u8]]) -> bool {
     false
 }
 
-/// The answer that the server gave under another id than that of the request.
+/// Returns a description of an answer whose id is not that of the request.
 fn other_answer(entries: &[TrafficEntry]) -> Option<String> {
     entries.iter().find_map(|entry| match &entry.what {
         TrafficEvent::Received { message, .. } => {
@@ -83,7 +83,7 @@ fn other_answer(entries: &[TrafficEntry]) -> Option<String> {
     })
 }
 
-/// The last line on standard error.
+/// Returns the last line on standard error.
 fn errors(entries: &[TrafficEntry]) -> Option<String> {
     entries.iter().rev().find_map(|entry| match &entry.what {
         TrafficEvent::Stderr(line) if !line.trim().is_empty() => Some(format!(

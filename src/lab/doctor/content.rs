@@ -8,20 +8,20 @@ use serde_json::Value;
 
 use super::member_names::may_be_value;
 
-/// Maximum number of texts that are kept of one finding, or of all progress of a session; the same for values.
+/// Maximum number of texts kept for one finding, or for all progress of a session; the same for values.
 const WORDS_MAX: usize = 10_000;
 
-/// Maximum number of letters of a text that are compared. Texts longer than 200 characters are cut by the proxy.
+/// Maximum number of letters that are compared. The proxy cuts texts longer than 200 characters.
 const LETTERS_MAX: usize = 100;
 
-/// Minimum number of letters of a text that may be found within another text. Shorter texts occur in many texts by
-/// accident.
+/// Minimum number of letters of a text that is searched for within another text. Shorter texts occur in many texts by
+/// chance.
 const PART_MIN: usize = 4;
 
-/// Minimum number of letters with which the beginning of a text counts as the text, which the proxy has cut.
+/// Minimum number of letters of a beginning that counts as the whole text, because the proxy may have cut that text.
 const CUT_MIN: usize = 40;
 
-/// The largest difference of two values that count as equal, as a fraction of the value.
+/// Two values count as equal if they differ by at most this fraction.
 const SAME: f64 = 1e-4;
 
 /// Names of members that contain texts.
@@ -114,7 +114,7 @@ impl MessageContent {
         self.words.is_empty() && self.values.is_empty()
     }
 
-    /// Whether some of these texts or values occur in what a client was sent.
+    /// Whether some of these texts or values occur in the content `told`, which a client was sent.
     pub fn arrives_in(&self, told: &Self) -> bool {
         let is_told = |words: &String| told.words.iter().any(|said| is_in(words, said));
         let is_same = |value: &f64| {
@@ -132,7 +132,7 @@ fn is_in(words: &str, said: &str) -> bool {
         || (letters(said) >= CUT_MIN && words.starts_with(said))
 }
 
-/// Returns the number of a member that is a number, or a string with one such as `"45%"`.
+/// Returns the number that a member is, or that a string such as `"45%"` contains.
 fn number(member: &Value) -> Option<f64> {
     match member {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! The lines of a route file that cure the findings, except for cures that are on by default.
+//! The lines of a route file that cure the findings, without the cures that are on by default.
 
 use std::ffi::OsString;
 
@@ -22,7 +22,7 @@ const DIALECT: &str = "own";
 pub enum Behind {
     /// A command and its arguments.
     Command(Vec<OsString>),
-    /// An HTTP server; `true`: it speaks HTTP+SSE.
+    /// An HTTP server; `true` if it uses HTTP+SSE.
     Http(Url, bool),
 }
 
@@ -33,12 +33,12 @@ pub struct Cure {
     pub command: String,
     /// The lines of a route file; `None` if the defaults are enough.
     pub lines: Option<String>,
-    /// The same as flags of `milepost wrap`; `None` if they do not suffice.
+    /// Flags of `milepost wrap` with the same effect; `None` if flags do not suffice.
     pub flags: Option<String>,
-    /// Only the keys and tables, for an existing route.
+    /// Only the keys and tables of `lines`, for an existing route.
     pub additions: String,
-    /// Faults that are not cured, by the names of their rules, with the method if there is one: faults that no setting
-    /// cures, or, if the same calls were made through Milepost, the faults that were counted there.
+    /// The faults that are not cured, by the names of their rules and, if there is one, the method. These are the
+    /// faults without a cure or, if the same calls were made through Milepost, the faults that still occurred there.
     pub uncured: Vec<String>,
 }
 
@@ -47,16 +47,16 @@ pub struct Cure {
 pub struct CureTerms<'a> {
     /// The server behind the proxy.
     pub behind: &'a Behind,
-    /// Whether the server lists its tools at an address beside its endpoint.
+    /// Whether the server lists its tools at a path beside its endpoint.
     pub lists_tools: bool,
     /// The name of the server, as it states it.
     pub server: Option<&'a str>,
-    /// The dialects that the route has already, as the route file has them.
+    /// The dialects of the existing route, as its route file has them.
     pub dialects: &'a [String],
 }
 
 impl<'a> CureTerms<'a> {
-    /// The terms of a new route.
+    /// Returns the terms for a new route.
     pub fn new(behind: &'a Behind) -> Self {
         Self { behind, lists_tools: false, server: None, dialects: &[] }
     }
@@ -65,7 +65,7 @@ impl<'a> CureTerms<'a> {
 /// One key of the route, and the equivalent flags of `wrap`.
 struct CureKey {
     line: String,
-    /// `None`: no flag sets it.
+    /// The equivalent flags; `None` if no flag sets the key.
     flags: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl CureKey {
     }
 }
 
-/// The cure for the findings.
+/// Returns the cure for the findings.
 pub fn cure(found: &Examined, terms: &CureTerms<'_>) -> Cure {
     let own = own_dialects(found, terms.dialects);
     let mut keys: Vec<CureKey> = dialects(found, &own, terms.dialects).into_iter().collect();
@@ -116,7 +116,7 @@ pub fn cure(found: &Examined, terms: &CureTerms<'_>) -> Cure {
     }
 }
 
-/// The drafted dialects by name.
+/// Returns the drafted dialects with their names.
 fn own_dialects(found: &Examined, known: &[String]) -> Vec<(String, String)> {
     let drafts = found.findings.iter().filter_map(|finding| {
         let draft = finding.draft.as_ref()?;
@@ -160,7 +160,7 @@ fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Opt
     })
 }
 
-/// The faults that no setting cures.
+/// Returns the faults that no setting cures.
 fn uncured(found: &Examined) -> Vec<String> {
     let is_uncured = |finding: &&Finding| {
         let has_draft = finding.rule != Rule::MethodUnknown || finding.draft.is_some();
@@ -188,7 +188,7 @@ fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     let mut keys = Vec::new();
     let has = |rule| found.findings.iter().find(move |finding| finding.rule == rule);
     if found.uses_get && matches!(behind, Behind::Http(_, false)) {
-        // `wrap` holds a GET stream without a setting.
+        // No flag is needed: `wrap` always opens the GET stream itself.
         keys.push(CureKey::new("own_get = true", ""));
     }
     if let Some(finding) = has(Rule::TokenInArguments) {
@@ -219,7 +219,7 @@ fn habits(found: &Examined, behind: &Behind) -> Vec<CureKey> {
     keys
 }
 
-/// Returns the preset that has all these keys: one for servers with this name, or one whose dialect the server speaks.
+/// Returns the preset that has all these keys, if it is for servers with this name or with this dialect.
 fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
     let name = server.and_then(|server| server.split(' ').next()).unwrap_or_default();
     let dialects = keys.iter().find(|key| key.line.starts_with("dialects = "));
@@ -246,7 +246,7 @@ fn preset(keys: &[CureKey], server: Option<&str>) -> Option<Preset> {
     })
 }
 
-/// The whole file, with or without anything but defaults.
+/// Reads the suggested file, or a file with only the route if the cure has no lines.
 ///
 /// # Errors
 /// If the file cannot be used, which is a fault of Milepost.
@@ -255,7 +255,7 @@ pub(super) fn routes(cure: &Cure, behind: &Behind) -> Result<Routes, RoutesError
     Routes::parse("proxy.toml".as_ref(), &text, &Environment::of_process())
 }
 
-/// The command or address of the server, quoted for a shell.
+/// Returns the command or address of the server, quoted for a shell.
 pub(super) fn shown(behind: &Behind) -> String {
     match behind {
         Behind::Command(command) => {
@@ -266,7 +266,7 @@ pub(super) fn shown(behind: &Behind) -> String {
     }
 }
 
-/// Returns `milepost wrap` before the server's command; each of `flags` is followed by a space.
+/// Returns the server's command with `milepost wrap` in front. Each of `flags` is followed by a space.
 fn wrap_command(behind: &Behind, flags: &str) -> String {
     let shown = shown(behind);
     match behind {
@@ -276,7 +276,7 @@ fn wrap_command(behind: &Behind, flags: &str) -> String {
     }
 }
 
-/// The head of the route.
+/// Returns the first lines of the route.
 fn route(behind: &Behind) -> String {
     let upstream = match behind {
         Behind::Command(command) => {
@@ -289,7 +289,7 @@ fn route(behind: &Behind) -> String {
     format!("[[route]]\npath = \"{PATH}\"\n{upstream}\n")
 }
 
-/// A word of a shell.
+/// Returns a text quoted as one word for a shell.
 fn shell(word: &str) -> String {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_./:=@,+%".contains(sign);
     if !word.is_empty() && word.chars().all(plain) {

@@ -33,10 +33,10 @@ pub enum DoctorError {
     /// The proxy does not start.
     #[error("the proxy does not start")]
     Proxy(#[from] StartError),
-    /// The suggested file is none.
+    /// The suggested route file is not valid.
     #[error("the suggested lines cannot be used")]
     Lines(#[from] RoutesError),
-    /// The proxy's address is none.
+    /// The proxy's address is not a valid URL.
     #[error("the proxy has no address")]
     Address(#[from] url::ParseError),
     /// The user does not agree to the calls.

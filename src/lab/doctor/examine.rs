@@ -1,5 +1,4 @@
-//! The judgement of a recorded conversation: entries in, findings out. The module knows no I/O and
-//! no clock.
+//! Judges a recorded conversation: entries in, findings out. The module does no I/O and has no clock.
 
 mod answers;
 mod aside;
@@ -29,8 +28,8 @@ use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
 
 pub(in crate::lab) use unknown::is_of_specification;
 
-/// Progress so close to its answer is lost by clients of the TypeScript SDK: with a busy event loop of 8 ms
-/// they lost 2 of 100 at 20 ms.
+/// Progress that precedes its answer by less than this is lost by clients of the TypeScript SDK: with an event loop
+/// busy for 8 ms at a time, they lost 2 of 100 notifications at 20 ms.
 pub const GLUED: Duration = Duration::from_millis(20);
 
 /// Finds the faults in a conversation.
@@ -38,7 +37,7 @@ pub fn examine(entries: &[TrafficEntry], terms: Terms) -> Examined {
     examine_through(entries, terms, &AddedProgress::default())
 }
 
-/// Examines a conversation through the proxy, which has added notifications of its own.
+/// Finds the faults in a conversation through the proxy, which has added notifications of its own.
 pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProgress) -> Examined {
     let mut examiner = Examiner {
         terms,
@@ -65,9 +64,9 @@ struct Examiner {
     terms: Terms,
     /// The notifications that the proxy has added.
     added: AddedProgress,
-    /// The texts and values of usable progress.
+    /// The texts and values of the progress that a plain client can use.
     told: MessageContent,
-    /// Progress or log messages of a call have come on the GET stream.
+    /// Whether progress or log messages of a call have come on the GET stream.
     uses_get: bool,
     /// Requests of this client that are not calls, and whether they have been answered.
     asked: BTreeMap<u64, bool>,
@@ -78,9 +77,9 @@ struct Examiner {
     presets: Extract,
     /// Notifications with unknown methods.
     unknown: UnknownMethods,
-    /// Notifications that a dialect reads and lets pass.
+    /// Notifications that a dialect reads and also forwards.
     overheard: Vec<Overheard>,
-    /// The texts of the calls.
+    /// The texts that the server sent during calls.
     texts: CallTexts,
 }
 
@@ -91,7 +90,7 @@ struct MessageContext<'a> {
     stream: TrafficStream,
     read: u64,
     event: Option<&'a str>,
-    /// Plain clients can read the line or event.
+    /// Whether plain clients can read the line or event.
     is_readable: bool,
 }
 
@@ -145,7 +144,7 @@ impl Examiner {
         self.calls.iter().any(|call| call.ended.is_none())
     }
 
-    /// The server has sent bytes on this stream.
+    /// Notes that the server has sent bytes on this stream.
     fn byte(&mut self, at: Duration, stream: TrafficStream) {
         for call in &mut self.calls {
             let its = match stream {
@@ -234,13 +233,13 @@ impl Examiner {
             if self.has_open_call() {
                 self.uses_get |= place.stream == TrafficStream::Get;
                 self.add_finding(Rule::LogProgress, message);
-                // Some servers leave `data` out, and put the text beside it.
+                // Some servers omit `data`, and put the text in a member beside it.
                 self.texts.log.add_value(params.get("data").unwrap_or(params));
             }
         } else if !is_of_specification(&method) && !self.calls.is_empty() {
             let named = self.named_inside(params, 0);
             let implied = || self.implied_call(place.stream);
-            // If several calls are open, the message may be about any of them; it counts for the last.
+            // A message that names no call may be about any open call; it counts for the last one.
             let open = || self.calls.iter().rposition(|call| call.ended.is_none());
             if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
@@ -250,7 +249,7 @@ impl Examiner {
         }
     }
 
-    /// Progress under a method that a plain client does not know.
+    /// Judges progress under a method that a plain client does not know.
     fn foreign(&mut self, place: MessageContext<'_>, message: &Message, named: Option<usize>) {
         if let Some(at) = named.or_else(|| self.implied_call(place.stream))
             && let Some(call) = self.calls.get(at)
@@ -260,7 +259,7 @@ impl Examiner {
         }
     }
 
-    /// A report of a call under a method that a plain client does not know.
+    /// Judges a report about a call under a method that a plain client does not know.
     fn foreign_report(&mut self, at: usize, is_over: bool, message: &Message) {
         let Some(call) = self.calls.get_mut(at) else { return };
         call.reports += 1;
@@ -271,7 +270,7 @@ impl Examiner {
         }
     }
 
-    /// The call that a value names, and how.
+    /// Returns the call that a value names, and whether the value is the token or the id.
     fn named(&self, value: &Value) -> Option<(usize, CallReference)> {
         let text = Bytes::from(value.to_string());
         let key = Key::read(&text)?;
@@ -295,7 +294,7 @@ impl Examiner {
             })
     }
 
-    /// Returns the call of a message that names none: the call of the stream, or the only open call, or the last call.
+    /// Returns the call of a message that names none: that of its stream, else the only open call, else the last call.
     fn implied_call(&self, stream: TrafficStream) -> Option<usize> {
         if let TrafficStream::Post(Some(id)) = stream {
             return self.calls.iter().position(|call| call.id == id);
@@ -366,7 +365,7 @@ impl Examiner {
         false
     }
 
-    /// Judges the value, the total and the message; returns whether clients can read them.
+    /// Judges the value, the total and the message of progress; returns whether clients can read them.
     fn figures(&mut self, at: usize, message: &Message, params: &Value) -> bool {
         let mut right = true;
         let value = params.get("progress");
@@ -436,7 +435,7 @@ fn dialect_of(method: &str) -> Option<(&'static Dialect, Rule)> {
     }
 }
 
-/// A message as JSON; null if it is none.
+/// Returns a message as JSON; null if it is not JSON.
 fn json(message: &Message) -> Value {
     serde_json::from_slice(message.raw()).unwrap_or_default()
 }

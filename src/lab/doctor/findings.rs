@@ -12,23 +12,23 @@ use super::traffic::TransportKind;
 use crate::observe::pointer_watch::PointerMiss;
 use crate::progress::clients::is_unprintable;
 
-/// Characters of an example message in a report.
+/// Maximum number of characters of an example message in a report.
 const EXAMPLE_MAX: usize = 200;
 
-/// One thing that is wrong.
+/// A fault or risk that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// The rule that the finding breaks.
     pub rule: Rule,
     /// The number of messages with the fault.
     pub count: usize,
-    /// The first occurrence.
+    /// The first message with the fault.
     pub example: String,
-    /// The dialect or the method, for the cure.
+    /// The dialect or the method that the cure needs.
     pub name: Option<String>,
     /// The settings that were drafted from the messages, for the cure.
     pub draft: Option<Draft>,
-    /// The texts and values of the messages, for rules whose cure brings them to the client.
+    /// The texts and values of the messages, if the cure brings them to the client.
     pub content: MessageContent,
 }
 
@@ -46,22 +46,22 @@ impl Finding {
     }
 }
 
-/// The end of a call.
+/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answer {
-    /// With a result.
+    /// A result.
     Result,
-    /// With a result that reports a failure of the tool.
+    /// A result that reports a failure of the tool.
     ToolError,
-    /// With a JSON-RPC error.
+    /// A JSON-RPC error.
     Error,
-    /// Not at all.
+    /// No answer.
     #[default]
     None,
 }
 
 impl Answer {
-    /// The name, for people and machines.
+    /// Returns the name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Result => "result",
@@ -72,16 +72,16 @@ impl Answer {
     }
 }
 
-/// One call, as it went.
+/// One call and what happened to it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ObservedCall {
-    /// The id of its request.
+    /// The id of the request.
     pub id: u64,
     /// The tool.
     pub tool: String,
-    /// The progress token that it gave, as JSON.
+    /// The progress token that the call gave, as JSON.
     pub token: Option<Value>,
-    /// The end of the call.
+    /// How the call ended.
     pub answer: Answer,
     /// The text of the error, if the call ends with an error.
     pub refusal: Option<String>,
@@ -91,15 +91,15 @@ pub struct ObservedCall {
     pub took: Duration,
     /// The time from the request to the server's next byte.
     pub first_byte: Option<Duration>,
-    /// From the request to the first progress that a plain client can use.
+    /// The time from the request to the first progress that a plain client can use.
     pub first_progress: Option<Duration>,
     /// The longest time without a message to a plain client.
     pub silence: Duration,
-    /// Notifications of the server that a plain client can use.
+    /// The number of the server's notifications that a plain client can use.
     pub usable: usize,
     /// The number of messages of the server that claim to be progress of this call.
     pub reports: usize,
-    /// Number of notifications that the proxy has added itself.
+    /// The number of notifications that the proxy added.
     pub added: usize,
     pub(super) habits: Habits,
     pub(super) begun: Duration,
@@ -118,32 +118,32 @@ pub struct Examined {
     pub calls: Vec<ObservedCall>,
     /// The texts and values of the progress that a plain client can use.
     pub told: MessageContent,
-    /// The server has ended before it answered.
+    /// Whether the server ended before it answered.
     pub has_ended: bool,
     /// Whether progress, or a log message during a call, came on the GET stream.
     pub uses_get: bool,
-    /// The notifications that the proxy withheld because the answer had already come.
+    /// The number of notifications that the proxy withheld because the answer had already come.
     pub overtaken: usize,
-    /// The pointers of dialects that found nothing behind the proxy.
+    /// The pointers of dialects that found nothing in messages behind the proxy.
     pub missed: Vec<PointerMiss>,
     /// Number of log messages whose text shows how far a call is.
     pub logged: usize,
 }
 
 impl Examined {
-    /// Whether something that was seen may hurt a client now and then.
+    /// Whether some finding is a risk: it may hurt a client now and then.
     pub fn has_risk(&self) -> bool {
         self.findings.iter().any(|finding| finding.rule.weight() == Weight::Risk)
     }
 
-    /// Returns the findings without habits that the server did not have before.
+    /// Returns the findings, except for habits that the server did not have in the session `before`.
     pub fn without_new_habits(mut self, before: &Self) -> Self {
         let is_new = |rule: Rule| rule.is_about_habits() && before.count(rule) == 0;
         self.findings.retain(|finding| !is_new(finding.rule));
         self
     }
 
-    /// Adds a finding of another part of `doctor`.
+    /// Adds a finding from another module of `doctor`.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.findings.sort_by_key(|finding| finding.rule);
@@ -157,10 +157,10 @@ impl Examined {
         }
     }
 
-    /// Whether the content of a finding reaches a plain client here: some of its texts or values occur in what the
-    /// client was sent. `None`: the rule is not about content, or the messages have none.
+    /// Whether a plain client received the content of a finding in this session: some of its texts or values. `None` if
+    /// the rule is not about content, or the messages have none.
     pub fn receives(&self, finding: &Finding) -> Option<bool> {
-        // Messages beside progress need not arrive.
+        // A message that is not progress need not reach the client.
         if finding.rule == Rule::MethodOther && finding.draft.is_none() {
             return None;
         }
@@ -168,20 +168,20 @@ impl Examined {
         has_content.then(|| finding.content.arrives_in(&self.told))
     }
 
-    /// The number of messages that break a rule.
+    /// Returns the number of messages that break a rule.
     pub fn count(&self, rule: Rule) -> usize {
         self.findings.iter().filter(|f| f.rule == rule).map(|f| f.count).sum()
     }
 }
 
-/// The terms for the examination of a conversation.
+/// The settings for the examination of a conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// The transport of the server.
     pub wire: TransportKind,
-    /// 2025-03-26 was agreed on, which knows arrays.
+    /// Whether the negotiated revision is 2025-03-26, which allows arrays of messages.
     pub knows_arrays: bool,
-    /// A longer silence during a call is a fault.
+    /// The longest silence during a call that is not a fault.
     pub silence_max: Duration,
 }
 

@@ -15,7 +15,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// The grade of a session.
+    /// Returns the grade of a session.
     pub fn of(examined: &Examined) -> Self {
         let faults =
             || examined.findings.iter().filter(|finding| finding.rule.weight() == Weight::Fault);
@@ -28,7 +28,7 @@ impl Grade {
         }
     }
 
-    /// The name, for machines.
+    /// Returns the name, for machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fine => "fine",
@@ -41,23 +41,23 @@ impl Grade {
 /// The messages that show how far a call is, and how many of them a plain client shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownReports {
-    /// Reports that a plain client shows.
+    /// The number of reports that a plain client shows.
     pub shown: usize,
     /// The number of all reports of the server, whatever their form.
     pub sent: usize,
-    /// A client that opens a GET stream shows more of them.
+    /// Whether a client that opens a GET stream shows more reports.
     needs_get: bool,
 }
 
 impl ShownReports {
-    /// Returns the grade of a session. Calls without a token do not request reports.
+    /// Counts the reports of a session. Calls without a token did not request reports, so they are left out.
     pub fn of(examined: &Examined) -> Self {
         let calls = || examined.calls.iter().filter(|call| call.token.is_some());
         let usable: usize = calls().map(|call| call.usable).sum();
         let claimed: usize = calls().map(|call| call.reports).sum();
         let elsewhere =
             examined.findings.iter().map(|one| told_elsewhere(one, examined)).sum::<usize>();
-        // If two calls are open, a report that names neither may belong to either, and is counted for neither.
+        // If two calls are open, a report that names neither call is counted for neither.
         let methods = [Rule::Method, Rule::MethodOff, Rule::MethodUnknown];
         let hidden: usize = methods.into_iter().map(|rule| examined.count(rule)).sum();
         let asked = hidden.saturating_sub(examined.count(Rule::Unasked));
@@ -78,14 +78,13 @@ impl ShownReports {
         Some(format!("shows {count} of {sent} {reports}"))
     }
 
-    /// The clients that show more, as the end of the same sentence.
+    /// Returns the exception for some clients, as the end of the sentence of [`Self::words`].
     pub const fn exception(self) -> &'static str {
         if self.needs_get { " unless it opens a GET stream" } else { "" }
     }
 }
 
-/// Returns the number of messages of a finding that show how far a call is in a place where no client looks for
-/// progress.
+/// Returns how many messages of a finding show how far a call is in a place where no client looks for progress.
 fn told_elsewhere(finding: &Finding, examined: &Examined) -> usize {
     match finding.rule {
         Rule::MethodOther if finding.draft.is_some() => finding.count,
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
     use crate::lab::doctor::findings::ObservedCall;
 
-    /// A session with a call that had this many usable reports of this many, and these findings.
+    /// Returns a session of one call with `usable` usable reports among `reports`, and with these findings.
     fn session(usable: usize, reports: usize, findings: &[(Rule, usize)]) -> Examined {
         let token = Some(json!(7001));
         let call = ObservedCall { token, usable, reports, ..ObservedCall::default() };
@@ -138,7 +137,7 @@ mod tests {
                 Grade::ShowsLess,
                 Some("shows nothing of 9 reports"),
             ),
-            // A message of an unknown method without progress is not a report.
+            // A message with an unknown method that is not progress does not count as a report.
             (0, 0, &[(Rule::MethodOther, 4)], Grade::Fine, None),
             (5, 5, &[(Rule::OnGet, 5)], Grade::ShowsLess, Some("shows nothing of 5 reports")),
             (3, 3, &[(Rule::FigureRepeats, 1)], Grade::MayBreak, None),

@@ -6,55 +6,55 @@ use std::time::Duration;
 /// Number of usable notifications of one call within a second that count as a flood.
 const FLOOD: usize = 50;
 
-/// Maximum number of values of one call that are kept.
+/// Maximum number of values of one call that are examined.
 const VALUES_MAX: usize = 1000;
 
 /// Minimum number of messages of a call that show whether they are pieces of one text.
 const PIECES_MIN: usize = 3;
 
-/// Minimum number of different values that show what a server counts.
+/// Minimum number of different values from which the unit of a value can be seen.
 const VALUES_MIN: usize = 3;
 
-/// Minimum number of values beside texts with a total that count as a habit.
+/// Minimum number of values without a total, beside texts with a total, that count as a habit.
 const BESIDE_WORDS_MIN: usize = 2;
 
 /// The habits of one call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Habits {
-    /// Values without a total.
+    /// The values without a total.
     values: Vec<f64>,
     pub(super) has_total: bool,
-    /// Values without a total beside words that have a value and its total.
+    /// The number of values without a total whose texts have a value and its total.
     beside_words: usize,
     messages: usize,
-    /// Messages that begin or end in the middle of a sentence.
+    /// The number of messages that begin or end in the middle of a sentence.
     ragged: usize,
     last: String,
-    /// The times of the newest notifications.
+    /// The times of the notifications within the last second.
     times: VecDeque<Duration>,
-    /// The most notifications within a second.
+    /// The largest number of notifications within a second.
     most: usize,
 }
 
 impl Habits {
-    /// Takes a value without a total.
+    /// Notes a value without a total.
     pub fn see_value(&mut self, value: f64) {
         if self.values.len() < VALUES_MAX {
             self.values.push(value);
         }
     }
 
-    /// Takes a value without a total whose text has a value and its total.
+    /// Notes a value without a total whose text has a value and its total.
     pub fn see_figure_beside_counter(&mut self) {
         self.beside_words += 1;
     }
 
-    /// Whether the values have no total, and the texts are more informative.
+    /// Whether the values have no total, while the texts have one and are more informative.
     pub fn counts_beside_words(&self) -> bool {
         self.beside_words >= BESIDE_WORDS_MIN && !self.has_total
     }
 
-    /// Takes a text. A text that repeats the earlier texts is not a piece.
+    /// Notes a text. A text that continues the previous text from its beginning is not a piece.
     pub fn see_words(&mut self, words: &str) {
         let is_next = self.messages > 0 && !self.last.is_empty() && words.starts_with(&self.last);
         let is_ragged = words.starts_with(' ') || words.ends_with(' ');
@@ -63,7 +63,7 @@ impl Habits {
         words.clone_into(&mut self.last);
     }
 
-    /// Takes the time of a usable notification.
+    /// Notes the time of a usable notification.
     pub fn see_time(&mut self, at: Duration) {
         self.times.push_back(at);
         while self.times.front().is_some_and(|first| *first + Duration::from_secs(1) < at) {
@@ -72,7 +72,7 @@ impl Habits {
         self.most = self.most.max(self.times.len());
     }
 
-    /// Returns the most notifications within a second, if they are a flood.
+    /// Returns the largest number of notifications within a second, if it is a flood.
     pub fn flood(&self) -> Option<usize> {
         (self.most >= FLOOD).then_some(self.most)
     }
@@ -82,7 +82,7 @@ impl Habits {
         self.messages >= PIECES_MIN && self.ragged * 2 >= self.messages
     }
 
-    /// Returns what values without a total seem to count, as a value of `scale`.
+    /// Returns the unit in which values without a total seem to count, as a value of the setting `scale`.
     pub fn scale(&self) -> Option<&'static str> {
         let mut distinct: Vec<f64> = self.values.iter().copied().filter(|v| *v > 0.0).collect();
         let last = distinct.last().copied()?;
@@ -107,7 +107,7 @@ impl Habits {
         &self.last
     }
 
-    /// The first values without a total.
+    /// Returns the first values without a total as text.
     pub fn shown_values(&self) -> String {
         let shown = self.values.iter().take(6).map(|value| value.to_string());
         shown.collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! The messages of a line or an event, also where plain clients cannot read the text.
+//! Finds the messages in a line or an event, even if plain clients cannot read them.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::protocol::{control_characters, unicode};
 pub(super) struct Legible {
     /// The messages, each in a form that every client can read.
     pub(super) messages: Vec<Message>,
-    /// The reasons why plain clients cannot read the unchanged text, some with the kind of the fault.
+    /// The reasons why plain clients cannot read the original text, some with the kind of the fault.
     pub(super) faults: Vec<(Rule, Option<&'static str>)>,
 }
 

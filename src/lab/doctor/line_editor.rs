@@ -1,4 +1,4 @@
-//! A line that is typed in a terminal: the arrows bring earlier lines back, and TAB completes the first word.
+//! Reads a line from a terminal: the arrow keys bring earlier lines back, and TAB completes the first word.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,10 +11,10 @@ use super::findings::shown;
 use crate::platform::terminal::RawMode;
 use crate::progress::clients::is_unprintable;
 
-/// Earlier lines that are kept. The oldest are dropped first.
+/// Maximum number of earlier lines. The oldest are dropped first.
 const HISTORY_MAX: usize = 100;
 
-/// Bytes of a line. Further characters are ignored.
+/// Maximum number of bytes in a line. Further characters are ignored.
 const LINE_MAX: usize = 64 << 10;
 
 /// Ctrl-D, which ends the input.
@@ -28,9 +28,9 @@ const REMOVE: char = '\u{15}';
 pub(super) struct LineEditor {
     text: String,
     history: VecDeque<String>,
-    /// The position of the line in the history; after the last entry it is a new line.
+    /// The index in the history of the line that is shown; the length of the history means a new line.
     place: usize,
-    /// The new line, while an earlier one is shown.
+    /// The unfinished new line, while an earlier line is shown.
     draft: String,
 }
 
@@ -47,7 +47,7 @@ enum LineStep {
     Ended,
 }
 
-/// The raw mode of the terminal, for as long as this lives.
+/// The raw mode of the terminal; dropping the value ends it.
 struct RawLine(RawMode);
 
 impl Drop for RawLine {
@@ -57,7 +57,7 @@ impl Drop for RawLine {
 }
 
 impl LineEditor {
-    /// Asks for a line, whose first word may be completed from `words`. Returns `None` after Ctrl-C, or Ctrl-D on an
+    /// Reads a line, whose first word may be completed from `words`. Returns `None` after Ctrl-C, or after Ctrl-D on an
     /// empty line.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl LineEditor {
         words: &[String],
     ) -> io::Result<Option<String>> {
         let (mut editor, prompt, words) = (take(self), prompt.to_owned(), words.to_vec());
-        // The keys of a terminal can only be awaited in a thread.
+        // A thread reads the keys, because the terminal cannot be read asynchronously.
         let reading = spawn_blocking(move || {
             let line = editor.read(&prompt, &words);
             (editor, line)
@@ -86,7 +86,7 @@ impl LineEditor {
         loop {
             let step = self.press(&terminal.read_key_raw()?, words);
             let columns = usize::from(terminal.size().1).max(1);
-            // After a line that ends in the last column, the cursor has not moved to the next row yet.
+            // If the line fills its last row, the cursor is still on that row.
             terminal.move_cursor_up(drawn.saturating_sub(1) / columns)?;
             let below = match &step {
                 LineStep::Choices(choices) => {
@@ -132,7 +132,7 @@ impl LineEditor {
         LineStep::Edited
     }
 
-    /// Takes the line, and keeps it for later.
+    /// Returns the line, and keeps it in the history.
     fn enter(&mut self) -> String {
         let line = take(&mut self.text);
         if !line.trim().is_empty() && self.history.back() != Some(&line) {
@@ -145,7 +145,7 @@ impl LineEditor {
         line
     }
 
-    /// Shows the line at a place of the history.
+    /// Shows the line at an index of the history.
     fn show_earlier(&mut self, place: usize) {
         let place = place.min(self.history.len());
         if place == self.place {

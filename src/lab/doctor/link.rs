@@ -35,32 +35,31 @@ use crate::transport::http::client::UpstreamError;
 use crate::transport::http::via::Via;
 use crate::transport::stdio::{ByteReader, ByteWriter};
 
-/// The longest message, in bytes, that `doctor` holds: answers with images and files are smaller.
+/// Maximum number of bytes of a message that `doctor` reads. Answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
 
-/// Arrivals that wait to be examined. Beyond the limit `doctor` does not read from the server.
+/// Maximum number of arrivals that wait to be examined. Beyond this limit `doctor` does not read from the server.
 const WAITING_MAX: usize = 1024;
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// The buffer between a client and the proxy inside this process, in bytes.
+/// Size of the buffer between a client and the proxy inside this process, in bytes.
 const DUPLEX_BYTES: usize = 64 << 10;
 
-/// The time that a server has to end after the last call. Its last messages are not examined.
+/// Deadlines for a server to end after the last call. Messages that it sends then are not examined.
 const GRACE: Grace = Grace { exit: Duration::from_secs(2), term: Duration::from_secs(2) };
 
-/// The time that the proxy has to end its server: its own grace times, and the sweep of the descendants.
+/// Deadline for the proxy to end its server: the proxy's own deadlines, and the time to end the descendants.
 const PROXY_ENDS: Duration = Duration::from_secs(15);
 
-/// The longest time for writing one message. A server that reads nothing for this time is taken to have stopped
-/// reading.
+/// Deadline for writing one message. A server that does not read for this time counts as one that no longer reads.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
-/// The time that a server's pipe is read after the server's end.
+/// For how long output is still read after the server's process has ended.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The time that `doctor` waits for the exit code of a server that has closed its output.
+/// Deadline for a server that has closed its output to end with an exit code.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// A message, a piece of output or an event that has arrived.
@@ -81,7 +80,7 @@ pub(in crate::lab) enum Arrival {
     Closed,
 }
 
-/// Sends arrivals to the client.
+/// Sends arrivals to the client; readers of the server's streams use it.
 #[derive(Clone)]
 pub(super) struct Reporter {
     to: mpsc::Sender<TimedArrival>,
@@ -89,17 +88,17 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Tells of something; whether anybody listens.
+    /// Sends an arrival. Returns whether the client still receives arrivals.
     pub(super) async fn send(&self, at: Instant, what: Arrival) -> bool {
         self.to.send(TimedArrival { at, what }).await.is_ok()
     }
 
-    /// Tells of a connection that has failed.
+    /// Sends the failure of a connection.
     pub(super) async fn fail(&self, stream: TrafficStream, error: &UpstreamError) {
         self.send(Instant::now(), Arrival::Failed(stream, error_chain(error))).await;
     }
 
-    /// The number of a read.
+    /// Returns the number of a new read.
     pub(super) fn read(&self) -> u64 {
         self.reads.fetch_add(1, Ordering::Relaxed)
     }
@@ -130,7 +129,7 @@ impl Link {
         Self { arrivals, reporter, tasks: JoinSet::new(), kind, drain_until: None }
     }
 
-    /// Starts a server.
+    /// Starts a server as a child process.
     pub(in crate::lab) fn start(program: &Program) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(program, Stderr::Piped)?;
         let mut link = Self::new(LinkKind::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
@@ -170,7 +169,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Reaches a server at an address through the proxy's own filter. It connects with the first message.
+    /// Connects to a server at a URL through the proxy's own filter. The connection is opened for the first message.
     pub(super) fn start_remote(
         policy: Policy,
         route: &Route,
@@ -196,7 +195,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns a link to a server over HTTP. It connects with the first message.
+    /// Returns a link to a server over HTTP. The connection is opened for the first message.
     pub(in crate::lab) fn over_http(web: Web) -> Self {
         Self::new(LinkKind::Web(Box::new(web)))
     }
@@ -209,7 +208,7 @@ impl Link {
         }
     }
 
-    /// The next arrival; `None` at `deadline`. May be cancelled at any time.
+    /// Returns the next arrival; `None` at `deadline`. Cancel-safe.
     pub(in crate::lab) async fn next(&mut self, deadline: Instant) -> Option<TimedArrival> {
         if let (LinkKind::ChildProcess(_, child), None) = (&mut self.kind, self.drain_until) {
             tokio::select! {
@@ -222,7 +221,7 @@ impl Link {
         let until = self.drain_until.map_or(deadline, |left| left.min(deadline));
         match timeout_at(until, self.arrivals.recv()).await {
             Ok(arrived) => arrived,
-            // A process that the server has started keeps its output open.
+            // The server has ended, but a process that it started keeps its output open.
             Err(_) if self.drain_until.is_some_and(|left| left <= Instant::now()) => {
                 Some(TimedArrival { at: Instant::now(), what: Arrival::Closed })
             }
@@ -252,27 +251,27 @@ impl Link {
         }
     }
 
-    /// Leaves every response over HTTP that is open.
+    /// Closes every open response over HTTP.
     pub(in crate::lab) fn leave(&mut self) {
         if matches!(self.kind, LinkKind::Web(_)) {
             self.tasks.abort_all();
         }
     }
 
-    /// Opens the GET stream, on transports with GET streams.
+    /// Opens the GET stream, if the transport has one.
     pub(super) fn listen(&mut self) {
         if let LinkKind::Web(web) = &self.kind {
             self.tasks.spawn(web.get(self.reporter.clone()));
         }
     }
 
-    /// The exit of a server that `doctor` started, if the server has ended.
+    /// Returns how a server that `doctor` started has ended, if it has ended.
     pub(in crate::lab) async fn exit(&mut self) -> Option<String> {
         let LinkKind::ChildProcess(_, child) = &mut self.kind else { return None };
         timeout(EXIT_WAIT, child.wait()).await.ok().map(|exit| exit.to_string())
     }
 
-    /// Ends the connection, and a server that `doctor` started, with all its descendants.
+    /// Ends the connection, and the server with all its descendants if `doctor` started it.
     pub(in crate::lab) async fn close(mut self) {
         match self.kind {
             LinkKind::ChildProcess(writer, mut child) => {
@@ -296,7 +295,7 @@ impl Link {
     }
 }
 
-/// The emitter of the only filter of a proxy inside this process.
+/// Returns the event emitter for the only filter of a proxy inside this process.
 fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Option<EventEmitter> {
     let id = FilterId { conversation: 1, filter: 1 };
     let observers = observers.iter().filter_map(|one| one.begin(id, "", Scope::Whole, policy));
@@ -306,7 +305,7 @@ fn emitter(policy: &Arc<Policy>, observers: &[Arc<dyn ObserverFactory>]) -> Opti
 async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     let mut lines = Lines::new(HELD_MAX);
     let mut buffer = BytesMut::new();
-    // `Lines` removes a byte order mark at the beginning of the stream, but plain clients do not.
+    // Plain clients keep a byte order mark at the beginning of the stream, but `Lines` removes it, so add it again.
     let mut mark = None;
     let mut open = true;
     while open {
@@ -333,7 +332,7 @@ async fn read_lines(mut from: ByteReader, reporter: Reporter) {
     reporter.send(Instant::now(), Arrival::Closed).await;
 }
 
-/// Reads lines of standard error as the dialect `stderr` does: each state of a line that is redrawn is a line.
+/// Reads lines of standard error as the dialect `stderr` does: each state of a redrawn line counts as a line.
 async fn read_errors(mut from: ByteReader, reporter: Reporter) {
     let mut terminal = Terminal::default();
     let mut buffer = BytesMut::new();

@@ -1,23 +1,23 @@
-//! Names of members in servers' messages, in small letters without separators: `percentComplete` is
+//! Known names of members in servers' messages, in lower case without separators: `percentComplete` is
 //! `percentcomplete`.
 
-/// A name in small letters without separators.
+/// Returns a name in lower case without separators.
 pub(super) fn plain(name: &str) -> String {
     name.chars().filter(|sign| sign.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether a member of this name may name a call.
+/// Whether a member with this name may have the id or token of a call.
 pub(super) fn is_handle(name: &str) -> bool {
     HANDLES.contains(&&*plain(name))
 }
 
-/// Whether a member of this name may hold a value of progress, known or not.
+/// Whether a member with this name may have a progress value. Unknown names may, too.
 pub(super) fn may_be_value(name: &str) -> bool {
     !measures_other(name) && !TOTALS.contains(&&*plain(name))
 }
 
-/// Whether the numbers of a member of this name are neither a value of progress nor a total: names of calls, times,
-/// sequence numbers.
+/// Whether a member with this name has numbers that are neither a progress value nor a total: ids, times, sequence
+/// numbers.
 pub(super) fn measures_other(name: &str) -> bool {
     let name = plain(name);
     let lists: [&[&str]; 2] = [&HANDLES, &NO_VALUES];
@@ -25,8 +25,8 @@ pub(super) fn measures_other(name: &str) -> bool {
         || TIMES.iter().any(|part| name.contains(part))
 }
 
-/// Names of members that name a call. If the value of such a member is neither id nor token, it is a name that the
-/// server has invented for the call.
+/// Names of members that identify a call. If the value of such a member is neither the id nor the token, the server has
+/// invented it.
 pub(super) const HANDLES: [&str; 17] = [
     "requestid",
     "callid",
@@ -47,7 +47,7 @@ pub(super) const HANDLES: [&str; 17] = [
     "req",
 ];
 
-/// Names of members that hold a percentage.
+/// Names of members that have a percentage.
 pub(super) const PERCENTS: [&str; 8] = [
     "percent",
     "percentage",
@@ -59,7 +59,7 @@ pub(super) const PERCENTS: [&str; 8] = [
     "progresspct",
 ];
 
-/// Names of members that hold a value of progress, the surest first.
+/// Names of members that have a progress value, the most reliable first.
 pub(super) const VALUES: [&str; 24] = [
     "progress",
     "fraction",
@@ -87,7 +87,7 @@ pub(super) const VALUES: [&str; 24] = [
     "n",
 ];
 
-/// Names of members that hold the total of a value beside them.
+/// Names of members that have the total of a value in the same object.
 pub(super) const TOTALS: [&str; 18] = [
     "total",
     "totalcount",
@@ -132,16 +132,16 @@ pub(super) const NO_VALUES: [&str; 19] = [
     "code",
 ];
 
-/// Parts of names of members that hold a time: `elapsedSeconds`, `startTimestamp`.
+/// Parts of names of members that have a time: `elapsedSeconds`, `startTimestamp`.
 const TIMES: [&str; 3] = ["elapsed", "timestamp", "duration"];
 
-/// Names of members whose single words are not for people.
+/// Names of members whose value, if it is a single word, is not text for people.
 pub(super) const NO_WORDS: [&str; 11] = [
     "kind", "type", "event", "level", "severity", "logger", "source", "tool", "toolname", "unit",
     "color",
 ];
 
-/// Names of members that contain text for people, the surest first.
+/// Names of members that have text for people, the most reliable first.
 pub(super) const WORDS: [&str; 16] = [
     "message",
     "text",
@@ -161,7 +161,7 @@ pub(super) const WORDS: [&str; 16] = [
     "state",
 ];
 
-/// Names of members that mark a message as the last when they are `true`.
+/// Names of members that mark the last message with the value `true`.
 pub(super) const FINALS: [&str; 13] = [
     "isfinal",
     "final",
@@ -178,10 +178,10 @@ pub(super) const FINALS: [&str; 13] = [
     "eof",
 ];
 
-/// Names of members that hold a state.
+/// Names of members that have the state of the work.
 pub(super) const STATES: [&str; 6] = ["state", "status", "phase", "kind", "event", "stage"];
 
-/// States in which work is over.
+/// Values of such a state that mean that the work is over.
 pub(super) const OVER: [&str; 11] = [
     "done",
     "complete",

@@ -1,4 +1,4 @@
-//! `milepost doctor`: the faults of a server's progress, and their cures.
+//! `milepost doctor`: finds the faults of a server's progress, and their cures.
 //!
 //! ```text
 //! link, web: bytes and times ──> client: entries ──> examine: findings ──> cure ──> through: again
@@ -76,7 +76,7 @@ use crate::transport::mcp_http::raw_client::RawHttpClient;
 
 pub use error::DoctorError;
 
-/// The time that `doctor` reads on after the answer to a call, for late progress and second answers.
+/// For how long `doctor` reads after the answer to a call, for late progress and second answers.
 const AFTER: Duration = Duration::from_secs(2);
 
 /// The default client name of the doctor.
@@ -91,21 +91,21 @@ pub struct Options {
     pub call: Option<RequestedCall>,
     /// The settings of each session.
     pub session: SessionArgs,
-    /// The route of a file, if a route is examined.
+    /// The route of a route file, if such a route is examined.
     pub configured: Option<ConfiguredRoute>,
 }
 
-/// A configured route that is examined.
+/// A route of a route file that is examined.
 #[derive(Debug, Clone)]
 pub struct ConfiguredRoute {
-    /// The file, with this route alone.
+    /// The route file, reduced to this route.
     pub routes: Routes,
     /// The path of the route.
     pub path: String,
 }
 
 impl ConfiguredRoute {
-    /// The dialects of the route, as a route file has them.
+    /// Returns the dialects of the route, as a route file has them.
     fn dialects(&self) -> Vec<String> {
         let Ok(route) = self.routes.find(None) else { return Vec::new() };
         let mut names: Vec<String> = self
@@ -159,7 +159,7 @@ fn client_names() -> KnownNames {
     KnownNames::new(names.filter(|name| !name.contains(' ')))
 }
 
-/// Parses a date of the specification.
+/// Parses the date of a revision of the specification.
 pub fn revision() -> impl TypedValueParser<Value = &'static str> {
     let dates = Revision::ALL.map(|(_, date)| date);
     PossibleValuesParser::new(dates).try_map(move |said| {
@@ -172,7 +172,7 @@ pub fn revision() -> impl TypedValueParser<Value = &'static str> {
 pub enum DoctorTarget {
     /// A command.
     Command(Program),
-    /// An address, with the headers of every request.
+    /// A URL, with the headers of every request.
     Http(Box<Route>, Url),
 }
 
@@ -183,18 +183,18 @@ pub struct RequestedCall {
     pub tool: String,
     /// The arguments of the tool.
     pub arguments: Map<String, Value>,
-    /// Make it twice at once.
+    /// Whether to make the call twice, simultaneously.
     pub concurrent: bool,
-    /// Make it once more, without a progress token.
+    /// Whether to make the call once more, without a progress token.
     pub without_token: bool,
-    /// Make no call to try what a silent or a refused call needs.
+    /// Whether to make no further calls, which would find out what a silent or a refused call needs.
     pub once: bool,
-    /// Do not ask the user before the first call.
+    /// Whether not to ask the user before the first call.
     pub yes: bool,
 }
 
 impl RequestedCall {
-    /// Returns the limit on calls in `sessions` sessions; `further` calls are allowed too, unless `once` is set.
+    /// Returns the limit of calls in `sessions` sessions; `further` calls are allowed in addition unless `once` is set.
     fn limit(&self, sessions: usize, further: usize) -> CallLimit {
         let in_session = 1 + usize::from(self.concurrent) + usize::from(self.without_token);
         let once = in_session * sessions;
@@ -207,15 +207,14 @@ impl RequestedCall {
 pub struct DoctorResult {
     /// The report.
     pub text: String,
-    /// Whether a plain client is fine with the server: nothing breaks, and it shows every report.
+    /// Whether a plain client works well with the server: nothing breaks, and the client shows every report.
     pub is_fine: bool,
 }
 
-/// Examines a server and returns the report. At the end, also after a signal, ends the server with
-/// all its descendants.
+/// Examines a server and returns the report. Finally ends the server with all its descendants, also after a signal.
 ///
 /// # Errors
-/// If the server cannot be used, or not with these options.
+/// If the server cannot be used, or cannot be used with these options.
 pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     let (tell, stop) = watch::channel(false);
     let json = options.session.json;
@@ -229,15 +228,15 @@ pub async fn run(options: Options) -> Result<DoctorResult, DoctorError> {
     })
 }
 
-/// The terms of one session.
+/// The settings of one session.
 #[derive(Default)]
 struct SessionTerms {
     wire: TransportKind,
-    /// The notifications that the proxy adds in it.
+    /// The notifications that the proxy adds in this session.
     added: AddedProgress,
-    /// The client opens no GET stream.
+    /// Whether the client does not open a GET stream.
     without_get: bool,
-    /// The token of the calls.
+    /// How the calls give their token.
     given: GivenToken,
 }
 
@@ -292,7 +291,7 @@ impl Inspection {
         };
         let after = after.map(|after| after.map(|after| after.without_new_habits(&before)));
         match &after {
-            // The route has some settings already.
+            // An examined route has some settings already, so the cure has only the missing ones.
             Some(Ok(after)) if is_configured => cure = cure::cure(after, &terms),
             Some(Ok(after)) => cure.uncured = cure::counted_again(after),
             _ => {}
@@ -325,8 +324,8 @@ impl Inspection {
         }
     }
 
-    /// Runs `doing` unless `doctor` is to stop, so that started servers can be ended in good order. Shows meanwhile
-    /// how long the step has lasted.
+    /// Runs `doing`, unless `doctor` must stop; then it returns early, so that started servers are ended properly.
+    /// Shows meanwhile how long the step has lasted.
     async fn unless_stopped<T>(&self, doing: impl Future<Output = T>) -> Result<T, DoctorError> {
         let mut stop = self.stop.clone();
         let mut doing = pin!(doing);
@@ -356,7 +355,7 @@ impl Inspection {
         }
     }
 
-    /// A fresh connection to the server itself.
+    /// Opens a new connection to the server itself, without the proxy.
     fn link(&self, known: &ServerFacts) -> Result<Link, DoctorError> {
         match &self.options.server {
             DoctorTarget::Command(program) => Ok(Link::start(program)?),
@@ -364,7 +363,7 @@ impl Inspection {
         }
     }
 
-    /// Runs one session: lists tools, calls them, and judges the conversation.
+    /// Runs one session: lists tools, makes the calls, and judges the conversation.
     async fn session(
         &self,
         link: Link,
@@ -389,7 +388,7 @@ impl Inspection {
         Ok(examined)
     }
 
-    /// Begins, lists and calls. Returns the reason if a call was not answered.
+    /// Begins the session, lists the tools, and makes the calls. Returns the reason if a call was not answered.
     async fn visit(
         &self,
         client: &mut DoctorClient,
@@ -403,7 +402,7 @@ impl Inspection {
             SessionStart::Modern(date) => {
                 drop(client.discover(date, self.options.session.timeout).await.map_err(trouble)?);
             }
-            // Hand-written servers may take the id 0 for a missing id.
+            // Use no id 0: hand-written servers may take 0 for a missing id.
             SessionStart::None => client.next_id = 1,
         }
         known.tools = match beginning {
@@ -441,7 +440,7 @@ impl Inspection {
     }
 }
 
-/// A link to the server of a route.
+/// Returns a link to the server of an HTTP route.
 pub(in crate::lab) fn web_link(
     route: &Route,
     transport: TransportKind,

@@ -1,4 +1,4 @@
-//! The revisions that a server speaks: the client asks for each in a connection of its own.
+//! Finds the revisions that a server supports: the client asks for each of them in a separate connection.
 
 use std::time::Duration;
 
@@ -15,12 +15,10 @@ use crate::config::routes::{Route, Upstream};
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::Revision;
 
-/// The longest wait for the answer to `server/discover`. Servers that know the method answer at
-/// once.
+/// Deadline for the answer to `server/discover`. Servers that know the method answer immediately.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
 
-/// The time that the proxy has for the same answer: the proxy waits for a slow server before it
-/// answers in the server's place.
+/// Deadline for the same answer through the proxy, which waits for a slow server before it answers itself.
 const PROXY_ANSWERS: Duration = Duration::from_secs(15);
 
 /// A server's answer to a revision.
@@ -37,7 +35,7 @@ pub(super) enum RevisionSupport {
 /// Facts about a server before a tool is called.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerFacts {
-    /// Name and version.
+    /// The server's name and version.
     pub(super) name: Option<String>,
     pub(super) revisions: Vec<(&'static str, RevisionSupport)>,
     /// The findings of the negotiation.
@@ -68,14 +66,14 @@ impl SessionStart {
 }
 
 impl ServerFacts {
-    /// Whether the server speaks any known revision.
+    /// Whether the server supports any known revision.
     fn has_revision(&self) -> bool {
         self.revisions.iter().any(|(_, spoken)| !matches!(spoken, RevisionSupport::No(_)))
     }
 }
 
 impl Inspection {
-    /// Asks for every revision, each in a connection of its own.
+    /// Asks for every revision, each in a separate connection.
     pub(super) async fn negotiate(&self) -> Result<ServerFacts, DoctorError> {
         let transport = match &self.options.server {
             DoctorTarget::Http(route, _) if is_of_2024(route) => TransportKind::Sse,
@@ -92,8 +90,8 @@ impl Inspection {
             match self.ask_for(date, &mut known).await? {
                 Ok(spoken) => known.revisions.push((date, spoken)),
                 Err(trouble) => {
-                    // A server that does not answer, or that is not an MCP server, would not answer another date
-                    // either. Some servers end when they get a date that they do not know.
+                    // Ask for another date only if that can help: a server that does not answer, or is not an MCP
+                    // server, would not answer it either. Some servers end when they get a date that they do not know.
                     let may_ask_again = match &trouble {
                         Trouble::Refused { .. } => true,
                         Trouble::Ended(_) => known.revisions.is_empty(),
@@ -126,7 +124,7 @@ impl Inspection {
         Ok(known)
     }
 
-    /// Begins a session in a revision up to 2025-11-25.
+    /// Begins a session with a revision up to 2025-11-25.
     async fn ask_for(
         &self,
         date: &'static str,
@@ -143,7 +141,7 @@ impl Inspection {
             && known.revisions.is_empty()
             && matches!(answer, Err(Trouble::Failed(_)))
         {
-            // It may be older than Streamable HTTP.
+            // The server may be older than Streamable HTTP.
             known.transport = TransportKind::Sse;
             let mut client = self.client(self.link(known)?);
             let again = self.unless_stopped(client.initialize(date)).await;
@@ -166,7 +164,7 @@ impl Inspection {
         }))
     }
 
-    /// Asks as a client of 2026-07-28 begins.
+    /// Asks whether the server supports 2026-07-28, with the first request of clients of that revision.
     async fn ask_modern(
         &self,
         date: &'static str,
@@ -174,7 +172,7 @@ impl Inspection {
     ) -> Result<(), DoctorError> {
         self.step.show(&format!("asking for {date}"));
         let mut client = self.client(self.link(known)?);
-        // A server that starts slowly, for example on a busy machine, will start slowly again.
+        // A server that started slowly, for example on a busy machine, will start slowly again, so it gets more time.
         let patience = DISCOVER_MAX.max(known.slowest * 3).min(self.options.session.timeout);
         let answer = self.unless_stopped(client.discover(date, patience)).await;
         client.close().await;
@@ -210,7 +208,7 @@ impl Inspection {
         Ok(answer?.err().as_ref().and_then(fault))
     }
 
-    /// The start of the session with the calls: the newest revision with a handshake, because most clients
+    /// Returns how the session with the calls starts. Takes the newest revision with a handshake, because most clients
     /// use a handshake.
     pub(super) fn beginning(&self, known: &ServerFacts) -> Result<SessionStart, DoctorError> {
         if known.has_no_lifecycle {
@@ -238,12 +236,12 @@ impl Inspection {
     }
 }
 
-/// Whether the route names HTTP+SSE as the transport.
+/// Whether the transport of the route is HTTP+SSE.
 fn is_of_2024(route: &Route) -> bool {
     matches!(&route.upstream, Upstream::Http(http) if http.url.is_none())
 }
 
-/// The finding for a server that does not answer the first request.
+/// Returns the finding for a server that does not answer the first request.
 fn fault(trouble: &Trouble) -> Option<Finding> {
     let rule = match trouble {
         Trouble::Ended(_) => Rule::DiscoverEnds,
@@ -253,7 +251,7 @@ fn fault(trouble: &Trouble) -> Option<Finding> {
     Some(Finding::of(rule, trouble.to_string()))
 }
 
-/// Whether the method is not known to the server.
+/// Whether the server answered that it does not know the method.
 fn is_unknown(trouble: &Trouble) -> bool {
     matches!(trouble, Trouble::Refused { answer, .. }
         if answer.error_code() == Some(METHOD_NOT_FOUND))

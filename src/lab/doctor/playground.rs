@@ -27,10 +27,10 @@ use crate::progress::{FilterEvent, Policy, Verdict};
 use crate::protocol::mcp::Revision;
 use crate::transport::child::Program;
 
-/// The name of the client.
+/// The name that the client gives itself.
 const NAME: &str = "milepost-try";
 
-/// Messages of both sides that wait to be shown. Beyond the limit messages are left out.
+/// Maximum number of messages that wait to be shown. Further messages are left out.
 const WAITING_MAX: usize = 4096;
 
 /// The time to wait for messages after an answer.
@@ -43,9 +43,9 @@ pub struct Playground {
     pub policy: Policy,
     /// The server.
     pub server: WrappedServer,
-    /// The tool to call, and its arguments; `None`: the user is asked.
+    /// The tool to call, and its arguments; `None` if the user is asked.
     pub call: Option<(String, Map<String, Value>)>,
-    /// The longest wait for an answer.
+    /// Deadline for an answer.
     pub timeout: Duration,
     /// The colours of the output.
     pub colors: Palette,
@@ -53,11 +53,11 @@ pub struct Playground {
     pub is_asked: bool,
 }
 
-/// Calls the tool, or those that the user types, and shows both sides on `out`. Returns whether every call was
-/// answered. At the end the server ends with all its descendants.
+/// Calls the tool, or the tools that the user types, and shows both sides on `out`. Returns whether every call was
+/// answered. Finally ends the server with all its descendants.
 ///
 /// # Errors
-/// If the server cannot be used, or the output not be written.
+/// If the server cannot be used, or the output cannot be written.
 pub async fn run(playground: Playground, out: &mut dyn Write) -> Result<bool, PlaygroundError> {
     let (watch, seen) = BothSides::new();
     let observers: [Arc<dyn ObserverFactory>; 1] = [Arc::new(watch)];
@@ -115,7 +115,7 @@ impl Game {
         let wrong = |trouble: Trouble| DoctorError::Server(trouble.to_string());
         self.client.initialize(Revision::V2025_11_25.date()).await.map_err(wrong)?;
         self.tools = self.client.tools().await.map_err(wrong)?;
-        // Messages from the beginning of the session are not shown.
+        // Skip the messages of the session's beginning.
         while self.seen.try_recv().is_ok() {}
         let names = shown(self.tools.join(", ").as_bytes());
         writeln!(out, "{} {names}", self.colors.heading("Tools:"))?;
@@ -222,13 +222,13 @@ struct SideMessage {
 }
 
 enum SideKind {
-    /// The server has sent this.
+    /// The server has sent this message.
     Server(bytes::Bytes),
-    /// The client gets this.
+    /// The client gets this message.
     Client(bytes::Bytes),
-    /// A message of the server ended otherwise than forwarded.
+    /// The proxy did something else with a message of the server than forward it.
     Decided(Verdict),
-    /// The proxy has added the message that the client got last.
+    /// The proxy has added the last message that the client got.
     Added,
 }
 

@@ -1,17 +1,16 @@
-//! The real calls of a tool: how many `doctor` makes at most, how many it has made, and whether the user agrees to
-//! them.
+//! The real calls of a tool: the limit, the number made so far, and whether the user agrees to them.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::findings::shown;
 
-/// The most calls that options allow.
+/// The maximum number of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallLimit {
-    /// With these options.
+    /// The maximum with these options.
     pub(super) at_most: usize,
-    /// With `--once` too.
+    /// The maximum if `--once` were also given.
     pub(super) once: usize,
 }
 
@@ -41,7 +40,7 @@ pub(super) struct RealCalls {
 }
 
 impl RealCalls {
-    /// The calls of a tool. `is_agreed`: the user is not asked.
+    /// Prepares to count the calls of a tool. If `is_agreed`, the user is not asked.
     pub(super) fn new(tool: &str, limit: CallLimit, is_agreed: bool) -> Self {
         Self {
             tool: shown(tool.as_bytes()),
@@ -51,7 +50,7 @@ impl RealCalls {
         }
     }
 
-    /// Writes on standard error how often the tool is called, before the first call.
+    /// Writes to standard error how often the tool will be called, before the first call.
     pub(super) fn announce(&self) {
         if self.limit.at_most > 0 {
             let _ = writeln!(io::stderr(), "milepost: {}", self.announcement());
@@ -62,7 +61,7 @@ impl RealCalls {
         format!("calls {} {}; each is a real call", self.tool, self.limit.words())
     }
 
-    /// Counts calls that begin now. Returns the text that a user is shown while they last.
+    /// Counts calls that begin now. Returns the text to show while they last.
     pub(super) fn begin(&self, at_once: usize) -> String {
         let first = self.made.fetch_add(at_once, Ordering::Relaxed) + 1;
         let number = match at_once {
@@ -72,12 +71,12 @@ impl RealCalls {
         format!("calling {}, {number} of at most {}", self.tool, self.limit.at_most)
     }
 
-    /// Number of calls that have been made.
+    /// Returns the number of calls made so far.
     pub(super) fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether the user has to be asked: on a terminal, once.
+    /// Whether the user must be asked: only on a terminal, and only once.
     pub(super) fn has_to_ask(&self) -> bool {
         let has_user = || io::stdin().is_terminal() && io::stderr().is_terminal();
         !self.is_agreed.load(Ordering::Relaxed) && has_user()

@@ -1,5 +1,5 @@
-//! A call that is refused is made again with a token of another type, and without a token: some servers refuse calls
-//! because of their token or of `_meta`, and the client cannot see this cause in the error.
+//! Repeats a refused call with a token of another type, and without a token. Some servers refuse a call because of its
+//! token or of `_meta`, and their error does not show that cause.
 
 use super::call::GivenToken;
 use super::findings::{Answer, Examined, Finding, ObservedCall};
@@ -8,7 +8,7 @@ use super::rules::Rule;
 use super::traffic::TransportKind;
 use super::{DoctorError, Inspection, SessionTerms};
 
-/// The tokens that are tried after a number: the value of `ask.token_type`, and how a report names the token.
+/// What is tried after a number as the token: the token, its value of `ask.token_type`, and its name in a report.
 const OTHERS: [(GivenToken, &str, &str); 2] = [
     (GivenToken::Text, "string", "with a token that is a text"),
     (GivenToken::None, "none", "without a token"),
@@ -32,8 +32,8 @@ impl Inspection {
         can_try && before.calls.iter().any(is_refused)
     }
 
-    /// Looks for a form of the token for which the server answers, each in a session of its own. If one is found, that
-    /// is a finding.
+    /// Tries the other forms of the token, each in a new session. Adds a finding if the server answers with one of
+    /// them.
     pub(super) async fn try_tokens(
         &self,
         known: &ServerFacts,
@@ -65,8 +65,7 @@ impl Inspection {
     }
 }
 
-/// Returns the finding for two concurrent calls, one with a number and one with a string as token, that have ended
-/// differently.
+/// Returns a finding if two simultaneous calls ended differently, one with a number and one with a string as its token.
 fn of_both_types(before: &Examined) -> Option<Finding> {
     let given: Vec<&ObservedCall> =
         before.calls.iter().filter(|call| call.token.is_some()).collect();

@@ -1,4 +1,4 @@
-//! Calls that Milepost answers with an error of its own, where the server's answer has to be.
+//! Calls that Milepost answers with an error of its own instead of the server's answer.
 
 use super::findings::{Answer, Examined, Finding};
 use super::rules::Rule;

@@ -18,7 +18,7 @@ use crate::lab::color::Palette;
 /// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 2;
 
-/// Tools that are named in the report for people.
+/// Maximum number of tools that the text report names.
 const TOOLS_SHOWN: usize = 20;
 
 /// The results of the examination.
@@ -29,11 +29,11 @@ pub(super) struct DoctorReport {
     pub(super) known: ServerFacts,
     /// The revision in which tools were called.
     pub(super) revision: Option<&'static str>,
-    /// A tool was called.
+    /// Whether a tool was called.
     pub(super) called: bool,
-    /// Number of calls that were made in all sessions.
+    /// Number of calls in all sessions.
     pub(super) made: usize,
-    /// The route of a file that is examined, and the name of the file.
+    /// The examined route of a route file, and the name of that file.
     pub(super) configured: Option<(String, String)>,
     pub(super) client: Option<ClientChoice>,
     pub(super) colors: Palette,
@@ -44,7 +44,7 @@ pub(super) struct DoctorReport {
 }
 
 impl DoctorReport {
-    /// For people.
+    /// Returns the report as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         self.head(&mut text);
@@ -177,7 +177,7 @@ impl DoctorReport {
         self.uncured(to);
     }
 
-    /// The lines that a configured route lacks.
+    /// Writes the lines that an examined route lacks.
     fn additions(&self, to: &mut String, file: &str, path: &str) {
         if self.cure.additions.is_empty() {
             let _ = writeln!(to, "  the route has what Milepost can set");
@@ -222,9 +222,9 @@ impl DoctorReport {
         }
     }
 
-    /// Whether Milepost does anything about a finding.
+    /// Whether Milepost cures a finding.
     fn is_cured(&self, finding: &Finding) -> bool {
-        // Milepost cannot know whether such lines are for users.
+        // Such lines are no certain fault: Milepost cannot know whether they are for users.
         let is_hint = matches!(finding.rule, Rule::AsideText | Rule::StdoutText);
         remedy(finding).is_ok() && !is_hint && self.counted_again(finding) == 0
     }
@@ -278,13 +278,13 @@ impl DoctorReport {
         }
     }
 
-    /// Whether the content of the findings of a rule arrives; `None` without such findings.
+    /// Whether the content of a rule's findings reaches the client; `None` if the rule has no findings with content.
     fn arrives(&self, rule: Rule, after: &Examined) -> Option<bool> {
         let findings = self.before.findings.iter().filter(|finding| finding.rule == rule);
         findings.filter_map(|finding| after.receives(finding)).reduce(|one, other| one && other)
     }
 
-    /// The same for machines, by the names of rules.
+    /// Returns, as JSON, whether the content of findings reaches the client, by the names of rules.
     fn content(&self, after: &Examined) -> Value {
         let rules = rules(&self.before, after).into_iter();
         let arrives = rules.filter_map(|rule| Some((rule.name(), self.arrives(rule, after)?)));
@@ -423,7 +423,7 @@ impl DoctorReport {
     }
 }
 
-/// The name of Milepost's cure of a finding, or why there is none.
+/// Returns the name of Milepost's cure for a finding, or why there is no cure.
 fn remedy(finding: &Finding) -> Result<&'static str, &'static str> {
     match (finding.rule, finding.rule.remedy()) {
         (_, "") => Err("the server has to be mended"),
@@ -437,14 +437,14 @@ fn remedy(finding: &Finding) -> Result<&'static str, &'static str> {
     }
 }
 
-/// Writes lines of a file, set off from the left.
+/// Writes lines of a file, indented.
 fn indented(to: &mut String, lines: &str) {
     for line in lines.lines() {
         let _ = writeln!(to, "{}", format!("    {line}").trim_end());
     }
 }
 
-/// Every rule that either has broken.
+/// Returns every rule that was broken in one of both sessions.
 fn rules(before: &Examined, after: &Examined) -> BTreeSet<Rule> {
     before.findings.iter().chain(&after.findings).map(|finding| finding.rule).collect()
 }
@@ -473,7 +473,7 @@ fn calls(examined: &Examined) -> Value {
     examined.calls.iter().map(one).collect()
 }
 
-/// A time as the report shows it.
+/// Returns a time as the report shows it.
 fn time(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())

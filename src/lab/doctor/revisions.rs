@@ -1,4 +1,4 @@
-//! The same calls in every revision that a server speaks, for `check-progress`.
+//! Makes the same calls in every revision that a server supports, for `check-progress`.
 
 use std::pin::pin;
 
@@ -16,33 +16,33 @@ use crate::transport::child;
 /// The sessions with a server, one for each revision.
 #[derive(Debug, Clone)]
 pub struct RevisionSessions {
-    /// Its name and version, if the server gives them.
+    /// The server's name and version, if the server gives them.
     pub name: Option<String>,
-    /// The command or address.
+    /// The command or address of the server.
     pub reached: String,
-    /// The transport.
+    /// The transport of the server.
     pub wire: TransportKind,
     /// The findings of the negotiation.
     pub negotiation: Vec<Finding>,
-    /// Each revision, and the examined session; `None`: no client can begin.
+    /// Each revision with the examined session. The revision is `None` if no client can begin a session.
     pub sessions: Vec<(Option<&'static str>, Examined)>,
 }
 
-/// Calls the tool in every revision that the server speaks, or in that of the options alone. At the
-/// end, also after a signal, ends the server with all its descendants.
+/// Calls the tool in every revision that the server supports, or only in the revision of the options. Finally ends the
+/// server with all its descendants, also after a signal.
 ///
 /// # Errors
-/// If the server cannot be used, or not with these options.
+/// If the server cannot be used, or cannot be used with these options.
 pub async fn in_each_revision(options: Options) -> Result<RevisionSessions, DoctorError> {
     let (tell, stop) = watch::channel(false);
     let revisions = options.session.revision.map_or(Revision::ALL.len(), |_| 1);
-    // A silent call is made once more in each revision.
+    // In each revision, one further call is allowed for a silent call.
     let limit = options.call.as_ref().map(|ask| ask.limit(revisions, revisions));
     let inspection = Inspection::new(options, limit.unwrap_or_default(), stop);
     until_signals(&tell, inspection.sessions()).await
 }
 
-/// Runs `doing` to its end. The first signal asks it to end in good order; the second signal ends it at once.
+/// Runs `doing` to its end. The first signal asks `doing` to end properly; the second ends it immediately.
 pub(in crate::lab) async fn until_signals<T>(
     tell: &watch::Sender<bool>,
     doing: impl Future<Output = Result<T, DoctorError>>,

@@ -1,19 +1,19 @@
-//! The rules: for each fault of a server its description, its effect, the section of the specification, and Milepost's
+//! The rules of `doctor`: for each fault a description, the effect, the section of the specification, and Milepost's
 //! cure.
 
 /// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Some client is hurt by it.
+    /// The fault hurts some client.
     Fault,
-    /// Some client may be hurt by it, now and then.
+    /// The fault may hurt some client now and then.
     Risk,
-    /// Worth knowing.
+    /// Not a fault, but worth knowing.
     Note,
 }
 
 impl Weight {
-    /// The name, for people and machines.
+    /// Returns the name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fault => "fault",
@@ -37,7 +37,7 @@ macro_rules! rules {
         $(#[doc = $doc:literal])+
         $rule:ident: $name:literal, $what:literal, $specification:expr, $remedy:literal;
     )+) => {
-        /// One thing that can be wrong. The order is that of reports.
+        /// One possible fault of a server. The variants are in the order of reports.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
             $($(#[doc = $doc])+ $rule,)+
@@ -47,24 +47,24 @@ macro_rules! rules {
             /// Every rule, in the order of reports.
             pub const ALL: [Self; [$(Self::$rule),+].len()] = [$(Self::$rule),+];
 
-            /// The name, for machines and documents.
+            /// Returns the name, for machines and documents.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)+ }
             }
 
-            /// The description of the fault.
+            /// Returns the description of the fault.
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$rule => $what,)+ }
             }
 
-            /// The section of the specification, or the affected clients if the specification
-            /// leaves the point open.
+            /// Returns the section of the specification, or the affected clients if the specification leaves the point
+            /// open.
             pub const fn specification(self) -> &'static str {
                 match self { $(Self::$rule => $specification,)+ }
             }
 
-            /// The name of Milepost's cure (`docs/verdicts.md`), or the setting that cures the
-            /// fault; empty without a cure.
+            /// Returns the name of Milepost's cure (`docs/verdicts.md`), or the setting that cures the fault; empty
+            /// without a cure.
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$rule => $remedy,)+ }
             }
@@ -78,7 +78,7 @@ rules! {
     /// The answer is replaced by an error of Milepost's.
     AnswerReplaced: "answer-replaced",
         "the call ends with an error of Milepost's in place of the server's answer", RESPONSES, "";
-    /// The call is refused for its token.
+    /// The call is refused because of its token.
     TokenType: "token-type",
         "the call fails because of its progress token, and is answered with a token of another type or without one",
         FLOW, "`ask.token_type`";
@@ -94,7 +94,7 @@ rules! {
     DiscoverSilent: "discover-silent",
         "`server/discover`, the first question of clients of 2026-07-28, is never answered",
         RESPONSES, "on by default: it is answered in the server's place";
-    /// Progress under a method of its own that Milepost understands by default.
+    /// Progress has a nonstandard method that Milepost understands by default.
     Method: "method",
         "progress comes under a method that is not of the specification: clients ignore it",
         FLOW, "repair `dialect`";
@@ -115,7 +115,7 @@ rules! {
     /// The server sends the id of the request as the token.
     TokenIsId: "token-is-id",
         "the id of the request stands where the client's token belongs", FLOW, "repair `token`";
-    /// The token is spelled in another type.
+    /// The token comes back as another type.
     TokenSpelling: "token-spelling",
         "the client's token comes back as another type (a string for a number, or the reverse)",
         FLOW, "repair `token`";
@@ -124,12 +124,12 @@ rules! {
         "the token is one that no client gave: hosts report an unknown token, and some drop the \
         connection",
         BEHAVIOR, "repair `token`";
-    /// No token at all.
+    /// Progress has no token.
     TokenMissing: "token-missing", "progress has no `progressToken`", FLOW, "repair `token`";
-    /// Progress for a call that asked for none.
+    /// Progress for a call that did not ask for progress.
     Unasked: "unasked",
         "progress is sent for a call that gave no token", BEHAVIOR, "withheld as `no-token`";
-    /// No value.
+    /// Progress has no value.
     FigureMissing: "figure-missing",
         "progress has no `progress`: clients refuse the whole notification",
         FLOW, "repair `number`";
@@ -159,7 +159,7 @@ rules! {
     Words: "message",
         "`message` is null or no string: the TypeScript SDK refuses the whole notification",
         FLOW, "repair `message`";
-    /// Text that strict readers refuse.
+    /// Text that strict JSON parsers refuse.
     Unicode: "unicode",
         "text that not every client can read stands in a message: clients refuse the message, and some end the \
         connection",
@@ -168,7 +168,7 @@ rules! {
     SplitLine: "split-line",
         "several messages, or a message and other text, stand on one line: clients cannot read the line",
         STDIO, "repair `split-line`";
-    /// Not well-formed JSON-RPC.
+    /// A message is not well-formed JSON-RPC.
     Envelope: "envelope",
         "a message is not well-formed JSON-RPC 2.0",
         "Base Protocol, \"Messages\"", "repair `envelope`";
@@ -181,7 +181,7 @@ rules! {
         "progress comes after the answer: hosts report an unknown token, and some drop the \
         connection",
         BEHAVIOR, "withheld as `late`";
-    /// Progress right before the answer.
+    /// Progress comes immediately before the answer.
     Glued: "glued",
         "progress comes together with the answer (within 20 ms): clients of the TypeScript SDK \
         take the answer first, lose the progress and report an unknown token",
@@ -192,7 +192,7 @@ rules! {
         "progress of a call comes on the GET stream: clients that open none never see it",
         "Transports, \"Listening for Messages from the Server\"",
         "on by default: it is moved to its call; `own_get` for clients that open no GET stream";
-    /// An event under a name that no client listens to.
+    /// An event has a name that no client listens to.
     EventName: "event-name",
         "messages come as events of a name that no client listens to",
         "WHATWG HTML, \"Server-sent events\": only `message` events are heard",
@@ -201,7 +201,7 @@ rules! {
     AnswerId: "answer-id",
         "the id of an answer is spelled differently from that of its request: some clients wait on",
         RESPONSES, "repair `response-id`";
-    /// An answer to no request.
+    /// An answer that matches no request.
     AnswerOrphan: "answer-orphan",
         "there is an answer to a request that nobody made",
         RESPONSES, "withheld as `orphan-answer`";
@@ -237,11 +237,11 @@ rules! {
     EventNoise: "event-noise",
         "events come whose data is no message, such as `data: ping`: some clients report an error for each",
         SENDING, "on by default: each becomes a comment (`noise`)";
-    /// A call without a word for long.
+    /// The client gets no message for a long time.
     Silence: "silence",
         "the client is told nothing for long, and cannot know whether the call goes on",
         "allowed; clients give up after 5 s to 5 min", "on by default: `heartbeat`";
-    /// A response that does not begin for long.
+    /// A response does not begin for a long time.
     FirstByte: "first-byte",
         "the response does not begin for long: clients and proxies give up on connections \
         without a byte",
@@ -259,7 +259,7 @@ rules! {
         "lines without figures come on standard error during the call; if they tell what it does, \
         clients do not show it",
         STDIO, "`dialects` with \"stderr\", if these lines are for users";
-    /// Standard output shows how far the call is, between the messages.
+    /// Standard output has other text during the call.
     StdoutProgress: "stdout-progress",
         "text on standard output tells how far the call is, where no client looks",
         STDIO, "`dialects` with \"stdout\"";
@@ -302,7 +302,7 @@ rules! {
 }
 
 impl Rule {
-    /// The weight of the finding.
+    /// Returns the weight of the finding.
     pub const fn weight(self) -> Weight {
         match self {
             Self::Glued => Weight::Risk,
@@ -323,19 +323,19 @@ impl Rule {
         }
     }
 
-    /// Whether clients only do not show the messages: nothing breaks.
+    /// Whether the only effect is that clients do not show the messages: nothing breaks.
     pub const fn only_hides(self) -> bool {
         matches!(self, Self::Method | Self::MethodOff | Self::MethodUnknown | Self::OnGet)
     }
 
-    /// Whether the finding is about many notifications together. Repaired and thinned notifications look
-    /// otherwise.
+    /// Whether the finding is about many notifications together. The proxy repairs and thins notifications, so their
+    /// habits may be others behind it.
     pub const fn is_about_habits(self) -> bool {
         matches!(self, Self::Pieces | Self::NoTotal | Self::BareCounter | Self::Flood)
     }
 
-    /// Whether the cure brings the content of such messages to the client. Otherwise the messages are withheld, are not
-    /// progress, or already reach the client.
+    /// Whether the cure brings the content of the messages to the client. With other rules the messages are withheld,
+    /// are not progress, or reach the client without a cure.
     pub const fn is_about_content(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! A call that stays silent is made once more, with its token in the arguments.
+//! Repeats a call that had no progress, with its token in the arguments.
 
 use super::call::GivenToken;
 use super::findings::{Answer, Examined, Finding, ObservedCall};
@@ -8,7 +8,7 @@ use super::traffic::TransportKind;
 use super::{DoctorError, Inspection, SessionTerms};
 
 impl Inspection {
-    /// Whether the tool has answered, and nothing that was seen of its calls is progress.
+    /// Whether the tool has answered, but nothing in its calls looked like progress.
     pub(super) fn is_silent(&self, before: &Examined) -> bool {
         let can_try = self
             .options
@@ -22,8 +22,8 @@ impl Inspection {
         can_try && !has_text && !before.calls.is_empty() && before.calls.iter().all(answered)
     }
 
-    /// Calls the tool in a session of its own, with the token in its arguments, because some servers look for it there.
-    /// Progress then is a finding.
+    /// Calls the tool in a new session, with the token also in the arguments, because some servers look for it there.
+    /// If progress comes then, adds a finding.
     pub(super) async fn try_arguments(
         &self,
         known: &ServerFacts,
@@ -39,7 +39,7 @@ impl Inspection {
         let tried = match tried {
             Ok(tried) => tried,
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-            // The server may refuse unknown members: then the call stays silent.
+            // The server may refuse unknown arguments: then nothing is found.
             Err(_) => return Ok(()),
         };
         let Some(call) = tried.calls.iter().find(|call| call.reports > 0) else { return Ok(()) };

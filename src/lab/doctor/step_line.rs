@@ -4,13 +4,13 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Characters of a step that are shown: a line that wraps cannot be written over.
+/// Maximum number of characters of a step: a line that wraps could not be overwritten.
 const STEP_MAX: usize = 64;
 
-/// The time between two writings of the line.
+/// The interval at which the line is written again.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// A line on standard error that the next line replaces; nothing is written if standard error is not a terminal.
+/// A line on standard error that the next line overwrites. Nothing is written if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct StepLine {
     is_shown: bool,
@@ -30,7 +30,7 @@ impl StepLine {
         self.tick();
     }
 
-    /// Removes the line, for other text in its place.
+    /// Removes the line, to make room for other text.
     pub(super) fn clear(&self) {
         self.set(None);
         self.write("");

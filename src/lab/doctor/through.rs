@@ -24,10 +24,10 @@ use crate::observe::events::ObserverFactory;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::transport::http::via::Via;
 
-/// The time that the listeners have to end.
+/// Deadline for the listeners to end.
 const ENDS: Duration = Duration::from_secs(10);
 
-/// Routes that are served on a port of their own.
+/// Routes that are served on a temporary port.
 struct TemporaryServer {
     address: SocketAddr,
     stop: mpsc::Sender<StopSignal>,
@@ -42,7 +42,7 @@ impl TemporaryServer {
         observers: &[Arc<dyn ObserverFactory>],
     ) -> Result<Self, StartError> {
         let via = Via::random()?;
-        // Durations that are measured here are not kept.
+        // The empty store: durations that are measured here are not saved.
         let proxy = Proxy::new(routes, via.clone(), None, &DurationStore::default(), observers)?;
         let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls: None, fleet: None });
         let listed: Vec<&Route> = routes.iter().collect();
@@ -59,13 +59,13 @@ impl TemporaryServer {
         Ok(Self { address, stop, running, proxy })
     }
 
-    /// The URL of the route for a client of this transport.
+    /// Returns the URL of the route for a client of this transport.
     fn url(&self, path: &str, transport: TransportKind) -> Result<Url, url::ParseError> {
         let end = if transport == TransportKind::Sse { "/sse" } else { "" };
         Url::parse(&format!("http://{}{path}{end}", self.address))
     }
 
-    /// Ends the proxied server.
+    /// Ends the temporary server.
     async fn end(mut self) {
         let _ = self.stop.try_send(StopSignal::Interrupt);
         self.proxy.end_streams();
@@ -90,14 +90,14 @@ impl Inspection {
             Some(configured) => configured.routes.clone(),
             None => cure::routes(cure, behind)?,
         };
-        // With answers in its place, the server has a handshake.
+        // The proxy answers `initialize` in the place of a server without a handshake, so a handshake is used here.
         let beginning = match beginning {
             SessionStart::None => SessionStart::Handshake("2025-06-18"),
             other => other,
         };
         let mut terms = SessionTerms {
             wire: known.transport,
-            // `own_get` is for clients that open no GET stream.
+            // If progress comes on the GET stream, open none, because only then does `own_get` have an effect.
             without_get: before.uses_get,
             ..SessionTerms::default()
         };

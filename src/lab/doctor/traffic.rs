@@ -19,7 +19,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// The name, for people and machines.
+    /// Returns the name, for people and machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -28,8 +28,8 @@ impl TransportKind {
         }
     }
 
-    /// Whether a client reads notifications and answers from one stream: it may handle messages of one read in the
-    /// wrong order.
+    /// Whether notifications and answers come on one stream. A client may then handle messages of one read in the wrong
+    /// order.
     pub const fn is_shared(self) -> bool {
         !matches!(self, Self::Streamable)
     }
@@ -40,13 +40,13 @@ impl TransportKind {
 pub enum TrafficStream {
     /// The server's standard output, or the only stream of HTTP+SSE.
     Shared,
-    /// The response to the POST of the request with this id; `None`: of a notification.
+    /// The response to the POST of the request with this id; `None` for the POST of a notification.
     Post(Option<u64>),
     /// The GET stream of Streamable HTTP.
     Get,
 }
 
-/// One thing that was seen.
+/// One recorded event.
 #[derive(Debug, Clone)]
 pub struct TrafficEntry {
     /// The time since the conversation began.
@@ -62,11 +62,11 @@ pub enum TrafficEvent {
     Sent(Message),
     /// A message that the server sent.
     Received {
-        /// The stream of the event.
+        /// The stream on which the message came.
         stream: TrafficStream,
-        /// The number of the read; messages of one read have the same number.
+        /// The number of the read; messages that came in one read have the same number.
         read: u64,
-        /// The name of its event, if it arrived in a named event.
+        /// The name of the server-sent event with the message, if it has a name.
         event: Option<String>,
         /// The message.
         message: Message,

@@ -1,4 +1,4 @@
-//! Why a server does not answer.
+//! The reasons why a server does not answer.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::protocol::jsonrpc::Message;
 /// The reason why a request got no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(in crate::lab) enum Trouble {
-    /// The server has not answered.
+    /// The server has not answered within this time.
     #[error("no answer within {0:?}")]
     Silent(Duration),
-    /// The server has not answered, and its output hints at the reason.
+    /// The server has not answered within this time, and its output gives a hint about the reason.
     #[error("no answer to `initialize` within {0:?}: {1}")]
     Unreadable(Duration, String),
     /// The server has ended.

@@ -1,4 +1,4 @@
-//! A server over HTTP, as a plain client speaks to it: Streamable HTTP, or HTTP+SSE.
+//! A connection to a server over HTTP, as a plain client uses it: Streamable HTTP, or HTTP+SSE.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// Times that `doctor` resumes a stream that ends before its answer, as servers of 2025-11-25 may
-/// end it.
+/// Maximum number of times that `doctor` resumes a stream that ends before its answer. Servers of 2025-11-25 may end a
+/// stream early.
 const RESUMED_MAX: usize = 1000;
 
 /// The pause before `doctor` resumes a stream, unless the server sends `retry`.
@@ -35,13 +35,13 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The longest pause before `doctor` resumes a stream, even if `retry` asks for a longer one.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The time that the server has to answer the DELETE of its session.
+/// Deadline for the server to answer the DELETE of its session.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes of a web page that are read in place of an expected answer.
+/// Maximum number of bytes that are read of a web page in place of an expected answer.
 const PAGE_MAX: usize = 64 << 10;
 
-/// The longest time for a plain GET of a page besides MCP.
+/// Deadline for a plain GET of a page that is not part of MCP.
 const FETCH_MAX: Duration = Duration::from_secs(5);
 
 /// A server over HTTP.
@@ -54,14 +54,14 @@ pub(in crate::lab) struct Web {
     pub(super) is_sse: bool,
     pub(super) session: Option<HeaderValue>,
     pub(super) revision: Option<HeaderValue>,
-    /// Breaks off each response of a POST once, and asks for its rest.
+    /// If set, the client breaks off each response of a POST once, and asks for its rest.
     breaks_off: Option<BreakOff>,
 }
 
-/// The client ends a response early, after some messages with event ids.
+/// How the client breaks off responses: after some messages with event ids.
 #[derive(Clone)]
 struct BreakOff {
-    /// The messages of a response before its end.
+    /// The number of messages of a response after which it is broken off.
     messages: usize,
     /// The number of responses that have been broken off.
     count: Arc<AtomicUsize>,
@@ -74,8 +74,8 @@ impl Web {
         Self { visitor, endpoint, is_sse, session, revision, breaks_off }
     }
 
-    /// From now on breaks off each response that has had this number of messages with event ids, and
-    /// asks for its rest. Returns the number of responses that have been broken off.
+    /// Makes the client break off each later response after this number of messages with event ids, and ask for its
+    /// rest. Returns the counter of responses broken off.
     pub(in crate::lab) fn break_off(&mut self, messages: usize) -> Arc<AtomicUsize> {
         let count = Arc::new(AtomicUsize::new(0));
         self.breaks_off = Some(BreakOff { messages, count: Arc::clone(&count) });
@@ -102,7 +102,7 @@ impl Web {
         self.endpoint.is_some()
     }
 
-    /// Sends a message; to be run as a task.
+    /// Sends a message. The caller runs the returned future as a task.
     pub(super) fn post(
         &self,
         message: &Message,
@@ -144,7 +144,7 @@ impl Web {
         }
     }
 
-    /// Opens the GET stream; to be run as a task.
+    /// Opens the GET stream. The caller runs the returned future as a task.
     pub(super) fn get(&self, reporter: Reporter) -> impl Future<Output = ()> + use<> {
         let (visitor, is_sse) = (self.visitor.clone(), self.is_sse);
         let mut headers = self.headers();
@@ -163,7 +163,7 @@ impl Web {
         }
     }
 
-    /// The JSON at another path of this server, if there is some.
+    /// Fetches another path of this server. Returns the body if it is JSON.
     pub(super) async fn fetch(&self, path: &'static str) -> Option<Bytes> {
         let visitor = self.visitor.at(PathAndQuery::from_static(path));
         let fetch = async {
@@ -176,7 +176,7 @@ impl Web {
         timeout(FETCH_MAX, fetch).await.ok().flatten()
     }
 
-    /// The session is over.
+    /// Ends the session with a DELETE.
     pub(super) async fn end_session(&self) {
         if self.session.is_some() && !self.is_sse {
             let send = self.visitor.send(Method::DELETE, self.headers(), Bytes::new());
@@ -185,15 +185,15 @@ impl Web {
     }
 }
 
-/// The headers that repeat members of a request of 2026-07-28, without the revision, which all
-/// messages name.
+/// Returns the headers that repeat members of a request of 2026-07-28, except for the revision, which is a header of
+/// every message.
 fn mirrored(message: &Message) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let repeats = header_mirror::repeats(message).into_iter().flatten();
     let repeats = repeats.filter(|(name, _)| *name != REVISION);
     repeats.filter_map(|(name, text)| Some((name, header_mirror::encoded(&text?)?)))
 }
 
-/// All of a body, up to `max` bytes.
+/// Reads a whole body, up to `max` bytes.
 async fn whole(reply: &mut RawResponse, max: usize) -> Result<Bytes, UpstreamError> {
     let mut body = BytesMut::new();
     while body.len() < max {
@@ -207,13 +207,13 @@ async fn whole(reply: &mut RawResponse, max: usize) -> Result<Bytes, UpstreamErr
 
 /// The state of a stream that ended without an answer, for resumption.
 struct Left {
-    /// The id of its last event.
+    /// The id of the stream's last event.
     event: HeaderValue,
-    /// The wait before the reconnect.
+    /// The wait before the stream is resumed.
     retry: Duration,
 }
 
-/// Reports the messages of a response, to its end.
+/// Reports the messages of a response until its end.
 async fn receive(
     mut reply: RawResponse,
     stream: TrafficStream,
@@ -245,7 +245,7 @@ async fn receive(
     Ok(None)
 }
 
-/// The description of a response that is not MCP.
+/// Describes a response that is not MCP.
 fn refused(status: u16, kind: &str, body: &[u8]) -> String {
     match (status, kind) {
         (401 | 403, _) => {

@@ -1,5 +1,5 @@
 //! A recording as a HAR 1.2 archive. An MCP call is not an HTTP exchange, so an entry has the request and the answer as
-//! bodies, a URL whose scheme names the kind of call, and the messages of both sides in `_messages`.
+//! bodies, a URL whose scheme is the kind of the call, and the messages of both sides in `_messages`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::lab::recordings::calls::{
 use crate::observe::printable::printable_json;
 use crate::observe::transcript::words::verdict_text;
 
-/// The version of HTTP in an entry: there was none.
+/// The HTTP version of an entry. A call has no HTTP version.
 const NO_HTTP: &str = "unknown";
 
 /// Writes the archive, entry by entry.
@@ -58,12 +58,12 @@ fn comment(recording: &RecordedCalls) -> String {
     text
 }
 
-/// Milliseconds.
+/// Returns a duration in milliseconds.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// Returns the URL of a call. Its scheme shows how the client reached Milepost; its last segment is the tool or the
+/// Returns a URL for a call. The scheme shows how the client reached Milepost; the last segment is the tool or the
 /// method.
 fn url(recording: &RecordedCalls, call: &RecordedCall) -> String {
     let mut url = match &recording.route {
@@ -79,7 +79,7 @@ fn url(recording: &RecordedCalls, call: &RecordedCall) -> String {
     url
 }
 
-/// A segment of a path: letters and digits stay, other bytes are written as `%XX`.
+/// Returns a path segment: letters and digits stay, other bytes are written as `%XX`.
 fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -92,7 +92,7 @@ fn path_segment(text: &str) -> String {
     out
 }
 
-/// The bytes of a body.
+/// Returns the number of bytes of a body.
 fn size(text: &str) -> u64 {
     text.len() as u64
 }

@@ -1,5 +1,5 @@
 //! A recording as a single page for a browser: a row for each call, with the messages of both sides. The page loads
-//! nothing, and its policy allows only its own script. Every byte of a recording is text in the page.
+//! nothing, and its content security policy allows only its own script. Every byte of a recording is shown as text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::observe::printable::{TextForm, printable};
 use crate::observe::transcript::words;
 use crate::progress::{Outcome, Verdict};
 
-/// Bytes of one message on the page. The rest is only counted: the archive contains it.
+/// Maximum number of bytes of one message on the page. The page shows how many more there are; a HAR archive has them.
 pub(super) const MESSAGE_MAX: usize = 64 << 10;
 
 const STYLE: &str = include_str!("page.css");
@@ -72,17 +72,17 @@ pub(super) fn write(
     writeln!(to, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>")
 }
 
-/// The source of a style or script for a policy: the hash of its text.
+/// Returns the source of a style or script for the content security policy: the hash of its text.
 fn source(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())))
 }
 
-/// A time for people.
+/// Returns a time as text.
 fn seconds(time: Duration) -> String {
     format!("{:.3} s", time.as_secs_f64())
 }
 
-/// The lines below the title.
+/// Returns the lines below the title.
 fn head(recording: &RecordedCalls) -> Vec<String> {
     let begun = humantime::format_rfc3339_seconds(recording.time_of(Duration::ZERO));
     let about = if recording.is_begun_exact { "" } else { "about " };
@@ -154,7 +154,7 @@ fn write_call(
     writeln!(to, "</details>")
 }
 
-/// The messages in their order: the server's side on the left, the client's side on the right.
+/// Writes the messages in their order: the server's side on the left, the client's side on the right.
 fn write_messages<'a>(
     messages: impl Iterator<Item = &'a RecordedMessage>,
     since: Duration,
@@ -178,7 +178,7 @@ fn write_messages<'a>(
     writeln!(to, "</tbody>\n</table>")
 }
 
-/// The way of a message, and the verdict on it.
+/// Returns the direction of a message, and the verdict on it.
 fn note(message: &RecordedMessage) -> String {
     let way = match message.way {
         RecordedWay::FromClient => "sends",
@@ -197,7 +197,7 @@ fn note(message: &RecordedMessage) -> String {
     format!("<p class=\"{class}\">{way}{space}{}</p>", escaped(&more))
 }
 
-/// The text of a message, cut if it is long.
+/// Returns the text of a message, cut if it is long.
 fn body(text: &str) -> String {
     if text.len() <= MESSAGE_MAX {
         return escaped(text);
@@ -207,7 +207,7 @@ fn body(text: &str) -> String {
     format!("{}… {} bytes more", escaped(shown), rest.len())
 }
 
-/// Text of HTML, in which nothing is invisible or moves other text.
+/// Escapes a text for HTML. Characters that are invisible or move other text are escaped visibly.
 fn escaped(text: &str) -> String {
     let form = if text.starts_with(['{', '[']) { TextForm::Json } else { TextForm::Plain };
     let mut out = String::with_capacity(text.len());

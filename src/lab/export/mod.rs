@@ -61,7 +61,7 @@ impl ExportArgs {
     }
 }
 
-/// The text of messages, without secrets if they are to be masked.
+/// How the text of messages is written: without secrets, if they are to be masked.
 struct ExportText {
     masking: Option<Masking>,
 }

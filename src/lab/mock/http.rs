@@ -25,20 +25,20 @@ use crate::transport::random::random_id;
 /// Maximum number of sessions of a mock. A further session ends the oldest.
 pub const SESSIONS_MAX: usize = 64;
 
-/// The parameter that names a session of HTTP+SSE.
+/// The query parameter that has the session id of HTTP+SSE.
 const QUERY: &str = "sessionId=";
 
-/// The path that is shown to people; a mock answers at every path.
+/// The path in the URL that is printed. A mock answers at every path.
 const PATH: &str = "/mcp";
 
-/// A server of a recording. Dropping the value ends the server.
+/// A mock over HTTP. Dropping the value ends it.
 pub(super) struct HttpMock {
     server: LocalServer,
     api: Arc<MockApi>,
 }
 
 impl HttpMock {
-    /// Serves on an address.
+    /// Serves a script on an address.
     ///
     /// # Errors
     /// If the address cannot be used, or the system has no random bytes.
@@ -53,7 +53,7 @@ impl HttpMock {
         Ok(Self { server: LocalServer::listen(address, api.clone()).await?, api })
     }
 
-    /// The URL for clients.
+    /// Returns the URL for clients.
     pub(super) fn url(&self) -> String {
         self.server.url(PATH)
     }
@@ -81,11 +81,11 @@ struct HttpSession {
 
 struct HttpState {
     session: MockSession,
-    /// The responses that are open, each with the numbers of the requests that it answers.
+    /// The open responses, each with the numbers of the requests that it answers.
     posts: Vec<(Vec<u64>, ReplyStream)>,
-    /// The stream of a GET.
+    /// The GET stream.
     stream: Option<ReplyStream>,
-    /// Whether all messages go to the stream of the GET: HTTP+SSE.
+    /// Whether all messages go to the GET stream, as in HTTP+SSE.
     is_old: bool,
     is_over: bool,
 }
@@ -134,7 +134,7 @@ impl MockApi {
         let (id, session) = match (known, is_initialize && !is_named) {
             (Some(session), false) => (None, session),
             (None, false) if is_named => return no_session(),
-            // Clients of revisions without sessions share a session.
+            // Clients of revisions without sessions share one session.
             (None, false) => (None, self.begin(String::new(), false)),
             (_, true) => match random_id() {
                 Some(id) => (Some(id.clone()), self.begin(id, false)),
@@ -191,7 +191,7 @@ fn end(session: &Arc<HttpSession>) {
 async fn drive(session: Arc<HttpSession>) {
     while !lock(&session.state).is_over {
         while let Some((to, text)) = session.next() {
-            // A client that has disconnected gets nothing.
+            // Ignore the result: the client may have disconnected.
             to.say([text]).await;
         }
         session.close_answered();
@@ -210,7 +210,7 @@ async fn drive(session: Arc<HttpSession>) {
 }
 
 impl HttpSession {
-    /// The next message that is due, and its stream.
+    /// Returns the next message that is due, with its stream.
     fn next(&self) -> Option<(ReplyStream, Bytes)> {
         let mut state = lock(&self.state);
         loop {
@@ -222,7 +222,7 @@ impl HttpSession {
         }
     }
 
-    /// Ends the responses to requests about which nothing more comes.
+    /// Ends the responses whose requests need no more messages.
     fn close_answered(&self) {
         let mut state = lock(&self.state);
         let HttpState { session, posts, .. } = &mut *state;
@@ -233,7 +233,7 @@ impl HttpSession {
 }
 
 impl HttpState {
-    /// The stream of a message: the response to its request, else the stream of a GET.
+    /// Returns the stream for a message: the response to its request, or else the GET stream.
     fn stream_of(&mut self, output: &MockOutput) -> Option<ReplyStream> {
         if output.is_stderr {
             return None;
@@ -255,7 +255,7 @@ impl HttpState {
     }
 }
 
-/// The id of the session that a request names; empty if the request names none.
+/// Returns the session id of a request; empty if it has none.
 fn session_name(parts: &Parts) -> &str {
     let header = parts.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default());
     let query = || parts.uri.query()?.split('&').find_map(|part| part.strip_prefix(QUERY));

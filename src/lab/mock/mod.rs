@@ -1,5 +1,6 @@
-//! `milepost mock`: a recording as a server, over stdio or HTTP. A request gets what the recorded server sent for a
-//! request of the same method and parameters; any other request gets an error that names the most similar request.
+//! `milepost mock`: serves a recording as an MCP server, over stdio or HTTP. A request gets what the recorded server
+//! sent for a request with the same method and parameters; any other request gets an error that names the most similar
+//! one.
 
 mod http;
 mod rename;
@@ -60,7 +61,7 @@ pub enum MockError {
     /// The recording cannot be used.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// There is nothing to serve.
+    /// The recording has no request to serve.
     #[error("{}:1: a request is expected; this recording has none", .0.display())]
     NoRequest(PathBuf),
     /// The address cannot be used.
@@ -111,7 +112,7 @@ pub async fn run(args: &MockArgs) -> Result<bool, MockError> {
     Ok(tally.misses == 0)
 }
 
-/// The numbers at the end.
+/// Returns the counts to print at the end.
 fn summary(tally: &MockTally) -> String {
     let requests = if tally.served == 1 { "request" } else { "requests" };
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! Replaces the recorded id and token by those of a client's request.
+//! Replaces the recorded id and token with those of the client's request.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use crate::protocol::json;
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
-/// Levels of nested members in which a recorded id or token is looked for.
+/// Maximum number of nested levels in which a recorded id or token is searched for.
 const DEPTH_MAX: usize = 8;
 
-/// Members of parameters that hold a progress token.
+/// Names of members of parameters that have a progress token.
 const TOKENS: [&str; 4] = ["progressToken", "token", "progress_token", "progressId"];
 
-/// Members of parameters that hold the id of a request.
+/// Names of members of parameters that have the id of a request.
 const REQUESTS: [&str; 3] = ["requestId", "request_id", "id"];
 
-/// A recorded name, and its replacement.
+/// A recorded id or token, and its replacement.
 #[derive(Debug, Clone)]
 pub(super) struct RenamedKey {
-    /// The recorded name.
+    /// The recorded id or token.
     pub(super) from: Key,
-    /// The JSON text of the client's name.
+    /// The JSON text of the client's id or token.
     pub(super) to: Bytes,
 }
 
-/// The names of one request.
+/// The id and the token of one request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestNames {
     /// The id.
@@ -36,7 +36,7 @@ pub(super) struct RequestNames {
 }
 
 impl RequestNames {
-    /// A recorded message with the client's names. Everything else stays byte for byte.
+    /// Returns a recorded message with the client's id and token. All other bytes stay.
     pub(super) fn rename(&self, text: &Bytes) -> Bytes {
         let message = Message::parse(text.clone());
         match message.kind() {
@@ -86,7 +86,7 @@ impl RequestNames {
         out.extend_from_slice(&value[written..]);
     }
 
-    /// The text in the place of a member's value, if the value names the request.
+    /// Returns the replacement of a member's value, if the value is the recorded id or token.
     fn named(&self, name: &str, value: &Bytes) -> Option<&Bytes> {
         let order = if TOKENS.contains(&name) {
             [&self.token, &self.id]

@@ -1,4 +1,4 @@
-//! The actions of the recorded server, by the request that caused them.
+//! What the recorded server sent, by the request that caused it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Kind, METHOD_NOT_FOUND, Message};
 use crate::protocol::mcp;
 
-/// Differences of the nearest request that an error names.
+/// Maximum number of differences from the most similar request that an error names.
 const NAMED_MAX: usize = 3;
 
 /// A recorded request or notification of a client, and the server's reaction.
@@ -24,23 +24,23 @@ const NAMED_MAX: usize = 3;
 pub(super) struct ScriptedAsk {
     pub(super) method: String,
     pub(super) tool: Option<String>,
-    /// The parameters as the client gave them, and as the server got them.
+    /// The parameters, as the client sent them and as the server received them.
     params: [Value; 2],
-    /// The line in the file.
+    /// The number of the line in the recording.
     pub(super) line: usize,
-    /// Whether it is a request, which has an answer.
+    /// Whether the message is a request and not a notification.
     pub(super) is_request: bool,
-    /// The id and the token that the server knew.
+    /// The id in the request that the server received.
     pub(super) id: Option<Key>,
     pub(super) token: Option<Key>,
-    /// The server's messages after it.
+    /// What the server did after the message.
     pub(super) steps: Vec<ScriptStep>,
 }
 
 /// A step of the server.
 #[derive(Debug)]
 pub(super) struct ScriptStep {
-    /// The time since the step before, or since the request.
+    /// The time since the previous step, or since the request.
     pub(super) after: Duration,
     pub(super) act: ScriptAct,
 }
@@ -48,7 +48,7 @@ pub(super) struct ScriptStep {
 /// The content of a step.
 #[derive(Debug)]
 pub(super) enum ScriptAct {
-    /// The server sends a message; whether it is about this request.
+    /// The server sends a message. `is_about`: whether the message belongs to this request.
     Send { text: Bytes, is_about: bool },
     /// The server writes a line to standard error.
     Print(Bytes),
@@ -56,7 +56,7 @@ pub(super) enum ScriptAct {
     Await(Key),
 }
 
-/// A whole recording as a server.
+/// A recording as the script of a server.
 #[derive(Debug)]
 pub(super) struct MockScript {
     /// The name of the file.
@@ -64,30 +64,30 @@ pub(super) struct MockScript {
     pub(super) asks: Vec<ScriptedAsk>,
     /// The messages that the server sent before the first request.
     pub(super) opening: Vec<ScriptStep>,
-    /// Messages of which the recording has only the envelope.
+    /// The number of messages of which the recording has only the envelope.
     pub(super) large: usize,
 }
 
-/// The search for a request in a recording.
+/// The result of the search for a request in a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptSearch {
     /// The request was found.
     Found(usize),
-    /// The request is not there: the code of the error, and the reason with the nearest request.
+    /// The request is not in the recording: the code of the error, and the reason with the most similar request.
     Missed(i32, String),
 }
 
-/// Collects steps while the messages of a recording pass.
+/// Collects the steps from the messages of a recording.
 #[derive(Default)]
 struct ScriptWriter {
     asks: Vec<ScriptedAsk>,
-    /// The time of the last step of each.
+    /// The time of the last step for each of `asks`.
     times: Vec<Duration>,
     opening: Vec<ScriptStep>,
     opened: Duration,
-    /// The last ask.
+    /// The index of the last of `asks`.
     last: Option<usize>,
-    /// The steps in which the server asked the client.
+    /// The requests of the server, with the ask during which each was sent.
     questions: BTreeMap<Key, Option<usize>>,
 }
 
@@ -155,7 +155,7 @@ impl ScriptWriter {
 }
 
 impl MockScript {
-    /// The script of one side of a recording.
+    /// Makes the script from one side of a recording.
     pub(super) fn new(recording: &RecordedCalls, side: RecordedSide) -> Self {
         let sent = match side {
             RecordedSide::Client => RecordedWay::ToClient,
@@ -197,13 +197,13 @@ impl MockScript {
         Self { name, asks: writer.asks, opening: writer.opening, large }
     }
 
-    /// The number of requests in it.
+    /// Returns the number of recorded requests.
     pub(super) fn requests(&self) -> usize {
         self.asks.iter().filter(|ask| ask.is_request).count()
     }
 
-    /// Finds the request of a client. `used` says for each recorded one whether it was asked before; `repeats`:
-    /// a recorded one is served again if there is none left.
+    /// Finds the recorded request for a client's request. `used` says for each recorded request whether it was served
+    /// before. `repeats`: if all matching requests were served, the last is served again.
     pub(super) fn find(&self, request: &Message, used: &[bool], repeats: bool) -> ScriptSearch {
         let method = request.method().unwrap_or_default();
         let tool = tool(request);
@@ -222,7 +222,7 @@ impl MockScript {
         if let Some(found) = unused.or_else(|| last.filter(|_| repeats || !is_request)) {
             return ScriptSearch::Found(found);
         }
-        // Clients begin in different ways, and each session begins only once.
+        // An `initialize` matches any recorded `initialize`, because clients begin in different ways.
         if method == mcp::INITIALIZE
             && let Some(found) = of_method
                 .iter()
@@ -257,7 +257,7 @@ impl MockScript {
         self.asks.iter().enumerate().filter(|(_, ask)| is(ask)).map(|(at, _)| at).collect()
     }
 
-    /// The nearest recorded request in words.
+    /// Describes the most similar recorded request.
     fn nearest(
         &self,
         of_method: &[usize],
@@ -323,7 +323,7 @@ fn described(difference: &ValueDifference) -> String {
     }
 }
 
-/// The tool of a call.
+/// Returns the tool of a `tools/call`.
 fn tool(request: &Message) -> Option<String> {
     if request.method().as_deref() != Some(mcp::TOOLS_CALL) {
         return None;

@@ -1,5 +1,5 @@
-//! One client of a mock: finds the recorded request for each of its requests, and determines what the client gets and
-//! when. No I/O and no clock.
+//! The conversation of a mock with one client: finds the recorded request for each of its requests, and determines what
+//! the client gets and when. Has no I/O and no clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, error_answer};
 use crate::protocol::mcp;
 
-/// Requests of one client that a mock answers at one time. For one more the client gets an error.
+/// Maximum number of requests of one client that a mock answers simultaneously. A further request gets an error.
 pub const OPEN_MAX: usize = 1024;
 
-/// The longest time between two steps of a mock.
+/// The longest wait between two steps of a mock.
 const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// The time between the steps of a mock.
+/// How long a mock waits between its steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MockPace {
     /// The recorded time, divided by this number.
     Speed(f64),
-    /// None.
+    /// No wait.
     Instant,
 }
 
@@ -45,22 +45,22 @@ impl MockPace {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MockTerms {
     pub(super) pace: MockPace,
-    /// A recorded request is served again if there is none left.
+    /// Whether the last recorded request is served again if a client asks more often than was recorded.
     pub(super) repeats: bool,
 }
 
-/// The numbers of a mock for its summary.
+/// The counts of a mock, for its summary.
 #[derive(Debug, Default, Clone)]
 pub(super) struct MockTally {
     /// Requests that were answered from the recording.
     pub(super) served: usize,
-    /// The requests that are not in the recording, in words.
+    /// Descriptions of the requests that are not in the recording, [`MISSED_MAX`] at most.
     pub(super) missed: Vec<String>,
-    /// How many they are, those beyond the list included.
+    /// The number of requests that are not in the recording.
     pub(super) misses: usize,
 }
 
-/// Requests that are listed in a summary.
+/// Maximum number of requests that a summary lists.
 pub const MISSED_MAX: usize = 100;
 
 /// A message of a mock.
@@ -68,20 +68,20 @@ pub const MISSED_MAX: usize = 100;
 pub(super) struct MockOutput {
     /// The text without a line ending.
     pub(super) text: Bytes,
-    /// The number of the request that it belongs to: the request's place among those received.
+    /// The number of the client's request that the message belongs to, in the order of arrival.
     pub(super) about: Option<u64>,
-    /// Whether it answers that request.
+    /// Whether the message is the answer to that request.
     pub(super) is_answer: bool,
-    /// The text goes to standard error.
+    /// Whether the text goes to standard error.
     pub(super) is_stderr: bool,
 }
 
 /// A recorded request that is being served.
 #[derive(Debug)]
 struct OpenAsk {
-    /// The number of the request of the client; `None` for a notification, and for the opening.
+    /// The number of the client's request; `None` for a notification and for the opening.
     number: Option<u64>,
-    /// The ask of the script; `None`: the opening.
+    /// The index of the request in the script; `None` for the opening.
     ask: Option<usize>,
     id: Option<Key>,
     names: RequestNames,
@@ -99,7 +99,7 @@ pub(super) struct MockSession {
     terms: MockTerms,
     used: Vec<bool>,
     open: Vec<OpenAsk>,
-    /// Messages that are due at once.
+    /// Messages that are due now.
     ready: VecDeque<MockOutput>,
     requests: u64,
 }
@@ -118,8 +118,7 @@ impl MockSession {
         session
     }
 
-    /// Takes a message of the client, and counts its requests. Returns the numbers of the requests that will be
-    /// answered.
+    /// Handles a message of the client. Returns the numbers of the requests in it that will be answered.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -239,7 +238,7 @@ impl MockSession {
         }
     }
 
-    /// The time of the next message; `None` if nothing is due before the client sends something.
+    /// Returns when the next message is due; `None` if nothing is due before the client sends something.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         if !self.ready.is_empty() {
             return Some(now);
@@ -247,25 +246,25 @@ impl MockSession {
         self.open.iter().filter(|open| open.awaits.is_none()).map(|open| open.due).min()
     }
 
-    /// From now on nothing waits any more.
+    /// Removes all waits from now on.
     pub(super) fn hurry(&mut self, now: Instant) {
         self.terms.pace = MockPace::Instant;
         self.open.retain(|open| open.awaits.is_none());
         self.open.iter_mut().for_each(|open| open.due = open.due.min(now));
     }
 
-    /// Whether nothing is left to be sent.
+    /// Whether nothing is left to send.
     pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.open.is_empty()
     }
 
-    /// Whether more is to be sent about a request of the client.
+    /// Whether more messages follow for a request of the client.
     pub(super) fn is_open(&self, number: u64) -> bool {
         self.open.iter().any(|open| open.number == Some(number))
             || self.ready.iter().any(|ready| ready.about == Some(number))
     }
 
-    /// The next message that is due.
+    /// Returns the next message that is due.
     pub(super) fn poll(&mut self, now: Instant) -> Option<MockOutput> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
@@ -283,7 +282,7 @@ impl MockSession {
         }
     }
 
-    /// Does the next step of an open ask.
+    /// Does the next step for an open request.
     fn step(&mut self, at: usize) -> Option<MockOutput> {
         let open = self.open.get_mut(at)?;
         let script = Arc::clone(&self.script);
@@ -344,7 +343,7 @@ mod tests {
         MockSession::new(&script, MockTerms { pace, repeats: false }, now)
     }
 
-    /// Returns the messages from now on: the milliseconds, and the text.
+    /// Returns all messages from now on, each with its time in milliseconds.
     fn played(session: &mut MockSession, start: Instant) -> Vec<(u128, String)> {
         let mut all = Vec::new();
         let mut now = start;
@@ -390,7 +389,7 @@ mod tests {
         let now = Instant::now();
         let mut session = session(&text, MockPace::Speed(1.0), now);
         receive(&mut session, now, CALL);
-        // The client takes as long as it likes.
+        // The mock waits for the client's answer, however long it takes.
         let first = played(&mut session, now);
         assert_eq!(first.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), [question]);
         let later = now + Duration::from_secs(20);

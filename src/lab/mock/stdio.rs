@@ -16,8 +16,8 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::transport::stdio::{ByteWriter, input, output};
 
-/// Serves one client until it closes standard input, and then sends at once what is left of the requests that were
-/// asked; or until `stop` is ready.
+/// Serves one client until it closes standard input or `stop` is ready. At the end of the input, everything that is
+/// left for the open requests is sent without waits.
 ///
 /// # Errors
 /// If standard input cannot be read. A client that no longer reads is not an error.

@@ -16,13 +16,13 @@ use crate::protocol::json;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 
-/// The words of a remark in a recording that was made with `--record-secrets`.
+/// The beginning of a remark in a recording that was made with `--record-secrets`.
 const WITH_SECRETS: &str = "# with its secrets";
 
-/// The words of a remark before the path of a route.
+/// The beginning of a remark that ends with the path of a route.
 const ON_ROUTE: &str = "# on the route ";
 
-/// The last second of the year 9999 since 1970: dates beyond it cannot be written in the usual form.
+/// The last second of the year 9999, since 1970. Later dates cannot be written in the usual form.
 const DATE_MAX: Duration = Duration::from_secs(253_402_300_799);
 
 /// A side of the proxy.
@@ -35,12 +35,12 @@ pub enum RecordedSide {
     Server,
 }
 
-/// The way of a recorded message.
+/// The direction of a recorded message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedWay {
     /// A client sent it.
     FromClient,
-    /// The server got it in the place of a client's message, or in addition.
+    /// The server got the message instead of a client's message, or in addition.
     ToServer,
     /// The server sent it.
     FromServer,
@@ -57,7 +57,7 @@ pub struct RecordedMessage {
     pub at: Duration,
     /// The line in the file, from 1.
     pub line: usize,
-    /// The way.
+    /// The direction.
     pub way: RecordedWay,
     /// The bytes, without a line ending.
     pub text: Bytes,
@@ -65,22 +65,22 @@ pub struct RecordedMessage {
     pub call: Option<usize>,
     /// The verdict on a message of the server.
     pub verdict: Option<Verdict>,
-    /// A heartbeat of Milepost.
+    /// Whether the message is a heartbeat of Milepost.
     pub is_beat: bool,
     /// Whether the recording has only the envelope of the message.
     pub is_large: bool,
 }
 
-/// A request and what followed.
+/// A request and what followed it.
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
     /// The time since the beginning of the recording.
     pub at: Duration,
     /// The line of the request in the file, from 1.
     pub line: usize,
-    /// The part of the file.
+    /// The number of the filter in the file.
     pub part: u64,
-    /// The client's stream.
+    /// The client's stream on which the request came.
     pub(super) stream: LineStream,
     /// The method.
     pub method: String,
@@ -104,15 +104,14 @@ pub struct RecordedCall {
     pub server_answer: Option<usize>,
 }
 
-/// A recording, by calls.
+/// A recording, with its messages sorted by calls.
 #[derive(Debug, Clone)]
 pub struct RecordedCalls {
     /// The file.
     pub path: PathBuf,
     /// The time at which the recording began.
     pub begun: SystemTime,
-    /// Whether the name of the file gives this time; otherwise the time is that of the file, minus the length of
-    /// the recording.
+    /// Whether `begun` comes from the file's name. Otherwise it is the time of the file, minus the recording's length.
     pub is_begun_exact: bool,
     /// The route of `serve`; `None` for a recording of `wrap`.
     pub route: Option<String>,
@@ -130,7 +129,7 @@ pub struct RecordedCalls {
     pub messages: Vec<RecordedMessage>,
 }
 
-/// A notification of progress, as far as its values can be read.
+/// The values of a notification of progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedFigure {
     /// The text of `progress`.
@@ -142,7 +141,7 @@ pub struct RecordedFigure {
 }
 
 impl RecordedMessage {
-    /// The values of a notification of progress; `None` for other messages.
+    /// Returns the values of a notification of progress; `None` for other messages.
     pub fn figure(&self) -> Option<RecordedFigure> {
         let message = Message::parse(self.text.clone());
         if message.method().as_deref() != Some(mcp::PROGRESS) {
@@ -165,7 +164,7 @@ impl RecordedMessage {
 }
 
 impl RecordedCall {
-    /// The method, and the tool behind a space.
+    /// Returns the method and, after a space, the tool.
     pub fn name(&self) -> String {
         match &self.tool {
             Some(tool) => format!("{} {tool}", self.method),
@@ -173,12 +172,12 @@ impl RecordedCall {
         }
     }
 
-    /// The name of the outcome.
+    /// Returns the name of the outcome.
     pub fn outcome_name(&self) -> &'static str {
         self.outcome.map_or("unanswered", Outcome::name)
     }
 
-    /// The request as this side knows it.
+    /// Returns the request as it was on this side.
     pub fn request_of(&self, side: RecordedSide) -> &Bytes {
         match (side, &self.sent) {
             (RecordedSide::Server, Some(sent)) => sent,
@@ -186,7 +185,7 @@ impl RecordedCall {
         }
     }
 
-    /// The index of the answer on this side.
+    /// Returns the index of the answer on this side.
     pub fn answer_of(&self, side: RecordedSide) -> Option<usize> {
         match side {
             RecordedSide::Client => self.answer,
@@ -247,13 +246,13 @@ impl RecordedCalls {
         })
     }
 
-    /// The time of something that was recorded this long after the beginning.
+    /// Returns the time of an event that was recorded this long after the beginning.
     pub fn time_of(&self, at: Duration) -> SystemTime {
         let begun = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         SystemTime::UNIX_EPOCH + begun.saturating_add(at).min(DATE_MAX)
     }
 
-    /// The messages of a call in their order.
+    /// Returns the messages of a call in their order.
     pub fn messages_of<'a>(
         &'a self,
         call: &'a RecordedCall,
@@ -261,12 +260,12 @@ impl RecordedCalls {
         call.messages.iter().filter_map(|at| self.messages.get(*at))
     }
 
-    /// The answer of a call on this side.
+    /// Returns the answer of a call on this side.
     pub fn answer(&self, call: &RecordedCall, side: RecordedSide) -> Option<&RecordedMessage> {
         self.messages.get(call.answer_of(side)?)
     }
 
-    /// The notifications about a call on this side, in their order.
+    /// Returns the notifications about a call on this side, in their order.
     pub fn reports<'a>(
         &'a self,
         call: &'a RecordedCall,
@@ -280,7 +279,7 @@ impl RecordedCalls {
     }
 }
 
-/// The start that the name of a recording gives: `2026-01-31T09-59-59Z-0001-github.transcript`.
+/// Returns the start time in the name of a recording: `2026-01-31T09-59-59Z-0001-github.transcript`.
 fn begun_by_name(path: &Path) -> Option<SystemTime> {
     let name = path.file_name()?.to_str()?;
     let (date, time) = name.get(..20)?.split_once('T')?;

@@ -1,4 +1,4 @@
-//! Collects the calls of a recording while its filters play.
+//! Collects the calls of a recording while its messages pass through new filters.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use crate::progress::{CallId, Outcome};
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
-/// The text of a line for a message that a filter has not sent to the server.
+/// The text of a line that says that a filter did not send a message to the server.
 const NOTHING: &str = "nothing";
 
-/// The words before a message of which only the envelope is in the file.
+/// The word before a message of which the file has only the envelope.
 const LARGE: &str = "large";
 
 /// The calls and messages so far.
@@ -28,27 +28,27 @@ pub(super) struct CallCollector {
     pub(super) messages: Vec<RecordedMessage>,
     /// The time from the beginning to the last line.
     pub(super) length: Duration,
-    /// The time of each part.
+    /// The clock of each part.
     clocks: BTreeMap<u64, Duration>,
-    /// The calls of each filter.
+    /// The calls, by filter and number.
     known: BTreeMap<(u64, CallId), usize>,
-    /// The calls by the client's id, and by the token.
+    /// The calls, by the client's id.
     by_id: BTreeMap<Bytes, Vec<usize>>,
     by_token: BTreeMap<Bytes, Vec<usize>>,
-    /// The numbers that each filter has given to a message of the server.
+    /// The numbers that filters gave to server messages: the filter, the numbers, and the index of the message.
     numbers: Vec<(u64, Range<u64>, usize)>,
-    /// The calls that the last message of a client in each part has opened.
+    /// For each part, the calls that the last client message opened.
     asked: BTreeMap<u64, Vec<usize>>,
-    /// Messages by the position of their text in memory: a line that repeats a message is not a new message.
+    /// The messages by the address of their text: a line that repeats a message has the same address and adds none.
     places: BTreeMap<(u8, usize), usize>,
-    /// The last message of the server.
+    /// The index of the last server message.
     last_of_server: Option<usize>,
-    /// The number of the next message of this part, if the file has only its envelope.
+    /// The number of the next server message, if the file has only its envelope.
     large: Option<u64>,
 }
 
 impl CallCollector {
-    /// Takes a line that was played.
+    /// Collects from a line that was just played.
     pub(super) fn see(
         &mut self,
         number: usize,
@@ -92,7 +92,7 @@ impl CallCollector {
         }
     }
 
-    /// Adds a message, unless the line repeats one.
+    /// Adds a message, unless the line repeats a message.
     fn message(
         &mut self,
         number: usize,
@@ -121,7 +121,7 @@ impl CallCollector {
         Some(index)
     }
 
-    /// Adds a message that the server got; the requests in it belong to the calls of the last message of a client.
+    /// Adds a message that the server got. Its requests belong to the calls of the last client message.
     fn sent_message(
         &mut self,
         number: usize,
@@ -182,7 +182,7 @@ impl CallCollector {
             CallNews::Ended(call, outcome) => {
                 let call = self.known.get(&(line.part, call)).copied();
                 let Some(call) = call.and_then(|at| self.calls.get_mut(at)) else { return };
-                // A filter that hands a call over to another filter does not know its end.
+                // A filter that hands a call over does not know how the call ends: the other filter's outcome counts.
                 if call.outcome.is_none() || outcome != Outcome::Settled {
                     call.outcome = Some(outcome);
                 }
@@ -221,7 +221,7 @@ impl CallCollector {
         self.belongs(message, index);
     }
 
-    /// Finds the call of a message to a client: there, ids and tokens are always the client's own.
+    /// Finds the call of a message to a client, by the client's own id or token.
     fn note_delivery(&mut self, line: &TranscriptLine<'_>, index: usize) {
         let Some(message) = self.messages.get(index) else { return };
         let message = Message::parse(message.text.clone());
@@ -253,7 +253,7 @@ impl CallCollector {
         known.iter().copied().max_by_key(|at| (rank(at), *at))
     }
 
-    /// Finds the calls of answers and progress about which no filter has decided, because the recording ends before.
+    /// Finds the calls of answers and progress without a decision: the recording ended before the filter decided.
     fn find_undecided(&mut self) {
         let mut names: BTreeMap<(bool, Key), Vec<usize>> = BTreeMap::new();
         for (index, call) in self.calls.iter().enumerate() {
@@ -285,7 +285,7 @@ impl CallCollector {
         }
     }
 
-    /// Ends the collection: verdicts and calls of server messages are known now.
+    /// Ends the collection, when the verdicts and calls of all server messages are known.
     pub(super) fn finish(mut self, tracks: &Tracks) -> Self {
         for (part, numbers, index) in std::mem::take(&mut self.numbers) {
             let Some(track) = tracks.get(&part) else { continue };
@@ -311,12 +311,12 @@ impl CallCollector {
     }
 }
 
-/// The raw progress token of a request.
+/// Returns the progress token of a request, as the request has it.
 pub(in crate::lab) fn request_token(request: &Message) -> Option<Bytes> {
     json::member(&json::member(&request.params()?, "_meta")?, "progressToken")
 }
 
-/// The token of a notification of progress.
+/// Returns the token of a notification of progress.
 fn token_of(message: &Message) -> Option<Bytes> {
     json::member(&message.params()?, "progressToken")
 }

@@ -1,4 +1,4 @@
-//! Requests in one spelling, and the places where two values differ. A mask stands for any text.
+//! A common spelling for requests, and the differences between two values. A mask equals any text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,25 +11,25 @@ use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 
-/// Characters of a value in the description of a difference.
+/// Maximum number of characters of a value in the description of a difference.
 const SHOWN_MAX: usize = 100;
 
-/// Differences that are looked for in one pair of values.
+/// Maximum number of differences that are reported for one pair of values.
 pub(in crate::lab) const DIFFERENCES_MAX: usize = 100;
 
-/// A place where two values differ.
+/// A difference between two values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::lab) struct ValueDifference {
     /// The place, such as `arguments.files[2]`.
     pub(in crate::lab) path: String,
-    /// The first value as text; `None`: there is none.
+    /// The first value as text; `None` if only the second exists.
     pub(in crate::lab) one: Option<String>,
-    /// The second value as text; `None`: there is none.
+    /// The second value as text; `None` if only the first exists.
     pub(in crate::lab) other: Option<String>,
 }
 
-/// The parameters of a request without `_meta`, which holds the token and what differs from client to client.
-/// Parameters and arguments that are empty are as good as none.
+/// Returns the parameters of a request without `_meta`, which has the token and differs between clients. Empty
+/// parameters and empty arguments equal missing ones.
 pub(in crate::lab) fn parameters(request: &Bytes) -> Value {
     let message = Message::parse(request.clone());
     let Some(params) = message.params() else { return Value::Object(Map::new()) };
@@ -45,13 +45,13 @@ pub(in crate::lab) fn parameters(request: &Bytes) -> Value {
     value
 }
 
-/// The value of a JSON text; other text as a string.
+/// Returns the value of a JSON text; other text becomes a string.
 pub(in crate::lab) fn value_of(text: &[u8]) -> Value {
     let other = || Value::String(String::from_utf8_lossy(text).into_owned());
     serde_json::from_slice(text).unwrap_or_else(|_| other())
 }
 
-/// Returns one text for all equal values: sorted members, whole numbers without a fraction, masks without their
+/// Returns the same text for all equal values: members are sorted, whole numbers have no fraction, and masks have no
 /// numbers.
 pub(in crate::lab) fn canonical(value: &Value) -> String {
     let mut text = String::new();
@@ -98,7 +98,7 @@ pub(in crate::lab) fn unnumbered(line: &str) -> String {
         .fold(first, |all, part| all + MASK + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// The places where two values differ, [`DIFFERENCES_MAX`] at most.
+/// Returns the differences between two values, [`DIFFERENCES_MAX`] at most.
 pub(in crate::lab) fn differences(one: &Value, other: &Value) -> Vec<ValueDifference> {
     let mut found = Vec::new();
     compare(&mut String::new(), (Some(one), Some(other)), &mut found);
@@ -146,13 +146,13 @@ fn at(
     path.truncate(before);
 }
 
-/// Whether two single values are the same, where a mask stands for any text.
+/// Whether two values that are not objects or lists are equal. A mask equals any text.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::String(one), Value::String(other)) => {
             one == other || fits_mask(one, other) || fits_mask(other, one)
         }
-        // A number that was masked is a string.
+        // A masked number is a string.
         (Value::String(mask), Value::Number(_)) | (Value::Number(_), Value::String(mask)) => {
             unnumbered(mask) == MASK
         }
@@ -160,7 +160,7 @@ fn is_same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether a text is the text from which a masked text was made.
+/// Whether a text may be the text that was masked.
 fn fits_mask(masked: &str, text: &str) -> bool {
     let (masked, text) = (unnumbered(masked), unnumbered(text));
     let Some((first, rest)) = masked.split_once(MASK) else { return false };
@@ -177,12 +177,12 @@ fn fits_mask(masked: &str, text: &str) -> bool {
     })
 }
 
-/// A value as text for people, on one line.
+/// Returns a value as text on one line.
 pub(in crate::lab) fn shown(value: &Value) -> String {
     cut(&value.to_string())
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 pub(in crate::lab) fn cut(text: &str) -> String {
     let mut line = printable(text, TextForm::Json);
     if let Some((end, _)) = line.char_indices().nth(SHOWN_MAX) {

@@ -1,4 +1,4 @@
-//! Recordings for the commands that read them: the file, the filters that play it, and its calls.
+//! Recordings for the commands that read them: reads the file, plays it with new filters, and collects its calls.
 
 pub mod calls;
 pub(super) mod collect;
@@ -16,10 +16,10 @@ use crate::observe::transcript::{SAME, TranscriptLine, settings};
 use crate::progress::Policy;
 use crate::progress::input::Input;
 
-/// Bytes of a file that is read as a recording: more than any recording has.
+/// Maximum number of bytes of a file that is read as a recording. No recording is longer.
 const FILE_MAX: u64 = 256 << 20;
 
-/// The words of the first line, before the version.
+/// The beginning of the first line; the version follows.
 const HEAD: &str = "# recorded by milepost ";
 
 /// The reason why a file cannot be used as a recording.
@@ -48,14 +48,13 @@ pub enum RecordingError {
     },
 }
 
-/// A recording, read.
+/// The content of a recording.
 pub(super) struct Recorded<'a> {
     /// The words of the settings, each with its line.
     pub(super) settings: Vec<(usize, &'a str)>,
-    /// The events, each with the number of its line. A message that repeats another one has the other's text, at
-    /// the same place in memory.
+    /// The events, each with the number of its line. A message that repeats another message shares its text in memory.
     pub(super) lines: Vec<(usize, TranscriptLine<'a>)>,
-    /// Remarks that limit the result of a replay.
+    /// Remarks about what the recording lacks, which limit the result of a replay.
     pub(super) remarks: Vec<&'a str>,
 }
 
@@ -73,7 +72,7 @@ impl Recorded<'_> {
     }
 }
 
-/// Returns the error for a line. A newer Milepost may have written lines that this version does not know.
+/// Returns the error for a line. Says if the recording is from a newer Milepost, whose lines this version may not know.
 pub(super) fn at_line(
     path: &Path,
     text: &str,
@@ -88,7 +87,7 @@ pub(super) fn at_line(
     RecordingError::Line { path: path.to_owned(), line, expected }
 }
 
-/// The version of Milepost that wrote a recording; `None` for a transcript that was written by hand.
+/// Returns the version of Milepost that wrote a recording; `None` for a transcript that was written by hand.
 pub(super) fn version(text: &str) -> Option<&str> {
     let rest = text.lines().next()?.strip_prefix(HEAD)?;
     Some(rest.split([';', ' ']).next().unwrap_or_default())
@@ -103,7 +102,7 @@ pub(super) fn is_newer(version: &str, than: &str) -> bool {
     numbers(version) > numbers(than)
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
 /// If the file cannot be read, is too long, or is not text.
@@ -124,10 +123,10 @@ pub(super) fn read(path: &Path) -> Result<String, RecordingError> {
     })
 }
 
-/// Checks that a recording does not end within a line.
+/// Checks that the last line of a recording is complete.
 ///
 /// # Errors
-/// The last line, if it has no end.
+/// The last line, if it has no line ending.
 pub(super) fn not_cut(text: &str) -> Result<(), (usize, String)> {
     if text.is_empty() || text.ends_with('\n') {
         return Ok(());
@@ -136,7 +135,7 @@ pub(super) fn not_cut(text: &str) -> Result<(), (usize, String)> {
     Err((text.lines().count(), expected.to_owned()))
 }
 
-/// The lines of a recording.
+/// Reads the lines of a recording.
 ///
 /// # Errors
 /// The line that cannot be read, and what is expected instead.
@@ -179,7 +178,7 @@ pub(super) fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     Ok(recorded)
 }
 
-/// Returns the limit that a remark is about, if any.
+/// Returns a remark if it says that something is missing in the recording.
 fn limits(remark: &str) -> Option<&str> {
     if remark.contains(" lines are missing") {
         return Some("lines are missing from the recording");

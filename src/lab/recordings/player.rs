@@ -1,4 +1,4 @@
-//! A player feeds the recorded inputs of one filter to a new filter, by the clock of the recording.
+//! A player gives the recorded inputs of one filter to a new filter, at the recorded times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::progress::{
 use crate::protocol::jsonrpc::Message;
 use crate::relay::SOLE_STREAM;
 
-/// The tolerance between the due time of an action and its recorded time. An action that is due for longer
-/// is done although the recording does not name its time.
+/// An output may be recorded this much later than it was due. An output that is overdue for longer is written even if
+/// the recording does not have it.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// A call as the filter has opened it, or has taken it over from another filter.
+/// A call that the filter has opened, or has taken over from another filter.
 #[derive(Debug)]
 pub(in crate::lab) struct PlayedCall {
     /// The call in its filter.
@@ -38,14 +38,14 @@ pub(in crate::lab) struct PlayedCall {
     pub(in crate::lab) token: Option<Bytes>,
 }
 
-/// An event of a call, in the order of the filter.
+/// An event of a call. The filter's events come in order.
 #[derive(Debug)]
 pub(in crate::lab) enum CallNews {
     /// A call begins.
     Opened(PlayedCall),
-    /// A call of another filter goes on here.
+    /// A call of another filter continues here.
     TakenOver(PlayedCall),
-    /// The client of the call was sent a heartbeat.
+    /// The client of the call got a heartbeat.
     Beat(CallId),
     /// A call has ended.
     Ended(CallId, Outcome),
@@ -56,7 +56,7 @@ pub(in crate::lab) enum CallNews {
 pub(in crate::lab) struct PlayedLine {
     /// The line, in the form of a recording.
     pub(in crate::lab) text: String,
-    /// The time of the filter, from the start of the recording on.
+    /// The filter's time, counted from the start of the recording.
     pub(in crate::lab) at: Duration,
     /// Whether the line is a heartbeat.
     pub(in crate::lab) is_beat: bool,
@@ -68,36 +68,36 @@ pub(in crate::lab) struct Player {
     learned: Arc<LearnedDurations>,
     /// Whether the connection has a single client, on a single stream.
     is_wire: bool,
-    /// Strangers share the server.
+    /// Whether clients that do not know each other share the server.
     is_shared: bool,
     start: Instant,
     /// The time of the recording.
     clock: Instant,
-    /// The time of the filter. An output a little before its due time gets its due time.
+    /// The time of the filter. It may be ahead of `clock`: an output slightly before its due time gets its due time.
     now: Instant,
-    /// Whether time stops at each due output, because the settings differ from the recording.
+    /// Whether time stops at each output that is due. Used if the settings differ from the recorded ones.
     pub(in crate::lab) eager: bool,
     streams: BTreeSet<StreamId>,
     /// The last client message.
     asked: Option<(StreamId, Message)>,
     /// The last server message.
     last_message: Option<(Origin, Message)>,
-    /// The words in front of the next message.
+    /// The words of a line whose message is on the next line.
     announced: String,
-    /// A message that the client gets unchanged.
+    /// A message that the filter forwards unchanged to the client.
     passes: Option<String>,
     /// Streams whose client has not read its messages yet.
     unwritten: BTreeSet<StreamId>,
     waits: BTreeSet<StreamId>,
     out: Vec<PlayedLine>,
     messages: u64,
-    /// The verdicts on server messages, by number.
+    /// The verdicts on server messages, by the number of the message.
     pub(in crate::lab) verdicts: BTreeMap<u64, Verdict>,
     /// The calls that server messages were about, by the number of the message.
     pub(in crate::lab) calls: BTreeMap<u64, CallId>,
-    /// Heartbeats.
+    /// The number of heartbeats.
     pub(in crate::lab) beats: u64,
-    /// News of calls that nobody has taken yet.
+    /// Events of calls that were not taken yet.
     pub(in crate::lab) news: Vec<CallNews>,
 }
 
@@ -146,7 +146,7 @@ impl Player {
         }
     }
 
-    /// Takes the output since the last call.
+    /// Returns the output since the last call of this method.
     pub(in crate::lab) fn take(&mut self) -> Vec<PlayedLine> {
         std::mem::take(&mut self.out)
     }
@@ -157,7 +157,7 @@ impl Player {
         self.out.push(PlayedLine { text, at, is_beat: false });
     }
 
-    /// The time that has passed.
+    /// Returns the time since the start.
     pub(in crate::lab) fn time(&self) -> Duration {
         self.clock.saturating_duration_since(self.start)
     }
@@ -165,7 +165,7 @@ impl Player {
     /// Applies an input. Returns the numbers of the server's messages in it.
     ///
     /// # Errors
-    /// What is expected instead.
+    /// The text that was expected instead.
     pub(in crate::lab) fn input(
         &mut self,
         line: &TranscriptLine<'_>,
@@ -200,7 +200,7 @@ impl Player {
         Ok(before + 1..self.messages + 1)
     }
 
-    /// Gives the filter an input, completed by the parts that the recording does not repeat.
+    /// Gives an input to the filter. First adds the parts that the recording does not repeat.
     fn handle(&mut self, input: Input) -> Result<(), String> {
         let input = match input {
             Input::PollInVain(stream) => {
@@ -276,13 +276,14 @@ impl Player {
         self.last_message.clone().ok_or_else(|| "an earlier message is expected".to_owned())
     }
 
-    /// The calls of another filter of the conversation go on here.
+    /// Continues the calls of another filter of the conversation.
     pub(in crate::lab) fn take_over(&mut self, from: &mut Self, on: Option<StreamId>) {
         from.filter.gate_mut().hand_over(self.filter.gate_mut(), on);
         self.records();
     }
 
-    /// Marks messages as written, except for streams whose clients wait, or whose lines come later.
+    /// Marks messages as written, except on streams whose clients wait, and on those in `later`, marked by a later
+    /// line.
     pub(in crate::lab) fn written(&mut self, later: &BTreeSet<StreamId>) {
         let all = std::mem::take(&mut self.unwritten);
         for stream in all {
@@ -295,7 +296,7 @@ impl Player {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock by the time in `text`.
     ///
     /// # Errors
     /// If the text is not a time.
@@ -316,7 +317,7 @@ impl Player {
         Ok(())
     }
 
-    /// Advances a transcript of tests: all output comes when it is due.
+    /// Advances the clock in a transcript of tests, where each output comes exactly when it is due.
     ///
     /// # Errors
     /// If the text is not a time.
@@ -340,7 +341,7 @@ impl Player {
         Ok(())
     }
 
-    /// Writes a message to a client that was recorded at this time.
+    /// Writes a message to a client that the recording has at this time.
     pub(in crate::lab) fn write_recorded(&mut self, at: LineStream) {
         if let Some(text) = self.passes.take() {
             self.unwritten.insert(SOLE_STREAM);
@@ -352,7 +353,7 @@ impl Player {
         }
     }
 
-    /// Writes the output that is due on a stream now, or soon.
+    /// Writes the output that is due on a stream now or within `soon`.
     fn poll_stream(&mut self, stream: StreamId, soon: Duration) {
         if !self.poll(stream)
             && let Some(due) = self.filter.calls().poll_stream_timeout(stream)
@@ -363,7 +364,7 @@ impl Player {
         }
     }
 
-    /// Ends the recording of the filter: a client on its only stream has received all messages.
+    /// Ends the recording of the filter. If there is only one client and stream, marks all messages as written.
     pub(in crate::lab) fn end(&mut self) {
         if self.is_wire {
             self.written(&BTreeSet::new());
@@ -387,7 +388,7 @@ impl Player {
         any
     }
 
-    /// Takes one message to a client. Returns whether one was due.
+    /// Writes one message to a client. Returns whether a message was due.
     pub(in crate::lab) fn poll(&mut self, stream: StreamId) -> bool {
         let mut pieces: Vec<u8> = Vec::new();
         let mut any = false;
@@ -431,7 +432,8 @@ impl Player {
                 }
                 FilterEvent::Heartbeat(call) => {
                     self.beats += 1;
-                    // A heartbeat is decided when it is written, so it is the last message to a client.
+                    // A heartbeat is decided when it is written, so the decision belongs to the last message to a
+                    // client.
                     let mut written = self.out.iter_mut().rev();
                     if let Some(line) = written.find(|line| line.text.starts_with('=')) {
                         line.is_beat = true;

@@ -12,15 +12,15 @@ use crate::progress::input::Input;
 use crate::progress::{Policy, StreamId};
 use crate::relay::SOLE_STREAM;
 
-/// An input, and the output that followed.
+/// An input and the output that followed it.
 pub(in crate::lab) struct ReplayStep {
-    /// The part of the file.
+    /// The number of the filter in the file.
     pub(in crate::lab) part: u64,
-    /// The time of the input, from the start of the recording on.
+    /// The time of the input, counted from the start of the recording.
     pub(in crate::lab) at: Duration,
-    /// The line of the input.
+    /// The line with the input.
     pub(in crate::lab) line: String,
-    /// The server's messages in it.
+    /// The numbers of the server's messages in the input.
     pub(in crate::lab) numbers: Range<u64>,
     /// The lines of the output.
     pub(in crate::lab) out: Vec<PlayedLine>,
@@ -30,13 +30,13 @@ pub(in crate::lab) struct ReplayStep {
 pub(in crate::lab) struct Track {
     /// The filter.
     pub(in crate::lab) player: Player,
-    /// The recorded output, with its lines.
+    /// The recorded output, each line with its number.
     pub(in crate::lab) expected: Vec<(usize, String)>,
-    /// The present output.
+    /// The output of the new filter.
     pub(in crate::lab) actual: Vec<String>,
-    /// The last step of the call.
+    /// The index of the last step.
     step: Option<usize>,
-    /// Whether the recording is complete.
+    /// Whether the recording of this filter is complete.
     pub(in crate::lab) ends: bool,
 }
 
@@ -58,7 +58,7 @@ impl Track {
     }
 }
 
-/// A line in the form of a recording, without its part.
+/// Returns a line in the form of a recording, without the number of its filter.
 pub(in crate::lab) fn line_text(line: &TranscriptLine<'_>) -> String {
     let at = match line.at {
         LineStream::Only => String::new(),
@@ -69,13 +69,13 @@ pub(in crate::lab) fn line_text(line: &TranscriptLine<'_>) -> String {
     format!("{}{at} {}", char::from(line.sign), line.text)
 }
 
-/// The input of a line without a message.
+/// Returns the input in a line that has no message.
 pub(in crate::lab) fn input_of(line: &TranscriptLine<'_>) -> Option<Input> {
     (line.sign == b'!').then(|| Input::read(line.text, None).ok()).flatten()
 }
 
-/// For each line, the streams that a later line marks as written. A stream without such a line was
-/// written at once.
+/// Returns for each line the streams that a later line marks as written. A stream without such a line was written
+/// immediately.
 fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId>> {
     let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
     let mut later = Vec::with_capacity(lines.len());
@@ -95,7 +95,7 @@ fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId
     later
 }
 
-/// The filter of a line, and whether the filter begins with this line.
+/// Returns the filter of a line, and whether the filter begins with this line.
 fn track<'a>(
     tracks: &'a mut Tracks,
     line: &TranscriptLine<'_>,
@@ -119,8 +119,8 @@ fn track<'a>(
     Ok((track, begins.is_some()))
 }
 
-/// Plays a recording with these settings; `eager`: whether these differ from the settings of the recording. After each
-/// line `see` gets the line, the filter and the numbers of the server's messages in the line.
+/// Plays a recording with these settings. `eager`: whether they differ from the recorded settings. After each line
+/// calls `see` with the line, the filter and the numbers of the server's messages in the line.
 ///
 /// # Errors
 /// The line that cannot be played, and what is expected instead.
@@ -152,7 +152,7 @@ pub(in crate::lab) fn play(
         let mut numbers = 0..0;
         match line.sign {
             b'=' => player.write_recorded(line.at),
-            // A decision about messages of which the recording shows none.
+            // The recording has a decision here, but no message for it: write the message that caused the decision.
             b'x' | b'~' if track.actual.len() <= track.expected.len() => {
                 let _ = player.poll(SOLE_STREAM);
             }

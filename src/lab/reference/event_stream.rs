@@ -1,4 +1,4 @@
-//! The events of one response, which are kept so that a client can ask for the rest.
+//! Keeps the events of one response, so that a client can ask for the rest.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use tokio::sync::{mpsc, watch};
 use crate::gateway::mcp_server::ReplyPiece;
 use crate::protocol::sse;
 
-/// Events of a stream that are kept. A script is shorter, except for the flood.
+/// Maximum number of events of a stream that are kept. Only the flood has more.
 const EVENTS_MAX: usize = 10_000;
 
 /// The stream of one request, with its events so far.
 #[derive(Debug)]
 pub(super) struct EventLog {
-    /// The number of the stream, which its event ids begin with.
+    /// The number of the stream. Its event ids begin with this number.
     number: u64,
     kept: watch::Sender<KeptPieces>,
 }
 
-/// The pieces of a stream so far.
+/// What was written to a stream so far.
 #[derive(Debug)]
 struct KeptPieces {
     pieces: Vec<EventPiece>,
@@ -29,16 +29,16 @@ struct KeptPieces {
     is_open: bool,
 }
 
-/// One write.
+/// The events of one write, or the end of a response.
 #[derive(Debug)]
 enum EventPiece {
-    /// Events: the number of the first one, and the text of each.
+    /// Events: the index of the first event, and the text of each.
     Events(usize, Vec<Bytes>),
     HangUp,
 }
 
 impl EventLog {
-    /// The events of the pieces; the stream is over when the sender of the pieces is gone.
+    /// Keeps the events of `pieces`. The stream is over when the sender of `pieces` is dropped.
     pub(super) fn record(number: u64, mut pieces: mpsc::Receiver<ReplyPiece>) -> Arc<Self> {
         let kept = KeptPieces { pieces: Vec::new(), events: 0, is_open: true };
         let log = Arc::new(Self { number, kept: watch::Sender::new(kept) });
@@ -71,13 +71,13 @@ impl EventLog {
         });
     }
 
-    /// The stream and the event of an id of an event.
+    /// Returns the stream and the event that an event id names.
     pub(super) fn place(id: &str) -> Option<(u64, usize)> {
         let (stream, event) = id.split_once('_')?;
         Some((stream.parse().ok()?, event.parse().ok()?))
     }
 
-    /// Reads from the beginning, or behind the event `after`.
+    /// Reads from the beginning, or from the event after `after`.
     pub(super) fn read(&self, after: Option<usize>) -> EventReader {
         let (kept, is_first) = (self.kept.subscribe(), after.is_none());
         EventReader { number: self.number, kept, next: 0, after: after.unwrap_or(0), is_first }
@@ -89,7 +89,7 @@ pub(super) struct EventReader {
     /// The number of the stream.
     number: u64,
     kept: watch::Receiver<KeptPieces>,
-    /// The next piece.
+    /// The index of the next piece.
     next: usize,
     /// The last event that the client has.
     after: usize,
@@ -98,12 +98,12 @@ pub(super) struct EventReader {
 }
 
 impl EventReader {
-    /// The id of the beginning.
+    /// Returns an event id for the beginning of this response.
     pub(super) fn first_id(&self) -> String {
         format!("{}_{}", self.number, self.after)
     }
 
-    /// The bytes of the next write; `None` at the end.
+    /// Returns the bytes of the next write; `None` at the end of the response.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             let next = self.next;
@@ -120,7 +120,7 @@ impl EventReader {
                     }
                 }
                 EventPiece::HangUp if self.is_first => return None,
-                // The client has reconnected for the rest, and its first response has ended here.
+                // The first response ends here; this is a later response, so continue.
                 EventPiece::HangUp => {}
             }
         }

@@ -20,35 +20,35 @@ use crate::protocol::mcp::{META_REVISION, Revision};
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
 
-/// Sessions of a server. The oldest session ends for a newcomer beyond the limit.
+/// Maximum number of sessions of a server. A further session ends the oldest.
 const SESSIONS_MAX: usize = 1000;
 
-/// Streams of a session whose events are kept.
+/// Maximum number of streams of a session whose events are kept.
 const STREAMS_MAX: usize = 100;
 
-/// A listening server. It ends when the value is dropped.
+/// A listening server. Dropping the value ends the server.
 #[derive(Debug)]
 pub struct ReferenceHttp {
     server: LocalServer,
 }
 
 impl ReferenceHttp {
-    /// Listens at an address.
+    /// Listens on an address.
     ///
     /// # Errors
-    /// If nobody can listen there.
+    /// If the address cannot be used.
     pub async fn listen(address: SocketAddr, terms: ReferenceTerms) -> io::Result<Self> {
         let (sessions, next) = (NewestValues::new(SESSIONS_MAX), AtomicU64::new(1));
         let host = Arc::new(ReferenceHost { terms, sessions, next });
         Ok(Self { server: LocalServer::listen(address, host).await? })
     }
 
-    /// The address of Streamable HTTP.
+    /// Returns the URL of Streamable HTTP.
     pub fn url(&self) -> String {
         self.server.url("/mcp")
     }
 
-    /// The address of HTTP+SSE.
+    /// Returns the URL of HTTP+SSE.
     pub fn sse_url(&self) -> String {
         self.server.url("/sse")
     }
@@ -57,7 +57,7 @@ impl ReferenceHttp {
 /// The clients and sessions of the server.
 struct ReferenceHost {
     terms: ReferenceTerms,
-    /// By their names.
+    /// The sessions by id.
     sessions: NewestValues<String, Arc<HttpReference>>,
     next: AtomicU64,
 }
@@ -66,7 +66,7 @@ struct ReferenceHost {
 struct HttpReference {
     name: String,
     session: Arc<ReferenceSession>,
-    /// The streams of requests, by their numbers.
+    /// The streams of requests, by number.
     streams: NewestValues<u64, Arc<EventLog>>,
     /// The only stream of HTTP+SSE.
     shared: Option<ReplyStream>,
@@ -93,7 +93,7 @@ impl LocalService for ReferenceHost {
 }
 
 impl ReferenceHost {
-    /// A session that begins.
+    /// Begins a session.
     fn begin(&self, shared: Option<ReplyStream>) -> Arc<HttpReference> {
         let name = format!("reference-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let session = ReferenceSession::new(self.terms.clone());
@@ -103,7 +103,7 @@ impl ReferenceHost {
         session
     }
 
-    /// A message over Streamable HTTP.
+    /// Handles a message over Streamable HTTP.
     fn post(&self, headers: &HeaderMap, body: &Bytes) -> Response<ServedBody> {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
@@ -125,7 +125,7 @@ impl ReferenceHost {
                 let log = EventLog::record(number, pieces);
                 let reader = log.read(None);
                 session.streams.insert(number, log);
-                // A client that disconnects may return for the rest.
+                // Answer in a task of its own, because a client that disconnects may ask for the rest later.
                 tokio::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
                 kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
@@ -137,7 +137,7 @@ impl ReferenceHost {
         response
     }
 
-    /// A request of 2026-07-28, which belongs to no session.
+    /// Answers a request of 2026-07-28, which has no sessions.
     fn post_modern(
         &self,
         headers: &HeaderMap,
@@ -156,7 +156,7 @@ impl ReferenceHost {
         plain_events(pieces)
     }
 
-    /// Handles the GET of Streamable HTTP: the rest of a stream, or the stream for messages of no request.
+    /// Handles the GET of Streamable HTTP: returns the rest of a stream, or the stream for messages without a request.
     fn listen(&self, headers: &HeaderMap) -> Response<ServedBody> {
         let Some(session) = self.sessions.find(session_name(headers)) else { return no_session() };
         match headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default()) {
@@ -171,14 +171,14 @@ impl ReferenceHost {
         }
     }
 
-    /// The stream of HTTP+SSE.
+    /// Opens the stream of HTTP+SSE.
     fn open_shared(&self) -> Response<ServedBody> {
         let (stream, pieces) = ReplyStream::new();
         let session = self.begin(Some(stream));
         shared_events(pieces, &format!("/messages?session={}", session.name))
     }
 
-    /// A message over HTTP+SSE.
+    /// Handles a message over HTTP+SSE.
     fn post_shared(&self, session: Option<&str>, body: &[u8]) -> Response<ServedBody> {
         let session = session.and_then(|name| self.sessions.find(name));
         let Some(session) = session else { return no_session() };

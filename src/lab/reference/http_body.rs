@@ -12,13 +12,13 @@ use super::event_stream::EventReader;
 use crate::gateway::mcp_server::{self, ReplyPiece, ServedBody, endpoint_event};
 use crate::lab::local_http::event_stream;
 
-/// The interval of comments on a stream without events.
+/// The interval of comments on a stream that has no events.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 const COMMENT: Bytes = Bytes::from_static(b": here\n\n");
 
-/// Returns the events of a request, as they arrive. `has_preface`: whether the first event has no message. With its id
-/// a client can resume before the first message; clients before 2025-11-25 take such an event for a fault.
+/// Returns the events of a request as they arrive. `has_preface`: whether an event without a message comes first. With
+/// its id a client can resume before the first message, but clients before 2025-11-25 treat such an event as a fault.
 pub(super) fn kept_events(reader: EventReader, has_preface: bool) -> Response<ServedBody> {
     let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
     let preface = has_preface.then(|| Bytes::from(preface));
@@ -26,7 +26,7 @@ pub(super) fn kept_events(reader: EventReader, has_preface: bool) -> Response<Se
     response(preface, stream::unfold(reader, next))
 }
 
-/// The stream of HTTP+SSE; `endpoint`: the place for messages.
+/// Returns the stream of HTTP+SSE. `endpoint` is the URL for messages.
 pub(super) fn shared_events(
     pieces: mpsc::Receiver<ReplyPiece>,
     endpoint: &str,
@@ -39,12 +39,12 @@ pub(super) fn plain_events(pieces: mpsc::Receiver<ReplyPiece>) -> Response<Serve
     response(None, mcp_server::events(pieces))
 }
 
-/// A stream without events.
+/// Returns a stream without events.
 pub(super) fn idle() -> Response<ServedBody> {
     response(Some(COMMENT), stream::pending())
 }
 
-/// A response of these bytes and events, with a comment in each pause of [`COMMENT_EVERY`].
+/// Returns a response with `preface`, these events, and a comment after each [`COMMENT_EVERY`] without events.
 fn response(
     preface: Option<Bytes>,
     events: impl Stream<Item = Bytes> + Send + 'static,

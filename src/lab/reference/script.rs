@@ -1,4 +1,4 @@
-//! The scripts of calls: the messages of a tool, each with its time.
+//! The scripts of calls: the messages that a tool sends, and when.
 
 use std::time::Duration;
 
@@ -6,23 +6,22 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::mcp::PROGRESS;
 
-/// The steps of a script that stands in the arguments of a call. Further steps are not played.
+/// Maximum number of steps of a script in the arguments of a call. Further steps are ignored.
 const STEPS_MAX: usize = 1000;
 
 /// The longest wait before a step.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// The notifications of the tool `flooded`.
+/// The number of notifications that the tool `flooded` sends.
 pub const FLOOD: u32 = 2000;
 
-/// The steps of the tools for clients, up to their answer.
+/// The number of steps before the answer, in the tools that test clients.
 pub const STEPS: u32 = 4;
 
-/// The time between two steps of the tools for clients.
+/// The time between two steps, in the tools that test clients.
 const PACE: Duration = Duration::from_millis(150);
 
-/// The time from the last compliant notification to the answer. Clients that handle notifications later
-/// than answers need some.
+/// The time from the last correct notification to the answer. Clients that handle notifications after answers need it.
 const REST: Duration = Duration::from_millis(300);
 
 /// The messages of one write, and the wait before the write.
@@ -32,7 +31,7 @@ pub(super) struct ReferenceStep {
     pub(super) lines: Vec<ScriptLine>,
 }
 
-/// One message, or what happens in its place.
+/// One message, or another action.
 #[derive(Debug, Clone)]
 pub(super) enum ScriptLine {
     /// Progress for the token of the call, with these members; nothing if the call has no token.
@@ -43,12 +42,12 @@ pub(super) enum ScriptLine {
     Answer,
     /// A ping to the client; the call waits for its answer.
     Ping,
-    /// The response ends here, and goes on for those who ask for its rest, as servers of 2025-11-25 do.
+    /// The response ends here. A client can ask for the rest, as with servers of 2025-11-25.
     HangUp,
 }
 
 impl ScriptLine {
-    /// The text of a notification for a call with this token.
+    /// Returns the text of a notification for a call with this token.
     pub(super) fn progress(&self, token: Option<&Value>) -> Option<String> {
         let (mut params, token) = match self {
             Self::Progress(params) => (params.clone(), token?.clone()),
@@ -72,7 +71,7 @@ fn line(value: Value) -> ScriptLine {
     ScriptLine::Progress(members(value))
 }
 
-/// A compliant notification of the tools for clients.
+/// Returns a correct notification, for the tools that test clients.
 fn step(number: u32) -> ScriptLine {
     line(
         json!({ "progress": number, "total": STEPS, "message": format!("step {number} of {STEPS}") }),
@@ -83,7 +82,7 @@ fn paced(lines: impl IntoIterator<Item = ScriptLine>) -> Vec<ReferenceStep> {
     lines.into_iter().map(|line| ReferenceStep { wait: PACE, lines: vec![line] }).collect()
 }
 
-/// Returns the script of a tool for clients; `None` for an unknown tool. `silence`: the duration of `silent`.
+/// Returns the script of a tool that tests clients; `None` for an unknown tool. `silence` is how long `silent` takes.
 pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ReferenceStep>> {
     let rest = |lines: Vec<ScriptLine>| ReferenceStep { wait: REST, lines };
     let answer = || rest(vec![ScriptLine::Answer]);
@@ -131,8 +130,9 @@ pub(super) fn of_tool(tool: &str, silence: Duration) -> Option<Vec<ReferenceStep
     })
 }
 
-/// The script in the arguments of a call of `play`: `{"steps":[{"wait":MS,"progress":…,"total":…},
-/// {"wait":MS,"do":"answer"}]}`. The answer comes at the end if no step has it.
+/// Reads the script in the arguments of a call of `play`:
+/// `{"steps":[{"wait":MS,"progress":…,"total":…},{"wait":MS,"do":"answer"}]}`. If no step is the answer, the answer
+/// comes at the end.
 ///
 /// # Errors
 /// What is wrong with the arguments.

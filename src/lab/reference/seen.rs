@@ -1,5 +1,5 @@
-//! The notes of the reference server: the messages that have reached the server, as lines of a file. A proxy may start
-//! the server several times; all of them write to the same file.
+//! The notes of the reference server: the messages that reached the server, as lines of a file. A proxy may start the
+//! server several times; all processes write to the same file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-/// The bytes of notes that are read.
+/// Maximum number of bytes of notes that are read.
 const NOTES_BYTES_MAX: usize = 4 << 20;
 
-/// The notes of one process.
+/// The notes that one process writes.
 #[derive(Debug, Default)]
 pub struct SeenNotes {
     file: Option<Mutex<File>>,
@@ -23,7 +23,7 @@ impl SeenNotes {
         Self { file: None }
     }
 
-    /// Appends to a file.
+    /// Returns notes that are appended to a file.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -35,35 +35,35 @@ impl SeenNotes {
     fn write(&self, note: &Value) {
         let Some(file) = &self.file else { return };
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A single write, so that lines of several processes do not mix. Ignore the error: the call continues without
-        // notes.
+        // Use a single write, so that lines of several processes do not mix. Ignore the error: the call continues
+        // without notes.
         let _ = file.write_all(format!("{note}\n").as_bytes());
     }
 
-    /// A call has come.
+    /// Notes that a call has arrived.
     pub(super) fn call(&self, key: &Value, token: Option<&Value>) {
         self.write(&json!({ "call": key, "token": token }));
     }
 
-    /// The client has cancelled a call.
+    /// Notes that the client has cancelled a call.
     pub(super) fn cancelled(&self, key: &Value) {
         self.write(&json!({ "cancelled": key }));
     }
 
-    /// The client has answered a ping.
+    /// Notes that the client has answered a ping.
     pub(super) fn answered(&self, key: &Value) {
         self.write(&json!({ "answered": key }));
     }
 }
 
-/// The facts in the notes of a file.
+/// The notes in a file, for a reader.
 #[derive(Debug, Clone, Default)]
 pub struct SeenFacts {
     notes: Vec<Value>,
 }
 
 impl SeenFacts {
-    /// Reads a file of notes. A file that cannot be read has none.
+    /// Reads a file of notes. Returns no notes if the file cannot be read.
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read(path).unwrap_or_default();
         let text = text.get(..text.len().min(NOTES_BYTES_MAX)).unwrap_or_default();
@@ -72,17 +72,17 @@ impl SeenFacts {
         Self { notes: notes.collect() }
     }
 
-    /// The token with which the call of this key came; `None`: the call has not come.
+    /// Returns the token of the call with this key (null if it had none); `None` if the call has not arrived.
     pub fn token(&self, key: &str) -> Option<&Value> {
         self.notes.iter().find(|note| note["call"] == key).map(|note| &note["token"])
     }
 
-    /// Whether the call of this key was cancelled.
+    /// Whether the call with this key was cancelled.
     pub fn is_cancelled(&self, key: &str) -> bool {
         self.notes.iter().any(|note| note["cancelled"] == key)
     }
 
-    /// Whether the ping of the call of this key was answered.
+    /// Whether the client answered the ping during the call with this key.
     pub fn is_answered(&self, key: &str) -> bool {
         self.notes.iter().any(|note| note["answered"] == key)
     }

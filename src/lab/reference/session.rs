@@ -1,4 +1,4 @@
-//! A session of the reference server: answers requests, plays scripts, notes the messages that arrive.
+//! A session of the reference server: answers requests, plays scripts, and notes the messages that arrive.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,23 +33,23 @@ pub const TOOLS: [(&str, &str); 9] = [
     ("play", "Plays the script in its arguments"),
 ];
 
-/// Calls of a session at once. Further calls get an error.
+/// Maximum number of simultaneous calls of a session. Further calls get an error.
 const CALLS_MAX: usize = 1000;
 
-/// The code of 2026-07-28 for a revision that the server does not speak.
+/// The error code of 2026-07-28 for an unsupported revision.
 const UNSUPPORTED_REVISION: i32 = -32022;
 
-/// The time that a client has to answer a ping.
+/// Deadline for a client to answer a ping.
 const PING_WAIT: Duration = Duration::from_secs(5);
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
 pub struct ReferenceTerms {
-    /// The record of what the server sees.
+    /// The notes about the messages that arrive.
     pub notes: Arc<SeenNotes>,
-    /// The duration of the tool `silent`.
+    /// How long the tool `silent` takes.
     pub silence: Duration,
-    /// Whether 2026-07-28 is spoken, besides the revisions with a handshake.
+    /// Whether the server also supports 2026-07-28, which has no handshake.
     pub is_modern: bool,
 }
 
@@ -57,9 +57,9 @@ pub struct ReferenceTerms {
 #[derive(Debug)]
 pub(super) struct ReferenceSession {
     terms: ReferenceTerms,
-    /// The running calls by the text of their ids; the value tells of a cancellation.
+    /// The running calls by the text of their ids. Each value is set to true when its call is cancelled.
     calls: Mutex<BTreeMap<String, watch::Sender<bool>>>,
-    /// The pings without an answer.
+    /// The pings that were not answered yet.
     pings: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
     next_ping: AtomicU64,
 }
@@ -75,7 +75,7 @@ impl ReferenceSession {
         Arc::new(Self { terms, calls, pings, next_ping: AtomicU64::new(1) })
     }
 
-    /// Takes a message. Returns the future that answers the message on `stream`, if it is a request.
+    /// Handles a message. If it is a request, returns the future that answers it on `stream`.
     pub(super) fn receive(
         self: &Arc<Self>,
         message: Value,
@@ -89,7 +89,7 @@ impl ReferenceSession {
         None
     }
 
-    /// Takes a message that is not a request.
+    /// Handles a message that is not a request.
     fn take(&self, message: &Value) {
         if message["method"] == CANCELLED {
             let id = message["params"]["requestId"].to_string();
@@ -157,7 +157,8 @@ impl ReferenceSession {
         let played = tokio::select! {
             () = self.play(id, params, steps, stream) => true,
             _ = cancelled.wait_for(|is| *is) => false,
-            // A client of 2026-07-28 cancels over HTTP by disconnecting; only streams of that revision close early.
+            // In 2026-07-28 a client over HTTP cancels by disconnecting. In earlier revisions it may return for the
+            // rest.
             () = stream.left(), if params["_meta"].get(META_REVISION).is_some() => false,
         };
         locked(&self.calls).remove(&id.to_string());
@@ -191,7 +192,7 @@ impl ReferenceSession {
         }
     }
 
-    /// Asks the client whether it is there.
+    /// Sends a ping, and waits for the client's answer.
     async fn ping(&self, key: &Value, stream: &ReplyStream) {
         let number = self.next_ping.fetch_add(1, Ordering::Relaxed);
         let id = json!(format!("ping-{number}"));
@@ -206,7 +207,7 @@ impl ReferenceSession {
     }
 }
 
-/// The answer to a call names the call and its token, so that a client cannot take one for another.
+/// Returns the answer to a call. It has the call's key and token, so that a client cannot confuse two answers.
 fn answer(id: &Value, params: &Value) -> String {
     let (key, meta) = (key(params), &params["_meta"]);
     let token = meta.get("progressToken");
@@ -220,7 +221,7 @@ fn answer(id: &Value, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
-/// The name of a call in notes and answers.
+/// Returns the key of a call, which notes and answers have.
 fn key(params: &Value) -> &Value {
     match &params["arguments"]["key"] {
         Value::Null => &params["name"],
@@ -228,21 +229,21 @@ fn key(params: &Value) -> &Value {
     }
 }
 
-/// A result with the members that 2026-07-28 requires.
+/// Adds the members that 2026-07-28 requires in a result.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
     result["_meta"] = json!({ (META_SERVER): us() });
     result
 }
 
-/// A result of 2026-07-28 that clients may keep.
+/// Adds the members with which 2026-07-28 lets clients cache a result.
 fn kept(mut result: Value) -> Value {
     result["ttlMs"] = json!(0);
     result["cacheScope"] = json!("private");
     complete(result)
 }
 
-/// The answer to `server/discover`.
+/// Returns the answer to `server/discover`.
 fn described() -> Value {
     let versions = [Revision::V2026_07_28.date()];
     kept(json!({ "supportedVersions": versions, "capabilities": { "tools": {} } }))

@@ -26,7 +26,7 @@ use crate::protocol::jsonrpc::Message;
 pub use saved_files::SavedFiles;
 pub use table::ReportCount;
 
-/// Differences that are shown.
+/// Maximum number of differences that are shown.
 const SHOWN: usize = 3;
 
 /// The reason why a file cannot be played.
@@ -49,7 +49,7 @@ pub enum ReplayForm {
     Test,
     /// The table of `milepost try`, and the number of reports that the client is shown.
     Table {
-        /// The reports of the previous run; `None`: those of a run with the settings of the recording.
+        /// The reports of the previous run; `None` to compare with a run that has the recorded settings.
         before: Option<ReportCount>,
         /// The colours of the table.
         colors: Palette,
@@ -67,7 +67,7 @@ pub struct Played {
     pub reports: Option<ReportCount>,
 }
 
-/// Plays a file with the settings that `settings_of` makes of the recorded ones.
+/// Plays a file. `settings_of` makes the settings from the recorded ones.
 ///
 /// # Errors
 /// If the file cannot be read or is not a recording, or the settings cannot be used.
@@ -92,7 +92,8 @@ pub fn run<E: Error + Send + Sync + 'static>(
             Ok(Played { text, is_equal: true, reports: None })
         }
         ReplayForm::Table { before, colors } => {
-            // Settings without words in the file, such as dialects of a route file, may differ too.
+            // Settings without words in the file, such as a route file's dialects, may differ from the recorded ones
+            // too.
             let eager = eager || !written.missing.is_empty();
             tabulate(&recorded, (policy, eager), before, colors).map_err(wrong)
         }
@@ -107,7 +108,7 @@ fn put(text: &mut String, lines: impl IntoIterator<Item = impl AsRef<str>>) {
     }
 }
 
-/// Lines of one filter begin with its number, but for those of the first.
+/// Returns the prefix of a line of one filter: the number of the filter, unless it is the first.
 fn of_part(part: u64) -> String {
     if part == 1 { String::new() } else { format!("{part}| ") }
 }
@@ -131,7 +132,7 @@ fn compare(
     Ok(Played { text, is_equal, reports: None })
 }
 
-/// The table of a replay, with the counts of its reports.
+/// Returns the table of a replay, with the counts of its reports.
 fn tabulate(
     recorded: &Recorded<'_>,
     (policy, eager): (Policy, bool),
@@ -152,7 +153,7 @@ fn tabulate(
     Ok(Played { text, is_equal: true, reports: Some(reports) })
 }
 
-/// A conversation that was played.
+/// A conversation after the replay.
 struct ReplayedConversation {
     tracks: Tracks,
     steps: Vec<ReplayStep>,
@@ -176,7 +177,7 @@ fn play(
     Ok(ReplayedConversation { tracks, steps, finds })
 }
 
-/// Writes what limits the result, the pointers that found nothing, and the numbers of messages.
+/// Writes the limits of the result, the pointers that found nothing, and the numbers of messages.
 fn remarks(text: &mut String, recorded: &Recorded<'_>, tracks: &Tracks, finds: &PointerFinds) {
     text.push('\n');
     put(text, &recorded.remarks);
@@ -188,12 +189,12 @@ fn remarks(text: &mut String, recorded: &Recorded<'_>, tracks: &Tracks, finds: &
     let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
 }
 
-/// Writes the differences between the output and the recording; true if there are none.
+/// Writes the differences between the output and the recording. Returns true if there are none.
 fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     let mut differ: Vec<(usize, String)> = Vec::new();
     for (part, Track { expected, actual, ends, .. }) in tracks {
         let part = of_part(*part);
-        // After the point where the recording ends, the expected lines are unknown.
+        // If the recording ends early, the expected lines after its end are unknown, so they are not compared.
         let all = if *ends { expected.len().max(actual.len()) } else { expected.len() };
         for at in 0..all {
             let (recorded, now) = (expected.get(at), actual.get(at));
@@ -221,13 +222,13 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
     differ.is_empty()
 }
 
-/// Whether two lines are equal except for the numbers of masks: text of a server is masked again
-/// before a client gets it.
+/// Whether two lines are equal except for the numbers of masks. The numbers differ because a server's text is masked
+/// again before a client gets it.
 fn is_same(one: &str, other: &str) -> bool {
     one == other || (one.contains(MASK) && unnumbered(one) == unnumbered(other))
 }
 
-/// The conversation as a transcript for tests, with the present output.
+/// Returns the conversation as a transcript for tests, with the output of this run.
 fn transcript(
     recorded: &Recorded<'_>,
     policy: Policy,
@@ -278,8 +279,8 @@ fn transcript(
     Ok(text)
 }
 
-/// The output in the order of tests: changed client messages, messages to clients, other messages
-/// to the server, verdicts; the same order at each time.
+/// Returns the output in the order of a transcript for tests. At each time, changed client messages come first, then
+/// messages to clients, other messages to the server, and verdicts.
 fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
     for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
         group.sort_by_cached_key(|line| match line.as_bytes().first() {

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::sleep;
 
-/// The time between two looks at the files.
+/// The interval at which the files are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The mark of a file's content: when it was written, and its length; `None` where the file is not there.
+/// Tells whether a file was saved: its modification time and its length; `None` if the file does not exist.
 type SavedMark = Option<(SystemTime, u64)>;
 
-/// Files and their marks when they were last looked at.
+/// Files, with their modification times and lengths at the last check.
 #[derive(Debug)]
 pub struct SavedFiles {
     paths: Vec<PathBuf>,
@@ -20,7 +20,7 @@ pub struct SavedFiles {
 }
 
 impl SavedFiles {
-    /// Files as they are now.
+    /// Remembers the present state of these files.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let mut files = Self { paths, seen: Vec::new() };
         files.seen = files.marks();
@@ -35,7 +35,7 @@ impl SavedFiles {
         self.paths.iter().map(mark).collect()
     }
 
-    /// Waits until a file is saved. A file that an editor has just removed is waited for.
+    /// Waits until a file is saved. If an editor has just removed a file, waits until it exists again.
     pub async fn saved(&mut self) {
         loop {
             sleep(LOOK_EVERY).await;

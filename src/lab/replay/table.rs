@@ -15,10 +15,10 @@ use crate::progress::{Repair, Verdict};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::{LOG, PROGRESS, TOOLS_CALL};
 
-/// The reports of a server in a conversation.
+/// The counts of a server's reports in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReportCount {
-    /// Notifications of progress, and notifications that the specification does not know.
+    /// Notifications of progress, and notifications with a method that the specification does not define.
     reports: u64,
     /// The reports of which the client got a notification of progress.
     shown: u64,
@@ -27,7 +27,7 @@ pub struct ReportCount {
 }
 
 impl ReportCount {
-    /// The summary in words; `before`: the reports of an earlier play, for comparison.
+    /// Returns the summary as text. `before`: the counts of an earlier run, for comparison.
     pub(super) fn text(self, before: Option<Self>) -> String {
         let Self { reports, shown, .. } = self;
         let mut text = match reports {
@@ -37,7 +37,7 @@ impl ReportCount {
         if let Some(before) = before {
             text += &format!(", was {}", before.shown);
         }
-        // Progress that was read from text, such as log messages or standard error, and from arrays.
+        // The client got more notifications than reports: the others were made of text, such as logs, or of arrays.
         match self.got.saturating_sub(shown) {
             0 => text,
             1 => text + "; 1 other notification of progress",
@@ -54,8 +54,8 @@ impl AddAssign for ReportCount {
     }
 }
 
-/// Writes the table of a conversation, and counts its reports. The messages before the first call of a tool, which
-/// begin the session, are left out. Without a call of a tool the table has all messages.
+/// Writes the table of a conversation, and counts its reports. Messages before the first tool call are left out,
+/// because they only begin the session. Without a tool call the table has all messages.
 pub(super) fn write(
     tracks: &Tracks,
     steps: &[ReplayStep],
@@ -89,17 +89,17 @@ fn calls_a_tool(step: &ReplayStep) -> bool {
     asked.is_some_and(|asked| asked.method().as_deref() == Some(TOOLS_CALL))
 }
 
-/// The message in the text of a line.
+/// Returns the message in the text of a line.
 fn message(text: &str) -> Option<Message> {
     Some(Message::parse(unescape(text).ok()?.into_owned().into()))
 }
 
-/// The text of a message to the client.
+/// Returns the text of a message to the client.
 fn written(line: &PlayedLine) -> Option<&str> {
     Some(line.text.strip_prefix('=')?.split_once(' ')?.1)
 }
 
-/// The table while it is written.
+/// The table so far.
 struct TableText {
     text: String,
     colors: Palette,
@@ -112,7 +112,7 @@ impl TableText {
         self.text.push('\n');
     }
 
-    /// A message that comes in, and its verdicts.
+    /// Writes a message that arrives, and its verdicts.
     fn input(&mut self, step: &ReplayStep, verdicts: &[Option<Verdict>]) {
         let Ok(Some(line)) = TranscriptLine::read(&step.line) else { return };
         let row = match line.sign {
@@ -126,7 +126,7 @@ impl TableText {
         }
     }
 
-    /// Records a message that the client gets; other output has no line.
+    /// Writes a message that the client gets. Other output is not shown.
     fn output(&mut self, part: u64, line: &PlayedLine) {
         let Some(text) = written(line) else { return };
         self.put(part, line.at, SideRow::Got, text);
@@ -136,8 +136,8 @@ impl TableText {
     }
 }
 
-/// Counts the reports in a message of the server, and the notifications that the client got after the message. A
-/// report may wait, so only the sums over a conversation are exact.
+/// Counts the reports in a message of the server, and the notifications that the client got after the message. A report
+/// may reach the client later, so only the sums over a conversation are exact.
 fn count(step: &ReplayStep, verdicts: &[Option<Verdict>]) -> ReportCount {
     let said = step.line.strip_prefix('<').and_then(|rest| message(rest.split_once(' ')?.1));
     let said = said.filter(|message| message.id().is_none());

@@ -1,4 +1,4 @@
-//! Cancels a call of the table: its request goes to the filter that serves the call.
+//! Cancels a call of the table: the request goes to the filter that serves the call.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::observe::cancellations::{CancelInbox, CancelRequest};
 use crate::progress::clients::is_unprintable;
 use crate::progress::{CallId, CancelResult, OperatorCancel};
 
-/// Characters of an operator's reason. The rest is left out.
+/// Maximum number of characters of an operator's reason. The rest is left out.
 const REASON_MAX: usize = 200;
 
-/// The time that the filter of a call has to take the cancellation.
+/// Deadline for the filter of a call to take the cancellation from its inbox.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The reason why a call is not cancelled.
@@ -25,10 +25,10 @@ pub enum CancelError {
         "no call has the number {0} here, or no longer; another replica of a fleet numbers its own calls"
     )]
     Unknown(u64),
-    /// The call has ended before.
+    /// The call has ended already.
     #[error("call {0} is over already: {1}")]
     Over(u64, &'static str),
-    /// The call ends now, or its answer is being written.
+    /// The call is just ending, or its answer is being written.
     #[error("call {0} has just ended")]
     Ends(u64),
     /// The call has become a task of the server.
@@ -41,16 +41,16 @@ pub enum CancelError {
         "call {0} belongs to a route that only observes (mode = \"observe\"): Milepost answers none of its calls"
     )]
     Observed(u64),
-    /// The call is `initialize`.
+    /// The call is `initialize`, which cannot be cancelled.
     #[error("call {0} is `initialize`, which the specification does not allow to be cancelled")]
     Begins(u64),
-    /// The filter has not taken the cancellation.
+    /// The filter has not taken the cancellation before the deadline.
     #[error("call {0} is not cancelled yet: its connection does not take the cancellation now")]
     Busy(u64),
 }
 
 impl Table {
-    /// Cancels an open call, and waits until it is cancelled. `by`: the origin of the operator's request, as one word.
+    /// Cancels an open call, and waits until it is cancelled. `by`: in one word, how the operator's request came.
     ///
     /// # Errors
     /// If the call is not open, or cannot be cancelled.
@@ -63,7 +63,7 @@ impl Table {
         if !filter.put(CancelRequest { asked, answer }) {
             return Err(CancelError::Busy(number));
         }
-        // A filter that ends drops the request, if the inbox has no other owner.
+        // Drop the reference: when the filter ends meanwhile, its inbox and the waiting request must be dropped too.
         drop(filter);
         match timeout(TAKEN_WITHIN, result).await {
             Err(_) => Err(CancelError::Busy(number)),
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    /// The filter that serves an open call, and the number of the call there.
+    /// Returns the inbox of the filter that serves an open call, and the filter's number for the call.
     fn filter_of(&self, number: u64) -> Result<(Weak<CancelInbox>, CallId), CancelError> {
         let entry = self.all().into_iter().find(|entry| entry.number == number);
         let entry = entry.ok_or(CancelError::Unknown(number))?;

@@ -24,7 +24,7 @@ use crate::protocol::{json, mcp};
 /// Maximum number of ended calls of one connection that can still receive an event.
 const ENDED_MAX: usize = 32;
 
-/// Characters of a server's name that are shown.
+/// Maximum number of characters of a server's name that are shown.
 const SERVER_NAME_MAX: usize = 60;
 
 /// Observes one conversation.
@@ -35,7 +35,7 @@ pub(super) struct WatchedConversation {
     scope: Scope,
     masks: Masks,
     is_observed: bool,
-    /// Open calls. A call has no entry if the table was full.
+    /// The open calls. The value of a call is `None` if the table was full.
     open: BTreeMap<CallId, Option<(Arc<CallEntry>, usize)>>,
     ended: VecDeque<(CallId, Weak<CallEntry>)>,
     pending: PendingVerdicts,
@@ -44,9 +44,9 @@ pub(super) struct WatchedConversation {
     /// Whether the last client message has opened a call.
     has_opened: bool,
     sent: Option<Bytes>,
-    /// The last message to a client, until its verdict is known.
+    /// The last message to a client, while its verdict is not known.
     to_client: Option<(Instant, Bytes)>,
-    /// A message of the server became `to_client`.
+    /// Whether `to_client` is known to come from a message of the server.
     is_claimed: bool,
     has_failed: bool,
     /// The cancellations of operators for the calls of the conversation.
@@ -87,7 +87,7 @@ impl WatchedConversation {
         ended.and_then(|(_, entry)| entry.upgrade())
     }
 
-    /// The call of a message that does not name its call by number.
+    /// Finds a call whose number is not known, among the ended and the open calls.
     fn find_by(&self, is: impl Fn(&CallEntry) -> bool) -> Option<Arc<CallEntry>> {
         let open = self.open.values().flatten().map(|(entry, _)| Arc::clone(entry));
         let ended = self.ended.iter().rev().filter_map(|(_, entry)| entry.upgrade());
@@ -161,7 +161,7 @@ impl WatchedConversation {
         if entry.is_none() && !self.table.taps.any() {
             return;
         }
-        // A route that only observes has sent the message unchanged, whatever the verdict.
+        // On a route that only observes, the client got the original message, whatever the verdict.
         let is_mended = matches!(verdict, Verdict::Repaired(_)) && !self.is_observed;
         let sent = self.to_client.as_ref().filter(|_| is_mended);
         let after = sent.map(|(_, text)| MessageText::of(text));
@@ -204,7 +204,7 @@ impl WatchedConversation {
         });
     }
 
-    /// Learns the name of the server from its answer to `initialize`.
+    /// Learns the server's name from its answer to `initialize`.
     fn learn_server(&self, entry: &CallEntry, answer: &Bytes) {
         // The first name stays, because a route has only one server.
         if &*entry.method != mcp::INITIALIZE || self.route.server.get().is_some() {
@@ -270,8 +270,8 @@ impl WatchedConversation {
         }
     }
 
-    /// Records a message to a client that does not come from a server message: an answer in its
-    /// place, or progress made of text.
+    /// Records a message to a client that does not come from a server message: an answer in the server's place, or
+    /// progress made of text.
     fn own(&self, at: Instant, text: Bytes) {
         let message = Message::parse(text);
         let after = Some(MessageText::of(message.raw()));
@@ -300,8 +300,8 @@ impl WatchedConversation {
         }
     }
 
-    /// Records a client message that opens no call. Of an HTTP session each message is recorded
-    /// once, though the filters of its exchanges and the session's own filter see it.
+    /// Records a client message that does not open a call. In an HTTP session several filters see the message, but it
+    /// is recorded only once.
     fn record_client_message(&self, at: Instant, text: Bytes) {
         if !self.table.taps.any() {
             return;
@@ -323,14 +323,14 @@ impl WatchedConversation {
     }
 }
 
-/// Whether a message has the method of the specification's progress notifications.
+/// Whether a message has the method `notifications/progress`.
 fn names_progress(text: &[u8]) -> bool {
     static NAME: LazyLock<Finder<'static>> =
         LazyLock::new(|| Finder::new(mcp::PROGRESS.as_bytes()));
     NAME.find(text).is_some()
 }
 
-/// Whether progress that was sent has a figure that the server gave.
+/// Whether the progress that was sent has a value that the server gave, and not one that Milepost invented.
 fn has_own_figure(
     verdict: Verdict,
     before: &Option<MessageText>,
@@ -338,11 +338,11 @@ fn has_own_figure(
 ) -> bool {
     let Verdict::Repaired(repairs) = verdict else { return true };
     let has = |wanted| repairs.iter().any(|repair| repair == wanted);
-    // A missing number was found in the report, or is a lift.
+    // A number that was repaired may be read from the server's text, or be a lift, which is only a small step.
     !has(Repair::Lift) && (!has(Repair::Number) || is_figure(before, sent))
 }
 
-/// The request with this id in a client message.
+/// Returns the request with this id in a client message.
 fn request_in(text: &Bytes, id: &Bytes) -> MessageText {
     let is_array = text.first() == Some(&b'[');
     let mut elements = is_array.then(|| Message::parse(text.clone())).into_iter();
@@ -367,7 +367,7 @@ impl Observer for WatchedConversation {
     }
 
     fn on_call(&mut self, call: &OpenCall<'_>) {
-        // A session's filter does not open calls itself: it continues a call that the filter of an exchange has opened.
+        // A session's filter continues a call that the filter of an exchange has opened, so the call is in the table.
         let known = (self.scope == Scope::Session).then(|| self.table.find(&self.route, call));
         if let Some(entry) = known.flatten() {
             let moves = entry.take_over();
@@ -421,7 +421,7 @@ impl Drop for WatchedConversation {
         for open in std::mem::take(&mut self.open).into_values() {
             self.route.opened(-1);
             let Some((entry, moves)) = open else { continue };
-            // Another filter has taken over the call since, and continues it, so it does not end here.
+            // If another filter has taken over the call, it continues there, and so it does not end here.
             if entry.moves() == moves {
                 self.table.end(&entry, at, ended, None);
                 self.show_end(&entry, at, ended);

@@ -17,13 +17,13 @@ use crate::progress::{
     CallId, CallStats, LateEvent, LateNews, OpenCall, Outcome, Summary, Verdict,
 };
 
-/// First messages of a call that are kept.
+/// Maximum number of messages at the beginning of a call that are kept.
 const FIRST_MAX: usize = 16;
 
-/// Last messages of a call that are kept. Messages between the first and the last are counted only.
+/// Maximum number of messages at the end of a call that are kept. Messages in between are only counted.
 const LAST_MAX: usize = 48;
 
-/// Bytes of a name, an id or a token in the table of calls. Longer text is cut.
+/// Maximum number of bytes of a name, an id or a token in the table of calls. Longer text is cut.
 const NAME_MAX: usize = 256;
 
 /// The kind of a message, and the verdict on it.
@@ -39,22 +39,22 @@ pub(super) enum MessageFate {
     ServerMessage(Verdict),
     /// A heartbeat.
     Heartbeat,
-    /// Progress that was made of text.
+    /// Progress that was made from text.
     FromText,
-    /// An answer in the server's place, as its call ended so.
+    /// An answer in the server's place, and how the call ended.
     Own(CallEnd),
     /// A line of standard error.
     Stderr,
-    /// The call has ended.
+    /// The end of the call.
     End(CallEnd),
 }
 
-/// The end of a call.
+/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallEnd {
-    /// The filter has seen the end.
+    /// The filter reported this outcome.
     Outcome(Outcome),
-    /// The stream has closed, and no other filter continues the call.
+    /// The stream was closed, and no other filter continues the call.
     Unanswered,
     /// The filter has failed.
     FilterFailed,
@@ -82,14 +82,14 @@ pub(super) struct CapturedMessage {
 }
 
 impl CapturedMessage {
-    /// Bytes of memory that the message takes.
+    /// Returns the number of bytes that the message takes in memory.
     fn bytes(&self) -> usize {
         let texts = self.before.iter().chain(&self.after);
         size_of::<Self>() + texts.map(|text| text.bytes().len()).sum::<usize>()
     }
 }
 
-/// The part of a call's data that changes.
+/// The data of a call that changes.
 #[derive(Debug, Default)]
 pub(super) struct CallState {
     pub(super) client: Option<Arc<Client>>,
@@ -97,24 +97,24 @@ pub(super) struct CallState {
     pub(super) first: Vec<CapturedMessage>,
     pub(super) last: VecDeque<CapturedMessage>,
     pub(super) left_out: u64,
-    /// Memory of the messages.
+    /// Bytes of memory that the messages take.
     bytes: usize,
-    /// The last progress sent to the client whose figure is the server's own, and not a lift.
+    /// The last progress sent to the client whose value was given by the server (not a lift).
     pub(super) figure: Option<MessageText>,
-    /// The last progress sent to the client.
+    /// The last progress sent to the client, for its text.
     pub(super) words: Option<MessageText>,
     pub(super) last_received: Option<Instant>,
     pub(super) last_sent: Option<Instant>,
     pub(super) account: CallStats,
     /// Whether the answer has been sent.
     pub(super) is_answered: bool,
-    /// The last event of the work that continues without its client (`late`).
+    /// The last event of work that continues although the client has given up the call (`late`).
     pub(super) late: Option<LateWords>,
-    /// The filter that serves the call, and the number of the call there.
+    /// The filter that serves the call, and its number for the call.
     pub(super) served_by: Option<(Weak<CancelInbox>, CallId)>,
 }
 
-/// The events of the work of a call whose client gave the call up.
+/// The last event of the work that a client has given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LateWords {
     event: LateEvent,
@@ -127,7 +127,7 @@ impl LateWords {
         Self { event: news.event, seconds: news.age.as_secs(), attempts: news.attempts }
     }
 
-    /// Returns the text for a person: `joined, call 2 after 61s`.
+    /// Returns the event as text: `joined, call 2 after 61s`.
     pub(super) fn text(self) -> String {
         format!("{}, call {} after {}s", self.event.name(), self.attempts, self.seconds)
     }
@@ -147,11 +147,11 @@ pub(super) struct CallEntry {
     /// Whether the route only observes, so that the messages of the call are forwarded unchanged.
     pub(super) is_observed: bool,
     state: Mutex<CallState>,
-    /// The number of changes of the call.
+    /// The number of changes to the entry.
     version: AtomicU64,
     /// The number of times that another filter has taken the call over.
     moves: AtomicUsize,
-    /// Memory of the messages of all calls.
+    /// Bytes of memory that the messages of all calls take.
     total: Arc<AtomicUsize>,
 }
 
@@ -181,19 +181,19 @@ impl CallEntry {
         }
     }
 
-    /// The present state of the call.
+    /// Returns the present state of the call.
     pub(super) fn state(&self) -> MutexGuard<'_, CallState> {
         lock(&self.state)
     }
 
-    /// Rises with each change.
+    /// Returns a number that rises with each change.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether `call` is the call of this entry, as another filter knows it.
+    /// Whether `call` of another filter is the call of this entry.
     pub(super) fn is(&self, call: &OpenCall<'_>) -> bool {
-        // Each filter has its own number for the call. The time and the id are the same in both.
+        // Each filter numbers calls itself, so the call is compared by its time and its id.
         self.opened == call.opened && *self.id == *call.id.get(..NAME_MAX).unwrap_or(call.id)
     }
 
@@ -202,12 +202,12 @@ impl CallEntry {
         self.moves.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes the filter that serves the call from now on, and the number of the call there.
+    /// Notes the filter that serves the call from now on, and its number for the call.
     pub(super) fn serve(&self, filter: &Arc<CancelInbox>, call: CallId) {
         self.state().served_by = Some((Arc::downgrade(filter), call));
     }
 
-    /// The number of times that another filter has taken the call over.
+    /// Returns how many times another filter has taken the call over.
     pub(super) fn moves(&self) -> usize {
         self.moves.load(Ordering::Relaxed)
     }
@@ -222,13 +222,13 @@ impl CallEntry {
         self.token.as_ref().is_some_and(|token| **token == **text)
     }
 
-    /// Adds a message, and applies its other changes.
+    /// Adds a message, and applies `change` to the state.
     pub(super) fn take(&self, kept: CapturedMessage, change: impl FnOnce(&mut CallState)) {
         let mut state = self.state();
         change(&mut state);
         state.keep(kept, &self.total);
         drop(state);
-        // After the change: a reader that sees this number sees the change too.
+        // Raised after the change: a reader that sees the new number also sees the change.
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -238,7 +238,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Drops the messages of the call: other calls need the room.
+    /// Drops the messages of the call, to make room for other calls.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let forgotten = state.first.len() + state.last.len();
@@ -249,7 +249,7 @@ impl CallEntry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The masking of secrets in messages of the call.
+    /// Returns the masking of secrets for messages of the call.
     pub(super) fn masking(&self) -> Masking {
         let mut masking = Masking::new(self.masks.clone());
         masking.spare(&self.id);
@@ -259,7 +259,7 @@ impl CallEntry {
         masking
     }
 
-    /// The label of the call for people.
+    /// Returns the tool or else the method of the call.
     pub(super) fn label(&self) -> &str {
         self.tool.as_deref().unwrap_or(&self.method)
     }
@@ -275,7 +275,7 @@ impl Drop for CallEntry {
 impl CallState {
     fn keep(&mut self, kept: CapturedMessage, total: &AtomicUsize) {
         let (mut more, mut less) = (kept.bytes(), 0);
-        // After `forget` the first messages are no longer kept, and the next ones are not the first.
+        // After `forget`, further messages are not the first of the call.
         if self.first.len() < FIRST_MAX && self.left_out == 0 {
             self.first.push(kept);
         } else {
@@ -288,7 +288,7 @@ impl CallState {
             self.last.push_back(kept);
         }
         self.bytes = self.bytes + more - less;
-        // The sum may be negative: the addition wraps, and the result is right.
+        // The difference may be negative; wrapping addition gives the right sum.
         more = more.wrapping_sub(less);
         total.fetch_add(more, Ordering::Relaxed);
     }
@@ -310,7 +310,7 @@ impl CallState {
         }
     }
 
-    /// Notes a notification to the client; `has_figure`: with a figure of its own.
+    /// Notes a notification to the client. `has_figure`: its value was given by the server.
     pub(super) fn told(&mut self, text: &Option<MessageText>, has_figure: bool) {
         if text.is_some() {
             self.words.clone_from(text);
@@ -325,7 +325,7 @@ impl CallState {
         // The first end counts. A call that was ended because the table was full gets its real end later.
         self.ended.get_or_insert((at, ended));
         if let Some(summary) = summary {
-            // The filter's summary has all counts; the counts until here were for observers in the meantime.
+            // The filter's summary is complete, so it replaces the counts, which were only preliminary.
             self.account.clone_from(&summary.account);
             if self.client.is_none() {
                 self.client.clone_from(&summary.client);
@@ -333,7 +333,7 @@ impl CallState {
         }
     }
 
-    /// All that is kept, oldest first.
+    /// Returns the kept messages, oldest first.
     pub(super) fn messages(&self) -> impl Iterator<Item = &CapturedMessage> {
         self.first.iter().chain(&self.last)
     }
@@ -344,7 +344,7 @@ fn name(text: &str) -> Box<str> {
     text.get(..end.unwrap_or_default()).unwrap_or_default().into()
 }
 
-/// Names of repairs and reasons with how often they were.
+/// Returns the names of repairs, each with its count.
 pub(super) fn repaired(account: &CallStats) -> impl Iterator<Item = (&'static str, u64)> {
     account.repaired.iter().map(|(repair, count)| (repair.name(), count))
 }

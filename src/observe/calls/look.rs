@@ -1,4 +1,4 @@
-//! The changes since an observer's last read, as server-sent events.
+//! Reads the changes of the table since an observer's last read, as server-sent events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use super::{Look, Table};
 /// The interval of updates to an observer.
 pub const ROUND: Duration = Duration::from_millis(250);
 
-/// The interval of messages to an observer without changes.
+/// The interval of messages to an observer if nothing changes, to show that the connection works.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// An observer that reads the table repeatedly.
@@ -20,7 +20,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 pub struct CallTableReader {
     table: Arc<Table>,
     _look: Look,
-    /// The calls that were shown, and how often they had changed.
+    /// The calls that the observer has read, with their version at that time.
     seen: BTreeMap<u64, u64>,
     routes: Vec<RouteJson>,
     knows_stop: bool,
@@ -28,7 +28,7 @@ pub struct CallTableReader {
 }
 
 impl CallTableReader {
-    /// An observer that has read nothing yet.
+    /// Begins to observe a table. The first [`Self::round`] returns everything.
     pub fn at(table: &Arc<Table>) -> Self {
         Self {
             table: Arc::clone(table),
@@ -40,14 +40,14 @@ impl CallTableReader {
         }
     }
 
-    /// The changes as events; `None` without changes. The first round has everything.
+    /// Returns the changes as events; `None` without changes. The first round returns the whole table.
     pub fn round(&mut self) -> Option<String> {
         let all = self.table.all();
         let mut out = String::new();
         let mut seen = BTreeMap::new();
         let mut changed: Vec<CallJson<'_>> = Vec::new();
         for entry in &all {
-            // The version is read before the call, so that a change in between is shown in the next round, and not
+            // The version is read before the call: a change in between is then sent again in the next round, and not
             // lost.
             let version = entry.version();
             if self.seen.remove(&entry.number) != Some(version) {
@@ -73,7 +73,7 @@ impl CallTableReader {
         }
         let now = self.table.now();
         let is_silent = self.last_sent.is_some_and(|last_sent| now < last_sent + SIGN_OF_LIFE);
-        // Without a change, a message is sent from time to time, so that a page sees that its connection is alive.
+        // Even without a change, a message is sent from time to time, so that a page sees that its connection works.
         if out.is_empty() && is_silent {
             return None;
         }

@@ -7,8 +7,7 @@
 //!                └────────> Table ──────────────────────────────┴─ Looking ─> page
 //!                └────────> Taps ─> queue of each ─> tap
 //! ```
-//! Calls share no lock on the way of a message, except while an observer reads `/tap`. Observers
-//! delay nothing.
+//! Messages of different calls share no lock, except while an observer reads `/tap`. Observers never delay a message.
 
 mod cancel;
 mod conversation;
@@ -39,18 +38,17 @@ pub use look::{CallTableReader, ROUND};
 pub use taps::{TapFilter, TapReader, Taps};
 pub use text::TEXT_MAX;
 
-// Observers cost the calls of others nothing. Each call in the table has a mutex of its own; the
-// table's mutex is taken when a call opens or ends and when an observer reads, four times a second.
-// The page's values are computed from the kept text on reading. An observer whose connection is
-// blocked is asked for nothing, so only `tap` has a queue, which is bounded.
-/// Open calls in the table of calls. Further calls are only counted.
+// Observers must not slow down calls. Each call in the table has its own mutex. The table's mutex is locked when a call
+// opens or ends, and when an observer reads, four times a second. What a page shows is computed from the kept text at
+// each read. An observer whose connection is blocked reads nothing, so only `tap` needs a queue, which is bounded.
+/// Maximum number of open calls in the table. Further calls are only counted.
 pub const OPEN_MAX: usize = 1000;
 
-/// Ended calls in the table of calls. The oldest are dropped first.
+/// Maximum number of ended calls in the table. The oldest are dropped first.
 pub const ENDED_MAX: usize = 500;
 
-/// Bytes of the messages of all calls that are kept for observers. Beyond the limit the messages of
-/// the calls that ended first are dropped, then the messages of the oldest open calls.
+/// Maximum number of bytes of all messages that are kept for observers. Beyond this limit the messages of the calls
+/// that ended first are dropped, then the messages of the oldest open calls.
 pub const BYTES_MAX: usize = 64 << 20;
 
 /// Maximum number of open calls in the table of `milepost wrap` without an observer. Further calls are only counted.
@@ -59,22 +57,22 @@ pub const QUIET_OPEN_MAX: usize = 48;
 /// Maximum number of ended calls in the table of `milepost wrap` without an observer. The oldest are dropped first.
 pub const QUIET_ENDED_MAX: usize = 16;
 
-/// Bytes of the messages that `milepost wrap` keeps without an observer, in all calls. Its table then takes less than
-/// 100 KB.
+/// Maximum number of bytes of messages of all calls that `milepost wrap` keeps without an observer. Its table then
+/// takes less than 100 KB.
 pub const QUIET_BYTES_MAX: usize = 32 << 10;
 
-/// The path of the admin listener that shows each message.
+/// The path of the admin listener that streams every message.
 pub const PATH_OF_TAP: &str = "/tap";
 
-/// Routes with counters of their own. A route file has a handful; each version of the file may have
-/// other routes.
+/// Maximum number of routes with separate counters. A route file has a handful of routes, but each version of the file
+/// may have other ones.
 const ROUTES_MAX: usize = 1024;
 
 /// A route, and the totals of its calls.
 #[derive(Debug)]
 struct RouteTotals {
     name: Box<str>,
-    /// The name that the server gave itself first.
+    /// The first name that the server gave itself.
     server: OnceLock<Box<str>>,
     open: AtomicI64,
     ended: Mutex<Sums>,
@@ -118,7 +116,7 @@ impl Sums {
     }
 }
 
-/// Whether an outcome is a failure.
+/// Whether an outcome counts as a failure.
 fn has_failed(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::ToolError | Outcome::Error | Outcome::TimedOut | Outcome::ServerGone)
 }
@@ -128,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bounds of a table.
+/// The limits of a table.
 #[derive(Debug, Clone, Copy)]
 struct TableBounds {
     open: usize,
@@ -143,7 +141,7 @@ const QUIET: TableBounds =
 
 #[derive(Debug, Default)]
 struct CallTable {
-    /// The number of the last call.
+    /// The number of the newest call.
     last: u64,
     open: BTreeMap<u64, Arc<CallEntry>>,
     ended: VecDeque<Arc<CallEntry>>,
@@ -153,23 +151,23 @@ struct CallTable {
 /// The calls of all routes.
 #[derive(Debug)]
 pub struct Table {
-    /// A moment, and its time since 1970.
+    /// A moment, as an `Instant` and as the time since 1970.
     begun: (Instant, Duration),
     known: Mutex<CallTable>,
-    /// Memory of messages.
+    /// Bytes of memory that the messages take.
     bytes: Arc<AtomicUsize>,
     taps: Taps,
-    /// Observers that read the table now.
+    /// The number of observers that read the table now.
     looking: AtomicUsize,
-    /// Whether the table keeps little while it has no observer.
+    /// Whether the smaller limits apply while the table has no observer.
     is_quiet: bool,
-    /// No more calls are accepted.
+    /// Whether the process is stopping, so that no more calls are accepted.
     is_stopping: AtomicBool,
     use_seen: AtomicBool,
     use_waker: AtomicWaker,
 }
 
-/// An observer of a table, which keeps all that its bounds allow meanwhile.
+/// An observer of a table. While it exists, the larger limits apply.
 #[derive(Debug)]
 struct Look {
     table: Arc<Table>,
@@ -184,7 +182,7 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
-        // The last observer has left: a quiet table goes back to its small bounds.
+        // The last observer has left, so the smaller limits of a quiet table apply again.
         if self.table.looking.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.table.shrink();
         }
@@ -201,7 +199,7 @@ impl Table {
         Arc::new(table)
     }
 
-    /// Returns the table of one server, which keeps little while it has no observer.
+    /// Returns the table of one server. The smaller limits apply while it has no observer.
     pub fn quiet(server: &str) -> Arc<Self> {
         let table = Self { is_quiet: true, ..Self::empty() };
         table.route(server);
@@ -223,7 +221,7 @@ impl Table {
         }
     }
 
-    /// The observers that receive each message.
+    /// Returns the observers that receive each message.
     pub fn taps(&self) -> &Taps {
         &self.taps
     }
@@ -245,12 +243,12 @@ impl Table {
         }
     }
 
-    /// Tells observers that no more calls are accepted.
+    /// Notes that the process is stopping, for observers.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Ready once a client has sent a message. One task can wait.
+    /// Completes once a client has sent a message. Only one task can wait.
     pub fn poll_use(&self, cx: &Context<'_>) -> Poll<()> {
         // Register before the check: a message between the two would otherwise wake no task.
         self.use_waker.register(cx.waker());
@@ -259,7 +257,7 @@ impl Table {
 
     /// Notes that a client has sent a message.
     fn note_use(&self) {
-        // A plain load first, because each message comes here, but only the first one has work to do.
+        // A plain load first: every message comes here, but only the first has to set the flag.
         if !self.use_seen.load(Ordering::Relaxed) {
             self.use_seen.store(true, Ordering::Release);
             self.use_waker.wake();
@@ -271,7 +269,7 @@ impl Table {
         if is_alone { QUIET } else { WHOLE }
     }
 
-    /// Drops entries beyond the smaller limits, when the last observer has disconnected.
+    /// Drops what exceeds the smaller limits, after the last observer has disconnected.
     fn shrink(&self) {
         let mut known = lock(&self.known);
         let more = known.ended.len().saturating_sub(self.bounds().ended);
@@ -284,7 +282,7 @@ impl Table {
         Instant::now()
     }
 
-    /// Milliseconds since 1970.
+    /// Returns a time in milliseconds since 1970.
     fn ms(&self, at: Instant) -> u64 {
         let (begun, since) = self.begun;
         let later = since + at.saturating_duration_since(begun);
@@ -308,7 +306,7 @@ impl Table {
         Some(route)
     }
 
-    /// Adds a call to the table, if there is room.
+    /// Adds a call to the table; `None` if the table is full.
     fn open(
         &self,
         route: &Arc<RouteTotals>,
@@ -318,8 +316,8 @@ impl Table {
         let mut known = lock(&self.known);
         let bounds = self.bounds();
         if known.open.len() >= bounds.open {
-            // A call that the filter of a session has taken over may never end, because its client may have
-            // disconnected.
+            // If the table is full, a call that a session's filter has taken over makes room. Such a call may never
+            // end, because its client may have disconnected.
             let adrift = known.open.values().find(|entry| entry.moves() > 0).cloned();
             let adrift = known.open.remove(&adrift?.number)?;
             adrift.change(|state| state.end(self.now(), CallEnd::Unanswered, None));
@@ -331,7 +329,7 @@ impl Table {
         Some(entry)
     }
 
-    /// An open call of another filter.
+    /// Finds an open call that another filter has opened.
     fn find(&self, route: &Arc<RouteTotals>, call: &OpenCall<'_>) -> Option<Arc<CallEntry>> {
         let known = lock(&self.known);
         let is = |entry: &&Arc<CallEntry>| Arc::ptr_eq(&entry.route, route) && entry.is(call);
@@ -339,8 +337,8 @@ impl Table {
     }
 
     fn end(&self, entry: &Arc<CallEntry>, at: Instant, ended: CallEnd, summary: Option<&Summary>) {
-        // The lock of the entry is released before the table is locked.
-        // Elsewhere the table is locked first, then an entry.
+        // Release the lock of the entry before locking the table, because elsewhere the table is locked before an
+        // entry.
         entry.change(|state| state.end(at, ended, summary));
         let mut known = lock(&self.known);
         if let Some(entry) = known.open.remove(&entry.number) {
@@ -348,16 +346,16 @@ impl Table {
         }
     }
 
-    /// Drops messages if there are too many.
+    /// Drops messages if they exceed the limit.
     fn make_room(&self) {
         let max = self.bounds().bytes;
-        // Without the lock of the table: the limit is rarely reached, and each message comes here.
+        // Check without locking the table: every message comes here, but the limit is rarely reached.
         if self.bytes.load(Ordering::Relaxed) <= max {
             return;
         }
         let known = lock(&self.known);
         for entry in known.ended.iter().chain(known.open.values()) {
-            // More than needed is removed, so that the next clean-up does not follow at once.
+            // Remove more than necessary, so that the next message does not lead to another clean-up.
             if self.bytes.load(Ordering::Relaxed) <= max / 8 * 7 {
                 return;
             }
@@ -365,12 +363,12 @@ impl Table {
         }
     }
 
-    /// Returns all calls, those that opened first at the beginning.
+    /// Returns all calls, the oldest first.
     fn all(&self) -> Vec<Arc<CallEntry>> {
         let known = lock(&self.known);
         let mut all: Vec<Arc<CallEntry>> =
             known.ended.iter().chain(known.open.values()).cloned().collect();
-        // Sorted without the lock, which calls need to open or end.
+        // Sort after unlocking, because calls need the lock to open or end.
         drop(known);
         all.sort_by_key(|entry| entry.number);
         all
@@ -386,7 +384,7 @@ impl CallTable {
     }
 }
 
-/// Makes the observers that fill a table.
+/// Makes the observers that fill the table.
 #[derive(Debug)]
 pub struct Watch(pub Arc<Table>);
 

@@ -21,16 +21,16 @@ use crate::progress::policy::masks::Masks;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::Message;
 
-/// Bytes of a progress value shown to observers.
+/// Maximum number of bytes of a progress value that are shown to observers.
 const FIGURE_MAX: usize = 64;
 
-/// Characters of a progress message shown to observers.
+/// Maximum number of characters of a progress message that are shown to observers.
 const WORDS_MAX: usize = 500;
 
-/// The largest lift of a value. A larger step is a figure of the server.
+/// The largest step that counts as a lift by Milepost. A larger step was given by the server.
 const LIFT: f64 = 1e-3;
 
-/// The same for values below 1.
+/// The same as [`LIFT`], for values below 1.
 const LIFT_BELOW_ONE: f64 = 2e-6;
 
 /// A route in its JSON form.
@@ -67,7 +67,7 @@ pub(super) struct CallJson<'a> {
     overheard: u64,
     sent: u64,
     heartbeats: u64,
-    /// The former name of `heartbeats`, for observers of the previous version.
+    /// The earlier name of `heartbeats`, for observers that know only that name.
     beats: u64,
     repaired: BTreeMap<&'static str, u64>,
     withheld: BTreeMap<&'static str, u64>,
@@ -85,7 +85,7 @@ struct MessageJson {
     after: Option<String>,
 }
 
-/// The verdict on a message, by name and as text.
+/// The verdict on a message: its name, and its text.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct FateJson {
     pub(super) what: &'static str,
@@ -115,15 +115,14 @@ impl Table {
         text(&AllJson { now: self.ms(self.now()), routes: self.routes(&all), calls })
     }
 
-    /// One call with its messages, as a JSON object; `None` if the call is unknown or no longer
-    /// kept.
+    /// Returns one call with its messages as a JSON object; `None` if the call is unknown or no longer kept.
     pub fn call_json(&self, number: u64) -> Option<String> {
         let all = self.all();
         let entry = all.iter().find(|entry| entry.number == number)?;
         let mut masking = entry.masking();
         let state = entry.state();
         let (left_out, kept) = (state.left_out, state.messages().cloned().collect::<Vec<_>>());
-        // Released before the masks are searched, which takes long: messages of the call must not wait for an observer.
+        // Unlock before the slow search for secrets, because the call's messages must not wait for an observer.
         drop(state);
         let message = |kept: &CapturedMessage| MessageJson {
             at: millis(kept.at, entry.opened),
@@ -172,12 +171,12 @@ impl Table {
         }
     }
 
-    /// The totals of each route, open calls included.
+    /// Returns the totals of each route, including open calls.
     pub(super) fn routes(&self, all: &[Arc<CallEntry>]) -> Vec<RouteJson> {
         let routes = lock(&self.known).routes.clone();
         let shown = |one: &Arc<RouteTotals>| {
             let mut sums = *lock(&one.ended);
-            // A call that has ended is already in the sums.
+            // Ended calls are in the sums already, so only open calls are added.
             for entry in all.iter().filter(|entry| Arc::ptr_eq(&entry.route, one)) {
                 let state = entry.state();
                 if state.ended.is_none() {
@@ -231,7 +230,7 @@ fn reasons(verdict: Verdict) -> Vec<&'static str> {
     }
 }
 
-/// The progress of a call, as sent to its client.
+/// The values of a call's progress that observers are shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ShownProgress {
     progress: Option<String>,
@@ -239,7 +238,7 @@ struct ShownProgress {
     message: Option<String>,
 }
 
-/// Reads the progress of a notification in any form.
+/// Reads the progress values in a notification, whatever its form.
 fn figure_in(text: &MessageText, masks: &Masks) -> ShownProgress {
     let message = Message::parse(Bytes::copy_from_slice(&text.closed()));
     let params = message.params().unwrap_or_default();
@@ -253,7 +252,7 @@ fn figure_in(text: &MessageText, masks: &Masks) -> ShownProgress {
     ShownProgress { progress: number("progress"), total: number("total"), message }
 }
 
-/// Whether a notification has a figure of its own, and not the smallest step above the value of the
+/// Whether a notification has a value that the server gave, and not only the smallest step above the value in the
 /// notification before.
 pub(super) fn is_figure(before: &Option<MessageText>, sent: &Option<MessageText>) -> bool {
     let value = |text: &Option<MessageText>| {
@@ -276,7 +275,7 @@ fn cut(mut words: String, max: usize) -> String {
     words
 }
 
-/// A text of a message without secrets.
+/// Returns the text of a message without secrets.
 pub(super) fn shown(text: Option<&MessageText>, masking: &mut Masking) -> Option<String> {
     text.map(|text| text.shown(masking))
 }
@@ -285,7 +284,7 @@ pub(super) fn millis(at: Instant, since: Instant) -> u64 {
     at.saturating_duration_since(since).as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// A value that always has a JSON form, as text.
+/// Serialises a value as JSON. The value's type must always have a JSON form.
 pub(super) fn text(shown: &impl Serialize) -> String {
     printable_json(shown)
 }

@@ -1,4 +1,4 @@
-//! The observers of `/tap`, each of which receives every message.
+//! The observers of `/tap`. Each of them receives every message that its filter accepts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -19,11 +19,11 @@ use crate::progress::policy::masks::Masks;
 /// Maximum number of messages that wait for one observer of `/tap`. Further messages are left out and counted.
 const WAITING_MAX: usize = 1024;
 
-/// Maximum number of routes whose secrets have masks of their own for one observer of `/tap`. Beyond the limit the
-/// masks are numbered from the beginning again.
+/// Maximum number of routes with separate masks for one observer of `/tap`. Beyond the limit all masks are forgotten,
+/// so their numbers begin again.
 const MASKINGS_MAX: usize = 64;
 
-/// The filter of an observer: the messages that the observer gets.
+/// Selects the messages that an observer gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TapFilter {
     /// Only messages of this route.
@@ -33,14 +33,14 @@ pub struct TapFilter {
     /// Only messages with this verdict: `forwarded`, `repaired`, `withheld`, `added`, or the name
     /// of a reason or a repair.
     pub verdict: Option<String>,
-    /// Messages as JSON objects.
+    /// Whether messages are written as JSON objects.
     pub json: bool,
 }
 
 /// A message for the observers of `/tap`.
 #[derive(Debug)]
 pub(super) struct TapMessage<'a> {
-    /// The time as the table counts it ([`Table::ms`]).
+    /// The time in milliseconds since 1970 ([`Table::ms`]).
     pub(super) at: u64,
     pub(super) route: &'a Arc<RouteTotals>,
     pub(super) masks: &'a Masks,
@@ -90,13 +90,13 @@ pub struct Taps {
     all: RwLock<Vec<Weak<SharedTap>>>,
 }
 
-/// An observer of `/tap`, who gets each message.
+/// An observer of `/tap`, and its reading end.
 #[derive(Debug)]
 pub struct TapReader {
     table: Arc<Table>,
     _look: Look,
     shared: Arc<SharedTap>,
-    /// The masks of each route.
+    /// The masking of secrets for each route.
     maskings: BTreeMap<Box<str>, Masking>,
 }
 
@@ -148,7 +148,7 @@ impl Taps {
                 queue.left_out += 1;
             }
             let waker = queue.waker.take();
-            // The reader that is woken takes this lock at once.
+            // Unlock before waking the reader, which needs this lock immediately.
             drop(queue);
             if let Some(waker) = waker {
                 waker.wake();
@@ -165,7 +165,7 @@ impl Taps {
 }
 
 impl TapReader {
-    /// Begins to observe messages from now on.
+    /// Begins to observe messages.
     pub fn begin(table: &Arc<Table>, filter: TapFilter) -> Self {
         let shared = Arc::new(SharedTap { filter, queue: Mutex::default() });
         table.taps.change(|all| all.push(Arc::downgrade(&shared)));
@@ -173,13 +173,13 @@ impl TapReader {
         Self { table, _look: look, shared, maskings: BTreeMap::new() }
     }
 
-    /// The next messages as text, as many as have come together.
+    /// Returns the waiting messages as text, up to the message that reaches `max` bytes.
     pub fn poll(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<String> {
         let mut out = String::new();
         loop {
             let mut queue = lock(&self.shared.queue);
             let Some(line) = queue.lines.pop_front() else {
-                // Reported after the lines that waited, because the lines left out came later.
+                // Reported after the waiting lines, because the messages were left out after these had arrived.
                 let left_out = std::mem::take(&mut queue.left_out);
                 if left_out == 0 && out.is_empty() {
                     queue.waker = Some(cx.waker().clone());
@@ -208,7 +208,7 @@ impl TapReader {
     fn show(&mut self, line: &TapLine, out: &mut String) {
         let TapLine { at, route, masks, call, kept } = line;
         if self.maskings.len() >= MASKINGS_MAX && !self.maskings.contains_key(&route.name) {
-            // A route file that changes often has any number of routes over time.
+            // Limit the number of maskings, because a changing route file can have any number of routes over time.
             self.maskings.clear();
         }
         let begin = || Masking::new(masks.clone());
@@ -216,7 +216,7 @@ impl TapReader {
         if let (MessageFate::Request | MessageFate::ClientMessage, Some(text)) =
             (kept.fate, &kept.before)
         {
-            // Servers repeat an id or a token in members whose names may look like those of secrets.
+            // Servers repeat an id or a token in members whose names look like those of secrets, so learn them first.
             masking.learn_names(&bytes::Bytes::copy_from_slice(&text.closed()));
         }
         let before = shown(kept.before.as_ref(), masking);

@@ -1,4 +1,4 @@
-//! Tests of the table of calls, with a filter of each kind.
+//! Tests of the table of calls, with the filter of each kind of connection.
 
 use std::task::{Context, Waker};
 
@@ -14,7 +14,7 @@ use crate::relay::filter_guard::FilterGuard;
 
 const SOLE_STREAM: StreamId = StreamId(0);
 
-/// A filter with an observer.
+/// A conversation: a filter that fills a table.
 struct Talk {
     table: Arc<Table>,
     filter: FilterGuard,
@@ -97,7 +97,7 @@ fn one(table: &Table, number: u64) -> Value {
     serde_json::from_str(&table.call_json(number).unwrap()).unwrap()
 }
 
-/// Returns the verdict on each message of a call: `what why,why`.
+/// Returns the verdicts on the messages of a call: `what why,why`.
 fn fates(table: &Table, number: u64) -> Vec<String> {
     let call = one(table, number);
     let line = |message: &Value| {
@@ -138,7 +138,7 @@ fn a_call_is_known_from_its_request_to_its_answer() {
     ] {
         assert_eq!(open[key], value, "{key}: {open}");
     }
-    // To the letter the same, a foreign token and a value that falls, silence, the answer.
+    // In order: unchanged progress, a foreign token and a falling value, silence, and the answer.
     talk.progress("\"t\"", r#""progress":0.25,"total":1,"message":"linking""#);
     talk.progress("\"x\"", r#""progress":0.1"#);
     talk.pass(Duration::from_secs(60));
@@ -207,7 +207,7 @@ fn each_call_of_several_gets_what_is_its_own() {
         assert!(said(1).contains(figure) && !said(1).starts_with('['), "{whole}");
     }
     assert_eq!(all(&talk.table)["routes"][0]["failed"], json!(1));
-    // The stream ends without an answer to the first.
+    // The stream ends without an answer to the first call.
     let table = Arc::clone(&talk.table);
     drop(talk);
     assert_eq!(calls(&table)[0]["outcome"], json!("unanswered"));
@@ -263,7 +263,7 @@ fn a_session_goes_on_with_the_call_of_a_stream_that_has_closed() {
     let call = Message::parse(Bytes::from(call));
     session.client_message(now, StreamId(1), &call);
     own.client_message(now, SOLE_STREAM, &call);
-    // As a shadow it is not told of twice.
+    // Both filters see the same call, but the table has it once.
     assert_eq!(calls(&table).len(), 1);
     session.take_over(now, &mut own, StreamId(1));
     session.apply(now, Input::CloseStream(StreamId(1), false));
@@ -312,7 +312,7 @@ fn secrets_are_shown_nowhere() {
     let shown = shown.concat();
     assert!(!shown.contains("hunter") && !shown.contains("abcdef0123456789\""), "{shown}");
     assert!(!shown.contains("Bearer abc") && !shown.contains("xxx"), "{shown}");
-    // A message that names a request is none.
+    // The id or token of a request is not a secret, so it is not masked.
     assert!(shown.contains("tok-0123456789abcdef"), "{shown}");
 }
 
@@ -331,7 +331,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     }
     assert_eq!(calls(&table).len(), OPEN_MAX);
     assert_eq!(all(&table)["routes"][0]["open"], json!(1400));
-    // More than is kept of one call, each as long as may be.
+    // Send more and longer messages than are kept of one call.
     let long = "y".repeat(3 * TEXT_MAX);
     let count = FIRST_LAST + 10;
     for figure in 1..=count {
@@ -345,7 +345,7 @@ fn no_table_and_no_queue_grows_without_bound() {
         let before = message["before"].as_str().unwrap();
         assert!(before.len() <= TEXT_MAX + '…'.len_utf8(), "{}", before.len());
     }
-    // Of many, each said and told otherwise.
+    // Fill the table with messages of many calls, whose texts differ on both sides.
     for id in 10..700 {
         for figure in 1..=FIRST_LAST + 1 {
             let rest = format!(r#""progress":"{figure}%","message":"{figure}{long}""#);
@@ -353,7 +353,7 @@ fn no_table_and_no_queue_grows_without_bound() {
         }
         assert!(table.bytes.load(Ordering::Relaxed) <= BYTES_MAX + (1 << 20));
     }
-    // The calls that opened first have had to make room.
+    // The oldest calls have lost messages to make room.
     assert!(one(&table, 6)["left_out"].as_u64().unwrap() >= 75);
     assert!(one(&table, 6)["messages"].as_array().unwrap().len() < FIRST_LAST);
     assert_eq!(one(&table, 700)["messages"].as_array().unwrap().len(), FIRST_LAST);
@@ -372,7 +372,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     let gone: Vec<u64> = serde_json::from_str(gone.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(gone.len(), OPEN_MAX - ENDED_MAX);
     std::iter::from_fn(|| looking.round()).for_each(|sign| assert!(sign.starts_with("event: now")));
-    // A tap that does not read has as much as may wait, and is told of the rest.
+    // An observer that does not read gets the messages that may wait, and then the number left out.
     let mut cx = Context::from_waker(Waker::noop());
     let mut shown = String::new();
     while let Poll::Ready(more) = tap.poll(&mut cx, 1 << 20) {
@@ -388,7 +388,7 @@ fn no_table_and_no_queue_grows_without_bound() {
     assert!(!table.taps.any());
 }
 
-/// Number of messages that are kept of one call.
+/// Maximum number of messages that are kept of one call.
 const FIRST_LAST: usize = 64;
 
 #[test]
@@ -454,7 +454,7 @@ fn a_report_without_a_figure_shows_its_words_and_no_figure() {
     assert_eq!(shown(&talk), [json!(null), json!(null), json!("starting")]);
     talk.progress("1", r#""progress":3,"total":10,"message":"three""#);
     assert_eq!(shown(&talk), [json!("3"), json!("10"), json!("three")]);
-    // The client is sent the smallest step above; a person sees the figure that the server gave.
+    // The client gets the smallest step above the repeated value; an observer sees the value that the server gave.
     talk.progress("1", r#""progress":3,"total":10,"message":"still three""#);
     assert_eq!(shown(&talk), [json!("3"), json!("10"), json!("still three")]);
     talk.pass(Duration::from_secs(11));
@@ -477,7 +477,7 @@ fn a_quiet_table_is_small_until_somebody_looks_on() {
     work(&mut talk, 30);
     let bytes = table.bytes.load(Ordering::Relaxed);
     assert!(calls(&table).len() == QUIET_ENDED_MAX && bytes <= QUIET_BYTES_MAX, "{bytes}");
-    // With 120 bytes of names for each entry, and the calls that the conversation remembers.
+    // Includes 120 bytes of names for each entry, and the 32 ended calls that a conversation remembers.
     let entries = QUIET_OPEN_MAX + QUIET_ENDED_MAX + 32;
     assert!(entries * (size_of::<CallEntry>() + 120) + QUIET_BYTES_MAX < 100_000);
 

@@ -1,17 +1,16 @@
-//! Texts of messages, in the form in which they are kept, and in the form in which they are shown.
+//! The texts of messages, as they are kept for observers and as they are shown.
 
 use std::sync::Arc;
 
 use crate::observe::redact::Masking;
 
-/// Bytes of one message that are kept for observers. The rest is dropped.
+/// Maximum number of bytes of one message that are kept for observers. The rest is dropped.
 pub const TEXT_MAX: usize = 2 << 10;
 
 /// The sign at the end of cut text.
 const REST: char = '…';
 
-/// A copy of a message or of its beginning. The original bytes would keep a whole read buffer in
-/// memory.
+/// A copy of a message or of its beginning. The original bytes would keep a whole read buffer in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessageText {
     bytes: Arc<[u8]>,
@@ -30,7 +29,7 @@ impl MessageText {
         &self.bytes
     }
 
-    /// The text as whole JSON, if the message was whole.
+    /// Returns the text as complete JSON, with closing brackets if the text was cut.
     pub(super) fn closed(&self) -> Vec<u8> {
         if !self.is_cut {
             return self.bytes.to_vec();
@@ -39,7 +38,7 @@ impl MessageText {
         [begin, closing].concat()
     }
 
-    /// The text without secrets.
+    /// Returns the text without secrets.
     pub(super) fn shown(&self, masking: &mut Masking) -> String {
         if !self.is_cut {
             return String::from_utf8_lossy(&masking.mask(&self.bytes)).into_owned();
@@ -57,16 +56,16 @@ impl MessageText {
     }
 }
 
-/// The last place up to `max` where no character is cut through.
+/// Returns the last character boundary up to `max`.
 fn boundary(text: &[u8], max: usize) -> usize {
     let begins = |at: &usize| text.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
     (max.saturating_sub(3)..=max).rev().find(begins).unwrap_or(max)
 }
 
-/// The beginning of a JSON text, without a cut escape, and the text that closes it.
+/// Returns the beginning of a JSON text without an incomplete escape, and the text that closes the rest.
 fn closed(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut open = Vec::new();
-    // The beginning of an escape that is not over, and the number of its signs that are still to come.
+    // The start of an escape that is not complete, and the number of its missing characters.
     let mut escape: Option<(usize, usize)> = None;
     let mut in_string = false;
     for (at, byte) in text.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The habits of clients in the file of the durations, in a table of their own.
+//! The habits of clients, in a separate table of the file of durations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::file::MissingFile;
 use super::store::{FileFault, Store, StoreError, claim, is_claimed};
 use crate::progress::client_habits::{ClientHabits, Habit};
 
-/// Clients of all routes in the state file. Beyond the limit the client unused for longest is removed.
+/// Maximum number of clients of all routes in the state file. Beyond it the client unused for longest is removed.
 const STORED_CLIENTS_MAX: u64 = 500;
 
 const CLIENTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("clients");
@@ -22,16 +22,16 @@ pub struct ClientRow {
     pub route: String,
     /// The client as it calls itself.
     pub client: String,
-    /// What was learned of the client.
+    /// What was learned about the client.
     pub habits: ClientHabits,
     /// The time at which something was learned last, in seconds since 1970.
     pub seen: u64,
 }
 
-/// Events that are to be added, by route and client, oldest first.
+/// Events that wait to be added, by route and client, oldest first.
 pub(super) type PendingHabits = BTreeMap<Arc<str>, BTreeMap<Box<str>, Vec<Habit>>>;
 
-/// The habits of one client, as they are written.
+/// The habits of one client, in the stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredClient {
     clock: Option<u32>,
@@ -55,7 +55,7 @@ impl StoredClient {
 }
 
 impl Store {
-    /// The habits of all clients, by route and client.
+    /// Reads the habits of all clients, by route and client.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -66,7 +66,7 @@ impl Store {
                 return Ok(Vec::new());
             }
             let clients = match from.open_table(CLIENTS) {
-                // The file is of an earlier version, or no client has taught anything yet.
+                // The file is from an earlier version, or has no habits yet.
                 Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
                 opened => opened?,
             };
@@ -74,7 +74,7 @@ impl Store {
             for entry in clients.iter()? {
                 let (key, value) = entry?;
                 let (route, client) = key.value();
-                // A client that cannot be read is left out: one bad row must not lose all others.
+                // Skip a client that cannot be read, so that one bad row does not lose all others.
                 let Ok(kept) = serde_json::from_slice::<StoredClient>(value.value()) else {
                     continue;
                 };
@@ -86,7 +86,7 @@ impl Store {
         Ok(rows.unwrap_or_default())
     }
 
-    /// Adds events of clients, which happened `now`, in seconds since 1970.
+    /// Adds events of clients, which happened at `now`, in seconds since 1970.
     ///
     /// # Errors
     /// As [`Store::read`], and if the file cannot be created.
@@ -102,7 +102,7 @@ impl Store {
                         let old = stored.get(key)?.and_then(|old| {
                             serde_json::from_slice::<StoredClient>(old.value()).ok()
                         });
-                        // The events, and not what this process knows: other processes learn from the same client.
+                        // Add the events to the stored habits, because other processes learn from the same client too.
                         let mut habits = old.map(|old| old.habits()).unwrap_or_default();
                         for event in events {
                             habits.note(*event);
@@ -121,7 +121,7 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets the clients of a route, and returns their number.
+    /// Forgets the clients of a route. Returns how many were forgotten.
     ///
     /// # Errors
     /// If the file exists and cannot be used.

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::platform::files;
 
-/// Unreadable state files that are kept aside. The oldest is overwritten.
+/// Maximum number of corrupt state files that are kept under other names. Beyond the limit the oldest is overwritten.
 const BAD_MAX: usize = 5;
 
-/// What stands for a file that does not exist.
+/// What to do if the file does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MissingFile {
-    /// Nothing.
+    /// Nothing: the store is empty.
     Empty,
-    /// A new file, with its folder.
+    /// Create the file and its directory.
     Create,
 }
 
@@ -29,12 +29,13 @@ pub(super) fn open(path: &Path, missing: MissingFile) -> io::Result<Option<File>
     }
     let mut options = OpenOptions::new();
     files::private(options.read(true).write(true).create(create));
-    // A symbolic link could lead to another file of Milepost. Opening a pipe could block for ever.
+    // Do not follow a symbolic link, which could lead to another file of Milepost. Do not open a pipe, which could
+    // block for ever.
     let file = match files::without_link(&mut options).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
         opened => opened?,
     };
-    // The open file is checked, and not its path, which may lead to another file by now.
+    // Check the open file and not its path, because the path may lead to another file by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() || !files::is_own(&metadata) {
         return Err(io::Error::other("the file belongs to another user"));
@@ -42,13 +43,12 @@ pub(super) fn open(path: &Path, missing: MissingFile) -> io::Result<Option<File>
     Ok(Some(file))
 }
 
-/// Renames a file that cannot be used. `None` if another process has already renamed the file, or
-/// works on it.
+/// Renames a file that cannot be used. Returns `None` if another process has already renamed it, or uses it.
 ///
 /// # Errors
 /// If the system refuses.
 pub(super) fn set_aside(path: &Path, file: &File) -> io::Result<Option<PathBuf>> {
-    // A process that has a file of this name open holds this lock.
+    // Every process that uses the file under this name holds the lock.
     if file.try_lock().is_err() {
         return Ok(None);
     }
@@ -71,7 +71,7 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     });
     let names: Vec<PathBuf> = names.collect();
     let free = names.iter().find(|name| fs::symlink_metadata(name).is_err());
-    // All names are used: the last one is overwritten, so that corrupt files do not accumulate.
+    // If all names are used, the last file is overwritten, so that corrupt files do not accumulate.
     let name = free.or_else(|| names.last()).ok_or(io::ErrorKind::NotFound)?;
     fs::rename(path, name)?;
     Ok(name.clone())

@@ -1,4 +1,4 @@
-//! The learned durations of tools, and beside them the habits of clients, kept in a small file that every process of the user shares.
+//! The learned durations of tools and the habits of clients, in a small file that all processes of the user share.
 //!
 //! No call waits for the file. A thread adds ended calls to the file a moment later, and reads the
 //! file at the start. Without a file, learned durations last as long as the process.
@@ -24,11 +24,11 @@ pub use place::{
 };
 pub use store::{FILE, Store, StoreError, ToolRow};
 
-/// The time that the end of the process may wait for the last write: a write takes a few milliseconds, and
-/// other processes may write first.
+/// Deadline for the last write at the end of the process. A write takes a few milliseconds, but other processes may
+/// write first.
 const LAST_WRITE: Duration = Duration::from_millis(500);
 
-/// The time of day, in seconds since 1970.
+/// Returns the current time, in seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -41,20 +41,20 @@ pub struct DurationStore {
 }
 
 impl DurationStore {
-    /// Keeps learned durations in this folder, which need not exist yet. The folder is not touched
-    /// before the first call ends or a duration is asked for. Without a folder nothing is kept.
+    /// Opens the store in this directory, which need not exist yet. Nothing is read or created before the first call
+    /// ends or a duration is requested. Without a directory nothing is stored.
     pub fn open(folder: Option<&Path>) -> Self {
         let writer = folder.and_then(|folder| DurationWriter::start(Store::new(folder)));
         Self { writer, folder: folder.map(Arc::from) }
     }
 
-    /// The folder of the durations, and of other data that outlives the process.
+    /// Returns the directory of the durations, and of other data that outlives the process.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The durations of a route's tools, known now and learned later. Durations from earlier
-    /// processes are read soon if they are `wanted`.
+    /// Returns the durations of a route's tools, to which later ones are added. If `wanted`, durations of earlier
+    /// processes are read soon.
     pub fn of(&self, route: &str, wanted: bool) -> Arc<LearnedDurations> {
         let Some(writer) = &self.writer else { return Arc::default() };
         let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
@@ -73,14 +73,14 @@ impl DurationStore {
         learned
     }
 
-    /// Requests the stored durations of a route, which were not wanted before.
+    /// Requests the stored durations of a route for which they were not wanted at first.
     pub fn load(&self, route: &str, learned: &Arc<LearnedDurations>) {
         if let Some(writer) = &self.writer {
             writer.load(place::cut(route).into(), learned);
         }
     }
 
-    /// Writes the remaining durations at the end of the process, for half a second at most.
+    /// Writes the remaining durations at the end of the process, but waits half a second at most.
     pub fn close(&self) {
         if let Some(writer) = &self.writer {
             writer.close(LAST_WRITE);

@@ -1,4 +1,4 @@
-//! The place of the state file, and the names of servers that no route file names.
+//! The place of the state file, and labels for servers that no route file names.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,13 +11,13 @@ use crate::config::values::StateDir;
 use crate::platform::files;
 use crate::progress::durations::fingerprint;
 
-/// The variable with the folder, or `off`.
+/// The environment variable with the state directory, or `off`.
 const VARIABLE: &str = "MILEPOST_STATE_DIR";
 
-/// Bytes of a route's name in the state file. A longer path is cut.
+/// Maximum number of bytes of a route's label in the state file. A longer label is cut.
 const ROUTE_MAX: usize = 256;
 
-/// Characters of a program's name in a label.
+/// Maximum number of characters of a program's name in a label.
 const PROGRAM_MAX: usize = 40;
 
 /// Returns the directory of the durations: from a flag, else from the environment, else from the route file, else the
@@ -32,8 +32,8 @@ pub fn state_dir(flag: Option<&StateDir>, file: Option<&StateDir>) -> Option<Pat
     }
 }
 
-/// Returns the warning about a state directory in which other users can create files: which users, and what to do.
-/// `None` if no other user can, or the directory does not exist yet.
+/// Returns a warning if other users can create files in the state directory: who can, and what to do. Returns `None`
+/// otherwise, or if the directory does not exist yet.
 pub fn state_dir_warning(folder: &Path) -> Option<String> {
     let who = files::folder_writer(&folder.metadata().ok()?)?;
     let place = folder.display();
@@ -44,15 +44,15 @@ pub fn state_dir_warning(folder: &Path) -> Option<String> {
 }
 
 fn usual(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification says that a relative path is to be ignored.
+    // Ignore a relative path, as the XDG specification requires.
     let absolute = |text: OsString| Some(PathBuf::from(text)).filter(|path| path.is_absolute());
     let state_home = state_home.and_then(absolute);
     let base = state_home.or_else(|| Some(home.and_then(absolute)?.join(".local/state")));
     Some(base?.join("milepost"))
 }
 
-/// The label of a command: its program, and a hash of the whole command, because arguments may be
-/// secrets.
+/// Returns a label for a command: its program, and a hash of the whole command (not the command itself, because
+/// arguments may be secrets).
 pub fn label_of_command(command: &[OsString]) -> String {
     let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let program = program.to_string_lossy();
@@ -60,17 +60,17 @@ pub fn label_of_command(command: &[OsString]) -> String {
     label(shown.collect(), command.iter().map(|part| part.as_encoded_bytes()))
 }
 
-/// The label of a server at a URL: its host, and a hash of the URL.
+/// Returns a label for a server at a URL: its host, and a hash of the URL.
 pub fn label_of_address(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     let host = url.host_str().unwrap_or_default();
     label(format!("{host}{port}"), [url.as_str().as_bytes()])
 }
 
-/// Returns the label of a route: its path, and a hash of its server. The same path in another file may lead to another
-/// server, whose tools have other durations.
+/// Returns the label of a route: its path, and a hash of its server, because in another route file the same path may
+/// lead to a server whose tools have other durations.
 pub fn label_of_route(route: &Route) -> String {
-    // The hash has nine characters.
+    // Leave room for the hash, which has nine characters.
     let end = route.path.floor_char_boundary(ROUTE_MAX - 9);
     let path = || route.path.get(..end).unwrap_or_default().to_owned();
     match &route.upstream {
@@ -85,8 +85,7 @@ pub fn label_of_route(route: &Route) -> String {
     }
 }
 
-/// The path in the label of a route, which was the whole label in earlier versions; `None` for other
-/// labels.
+/// Returns the path in the label of a route; `None` for other labels. In earlier versions the path was the whole label.
 pub fn path_in_label(label: &str) -> Option<&str> {
     let (path, _) = label.rsplit_once('#')?;
     path.starts_with('/').then_some(path)
@@ -97,7 +96,7 @@ fn label<'a>(shown: String, whole: impl IntoIterator<Item = &'a [u8]>) -> String
     format!("{shown}#{:08x}", (number >> 32) ^ (number & 0xffff_ffff))
 }
 
-/// A name in the store, which is not too long.
+/// Returns a label, cut to the maximum length.
 pub(super) fn cut(route: &str) -> &str {
     route.get(..route.floor_char_boundary(ROUTE_MAX)).unwrap_or_default()
 }

@@ -1,6 +1,5 @@
-//! The content of the file: routes, tools, and the durations of their calls. Each use opens the
-//! file exclusively and closes it again, so that many processes share the file, and a killed
-//! process leaves no half-finished write.
+//! The content of the file: routes, tools, and the durations of their calls. Each use opens the file exclusively and
+//! closes it again, so that many processes share the file, and a killed process leaves no unfinished write.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,23 +21,22 @@ use super::file::{self, MissingFile};
 use super::place::path_in_label;
 use crate::progress::durations::{Durations, Sample};
 
-/// The name of the file in its folder.
+/// The name of the file in the state directory.
 pub const FILE: &str = "durations.redb";
 
-// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file,
-// which locks it, and closes it again, because dozens of `wrap` processes share the file and none
-// may hold it for long.
+// `redb` keeps the durations: it is crash-safe, one file, and pure Rust. Each write opens the file, which locks it, and
+// closes it again, because dozens of `wrap` processes share the file and none may keep it locked for long.
 /// The version of the file's format. A file of a newer version is left unchanged.
 const VERSION: u64 = 1;
 
-/// Tools of all routes in the state file. Beyond the limit the tools unused for longest are
-/// removed, a tenth at once; a full file has about 4 MB.
+/// Maximum number of tools of all routes in the state file. Beyond the limit the tenth that was unused for longest is
+/// removed. A full file has about 4 MB.
 const ENTRIES_MAX: u64 = 2000;
 
-/// The time to wait for another process; each process holds the file for some milliseconds.
+/// Deadline for other processes to close the file. A process has it open for some milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes of the file that are cached while it is open.
+/// Maximum number of bytes of the file that are cached while it is open.
 const CACHE: usize = 1 << 20;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -57,13 +55,13 @@ pub struct ToolRow {
     pub seen: u64,
 }
 
-/// Calls that are to be added, by route and tool.
+/// Durations that wait to be added, by route and tool.
 pub(super) type PendingSamples = BTreeMap<std::sync::Arc<str>, BTreeMap<Box<str>, Durations>>;
 
 /// The reason why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Other processes had locked the file all the time.
+    /// Other processes had the file open until the deadline.
     #[error("{} is in use by other processes; try again", path.display())]
     Busy {
         /// The file.
@@ -75,7 +73,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The system refuses the file.
+    /// The system does not allow the use of the file.
     #[error("{} cannot be used", path.display())]
     Unusable {
         /// The file.
@@ -86,7 +84,7 @@ pub enum StoreError {
     },
 }
 
-/// A fault of an open file.
+/// The reason why an open file cannot be used.
 pub(super) enum FileFault {
     Busy,
     Newer,
@@ -108,10 +106,10 @@ impl<E: Into<redb::Error>> From<E> for FileFault {
     }
 }
 
-/// The calls of one tool, in the stored form.
+/// The durations of one tool, in the stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredDuration {
-    /// Milliseconds, and whether the server reported values; oldest first.
+    /// For each call, oldest first: the milliseconds, and whether the server reported values.
     took: Vec<(u32, bool)>,
     errors: u64,
     given_up: u64,
@@ -134,27 +132,26 @@ impl StoredDuration {
     }
 }
 
-/// The file of a folder.
+/// The file in a state directory.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Whether this process has checked the whole file before.
+    /// Whether this process has already checked the whole file.
     checked: bool,
-    /// The longest wait for other processes that have the file open.
+    /// Deadline for other processes to close the file.
     lock_wait: Duration,
 }
 
 impl Store {
-    /// Touches nothing yet.
+    /// Returns the store in a directory, without opening a file.
     pub fn new(folder: &Path) -> Self {
         Self { path: folder.join(FILE), checked: false, lock_wait: LOCK_WAIT }
     }
 
-    /// All that is kept, by route and tool.
+    /// Reads all durations, by route and tool.
     ///
     /// # Errors
-    /// If the file exists and cannot be used. One that is damaged is set aside, and
-    /// nothing is known.
+    /// If the file exists and cannot be used. A damaged file is renamed, and counts as empty.
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
         let entries = self.with(MissingFile::Empty, |database| {
             let from = database.begin_read()?;
@@ -165,7 +162,7 @@ impl Store {
             for entry in from.open_table(ENTRIES)?.iter()? {
                 let (key, value) = entry?;
                 let (route, tool) = key.value();
-                // A tool that cannot be read is left out: one bad row must not lose all others.
+                // Skip a tool that cannot be read, so that one bad row does not lose all others.
                 let Ok(kept) = serde_json::from_slice::<StoredDuration>(value.value()) else {
                     continue;
                 };
@@ -177,10 +174,10 @@ impl Store {
         Ok(entries.unwrap_or_default())
     }
 
-    /// Adds calls that have ended `now`, in seconds since 1970.
+    /// Adds calls that ended at `now`, in seconds since 1970.
     ///
     /// # Errors
-    /// If the file cannot be used or created. A damaged file is set aside.
+    /// If the file cannot be used or created. A damaged file is renamed.
     pub(super) fn add(&mut self, added: &PendingSamples, now: u64) -> Result<(), StoreError> {
         self.with(MissingFile::Create, |database| {
             let to = database.begin_write()?;
@@ -197,15 +194,15 @@ impl Store {
                     if old.is_none()
                         && let Some(path) = path_in_label(key.0)
                     {
-                        // In earlier versions the path alone was the label.
+                        // In earlier versions the label was only the path: move that entry to the new label.
                         old = entries.remove((path, key.1))?.and_then(|old| read(old.value()));
                     }
-                    // A tool is not added to the file for an error alone: an error has no duration.
+                    // Do not add a tool only because of an error: errors have no duration.
                     if old.is_none() && durations.samples().len() == 0 {
                         continue;
                     }
                     let mut all = durations.clone();
-                    // Older durations come first, because the list keeps only the newest.
+                    // Put older durations before newer ones, because the list keeps only the last ones.
                     old.inspect(|old| all.precede(&old.durations()));
                     let text =
                         serde_json::to_vec(&StoredDuration::of(&all, now)).unwrap_or_default();
@@ -249,8 +246,8 @@ impl Store {
         Ok(gone.unwrap_or_default())
     }
 
-    /// Works on the open file; `None` if there is no file and none is to be created. A bad file is
-    /// set aside, and the work is tried once more.
+    /// Opens the file and works on it. Returns `None` if the file does not exist and is not to be created. A damaged
+    /// file is renamed, and the work is tried once more.
     pub(super) fn with<T>(
         &mut self,
         missing: MissingFile,
@@ -259,7 +256,7 @@ impl Store {
         let until = Instant::now() + self.lock_wait;
         let unusable = |source| StoreError::Unusable { path: self.path.clone(), source };
         for attempt in 0.. {
-            // Opening is tried anew each time: another process may have set the file aside meanwhile.
+            // Open the file again in each attempt: another process may have renamed it meanwhile.
             let Some(open) = file::open(&self.path, missing).map_err(unusable)? else {
                 return Ok(None);
             };
@@ -270,7 +267,7 @@ impl Store {
                     self.checked = true;
                     return Ok(Some(done));
                 }
-                // A file of a newer version is neither read nor set aside: a process of that version may be using it.
+                // Neither read nor rename the file of a newer version: a process of that version may be using it.
                 Err(FileFault::Newer) => return Err(StoreError::Newer { path: self.path.clone() }),
                 Err(FileFault::Io(source)) => return Err(unusable(source)),
                 Err(FileFault::Busy) => {}
@@ -285,7 +282,7 @@ impl Store {
             if Instant::now() >= until {
                 break;
             }
-            // Closed before the pause, because the next attempt opens the file with this name.
+            // Close the file before the pause, because the next attempt opens it by its name.
             drop(open);
             thread::sleep(pause(attempt));
         }
@@ -299,8 +296,8 @@ fn pause(attempt: u32) -> Duration {
     Duration::from_millis(3 + spread)
 }
 
-/// Opens the database, works on it and closes it. With `checked` the whole database is read first.
-/// A damaged database can still make the library panic.
+/// Opens the database, works on it and closes it. With `checked` the whole database is read first. Catches panics,
+/// which a damaged database can still cause in the library.
 fn with_database<T>(
     file: File,
     checked: bool,
@@ -317,7 +314,7 @@ fn with_database<T>(
         .unwrap_or_else(|_| Err(FileFault::Bad("it cannot be made sense of".to_owned())))
 }
 
-/// Whether the file has data; the data must have been written by Milepost.
+/// Whether the file has data. Fails if the data was not written by Milepost.
 pub(super) fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
     let mut names = from.list_tables()?.map(|table| table.name().to_owned());
     let version = match from.open_table(META) {
@@ -338,7 +335,7 @@ pub(super) fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     if version.is_none() {
         meta.insert("version", VERSION)?;
     }
-    // Readers take a file without this table for damaged, also where only habits of clients have been added.
+    // Create this table even if only habits are added: without it, readers would treat the file as damaged.
     to.open_table(ENTRIES)?;
     Ok(())
 }
@@ -352,7 +349,7 @@ fn check_version(version: Option<u64>, is_empty: bool) -> Result<(), FileFault> 
     }
 }
 
-/// Forgets the tools that were used longest ago.
+/// Removes the tools that were unused for longest.
 fn evict(
     entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
 ) -> Result<(), FileFault> {
@@ -364,7 +361,7 @@ fn evict(
     }
     ages.sort_unstable();
     let surplus = ages.len().saturating_sub((ENTRIES_MAX - ENTRIES_MAX / 10) as usize);
-    // Several tools may have been used in the same second: `left` keeps more of them than needed from going.
+    // Many tools may have the same age in seconds, so `left` limits how many are removed.
     let mut left = surplus;
     let Some(oldest) = ages.get(surplus) else { return Ok(()) };
     entries.retain(|_, text| {
@@ -390,7 +387,8 @@ mod tests {
         (folder, store)
     }
 
-    /// Opens the database itself. A child that another test starts holds the lock too, until its program runs.
+    /// Opens the database directly. Retries, because a child that another test starts has the lock too until its
+    /// program runs.
     fn open(store: &Store) -> Database {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -522,7 +520,7 @@ mod tests {
         let tools: Vec<(&str, &[u32])> = names.iter().map(|name| (&**name, &[1][..])).collect();
         store.add(&calls(&tools), NOW).unwrap();
         assert_eq!(store.read().unwrap().len() as u64, ENTRIES_MAX);
-        // Of the same second all are of the same age.
+        // All old entries have the same age.
         store.add(&calls(&[("new", &[1]), ("t7", &[2])]), NOW + 1).unwrap();
         let left = millis(&mut store);
         assert_eq!(left.len() as u64, ENTRIES_MAX - ENTRIES_MAX / 10);

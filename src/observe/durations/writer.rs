@@ -1,4 +1,4 @@
-//! The thread that reads and writes the file, and the queue of durations for this thread.
+//! The thread that reads and writes the file of durations, and its queue.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,10 +17,10 @@ use crate::progress::durations::{LearnedDurations, SampleOutcome};
 /// Maximum number of tools whose durations wait to be written. Durations of further tools are kept in memory only.
 const WAITING_MAX: usize = 1024;
 
-/// Events of clients that wait to be written. Further events are kept in memory only.
+/// Maximum number of events of clients that wait to be written. Further events are kept in memory only.
 const EVENTS_MAX: usize = 1024;
 
-// The calls of a busy server are written together: a write for each of them would keep the disk awake.
+// The calls of a busy server are written together, because a write for each of them would keep the disk awake.
 /// The shortest pause between two writes of the state file.
 const APART: Duration = Duration::from_millis(100);
 /// The additional pause for each call in the last write.
@@ -28,19 +28,19 @@ const APART_FOR_EACH: Duration = Duration::from_millis(50);
 /// The longest pause between two writes of the state file.
 const APART_MAX: Duration = Duration::from_secs(10);
 
-/// The time until the file is tried again after it was in use.
+/// The wait before the file is tried again after other processes had it open.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Routes whose stored durations are to be loaded.
+/// Routes whose stored durations must be loaded.
 type Loads = Vec<(Arc<str>, Weak<LearnedDurations>)>;
 
-/// What the thread reads and writes.
+/// The work of the thread: what it must read and write.
 #[derive(Default)]
 struct FileWork {
     loads: Loads,
     added: PendingSamples,
     habits: PendingHabits,
-    /// Calls in `added`, and events in `habits`.
+    /// The number of calls in `added` plus events in `habits`.
     calls: u32,
 }
 
@@ -49,9 +49,9 @@ impl FileWork {
         self.loads.is_empty() && self.added.is_empty() && self.habits.is_empty()
     }
 
-    /// Does what can be done. Work that is done is taken out.
+    /// Does as much work as possible, and removes from `self` what is done.
     fn do_with(&mut self, store: &mut Store) -> Result<(), StoreError> {
-        // Loads go first: what a client sees needs them, and they are also read when the file is then written.
+        // Load first, because clients need the result, even if the writes after it fail.
         load(store, &self.loads)?;
         self.loads.clear();
         if !self.added.is_empty() {
@@ -70,14 +70,14 @@ impl FileWork {
 #[derive(Default)]
 struct WriteQueue {
     work: FileWork,
-    /// Tools in `work.added`.
+    /// The number of tools in `work.added`.
     tools: usize,
-    /// Events in `work.habits`.
+    /// The number of events in `work.habits`.
     events: usize,
-    /// The thread has nothing to do and is to be woken.
+    /// Whether the thread sleeps and must be woken for work.
     idle: bool,
     closing: bool,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     over: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct DurationWriter {
 }
 
 impl DurationWriter {
-    /// Starts the thread. `None` if the system gives none: then nothing is kept.
+    /// Starts the thread. Returns `None` if the system cannot start one; then nothing is stored.
     pub(super) fn start(store: Store) -> Option<Arc<Self>> {
         let writer = Arc::new(Self::default());
         let own = Arc::clone(&writer);
@@ -102,7 +102,7 @@ impl DurationWriter {
         started.is_ok().then_some(writer)
     }
 
-    /// A call has ended.
+    /// Adds an ended call to the queue.
     pub(super) fn note(&self, route: &Arc<str>, tool: &str, ended: SampleOutcome) {
         let mut queue = self.lock();
         // The thread has ended, so the call would never be taken out of the queue.
@@ -129,7 +129,7 @@ impl DurationWriter {
         self.wake(&mut queue);
     }
 
-    /// A client has taught something.
+    /// Adds an event of a client to the queue.
     pub(super) fn note_habit(&self, route: &Arc<str>, client: &str, habit: Habit) {
         let mut queue = self.lock();
         if queue.over || queue.events >= EVENTS_MAX {
@@ -142,14 +142,14 @@ impl DurationWriter {
         self.wake(&mut queue);
     }
 
-    /// Requests that the stored durations of a route are added to `learned`.
+    /// Requests that the stored durations of a route be added to `learned`.
     pub(super) fn load(&self, route: Arc<str>, learned: &Arc<LearnedDurations>) {
         let mut queue = self.lock();
         queue.work.loads.push((route, Arc::downgrade(learned)));
         self.wake(&mut queue);
     }
 
-    /// Waits until all is written, but not for longer than `patience`.
+    /// Waits until everything is written, but not longer than `patience`.
     pub(super) fn close(&self, patience: Duration) {
         let mut queue = self.lock();
         queue.closing = true;
@@ -162,7 +162,7 @@ impl DurationWriter {
     }
 
     fn wake(&self, queue: &mut WriteQueue) {
-        // Waking a thread is the most expensive step here, so it is done only once.
+        // Wake the thread only once, because that is the most expensive step here.
         if mem::take(&mut queue.idle) {
             self.changed.notify_one();
         }
@@ -187,7 +187,7 @@ impl DurationWriter {
                     self.pause(AGAIN);
                 }
                 Err(error) => {
-                    // The file is not tried again: the same fault would recur, and calls continue without the file.
+                    // Stop using the file: the same fault would recur, and calls continue without the file.
                     let why = std::error::Error::source(&error).map(ToString::to_string);
                     let why = why.unwrap_or_default();
                     warn!(%error, why, "how long tools take is forgotten at the end");
@@ -197,7 +197,7 @@ impl DurationWriter {
         }
     }
 
-    /// Waits for work and returns it; nothing at the end.
+    /// Waits for work and returns it. Returns empty work at the end of the process.
     fn next(&self) -> FileWork {
         let mut queue = self.lock();
         queue.idle = true;
@@ -209,10 +209,10 @@ impl DurationWriter {
         mem::take(&mut queue.work)
     }
 
-    /// Puts failed work back, before newer work. Returns whether the end has come.
+    /// Puts failed work back into the queue. Returns whether the process is ending.
     fn put_back(&self, work: FileWork) -> bool {
         let mut queue = self.lock();
-        // Before newer work: the durations of a tool are kept oldest first.
+        // Put it before newer work, because the durations of a tool are ordered from oldest to newest.
         queue.work.loads.splice(..0, work.loads);
         for (route, tools) in work.added {
             for (tool, older) in tools {
@@ -231,9 +231,9 @@ impl DurationWriter {
         queue.closing
     }
 
-    /// Waits for a time, or until the process ends.
+    /// Waits for `time`, or until the process ends.
     fn pause(&self, time: Duration) {
-        // `close` sets `closing` and wakes the thread, so that the end of the process does not wait for the pause.
+        // `close` sets `closing` and wakes the thread, so the end of the process does not wait for the pause.
         let rested = self.changed.wait_timeout_while(self.lock(), time, |queue| !queue.closing);
         drop(rested.unwrap_or_else(PoisonError::into_inner));
     }
@@ -243,7 +243,7 @@ impl DurationWriter {
     }
 }
 
-/// Signals the end of the thread, whatever the cause.
+/// Signals that the thread has ended, for whatever reason.
 struct NotifyEnd<'a> {
     writer: &'a DurationWriter,
 }
@@ -252,7 +252,7 @@ impl Drop for NotifyEnd<'_> {
     fn drop(&mut self) {
         let mut queue = self.writer.lock();
         queue.over = true;
-        // What waits is dropped: without the thread it would stay until the process ends.
+        // Drop the waiting work, which would otherwise stay in memory until the process ends.
         queue.work = FileWork::default();
         self.writer.ended.notify_all();
     }
@@ -265,10 +265,10 @@ fn load(store: &mut Store, loads: &[(Arc<str>, Weak<LearnedDurations>)]) -> Resu
     let entries = store.read()?;
     let clients = store.read_clients()?;
     for (route, learned) in loads {
-        // A route that was removed meanwhile needs no durations: the queue does not keep it alive.
+        // Skip a route that was removed meanwhile. The queue has only a weak reference to it.
         let Some(learned) = learned.upgrade() else { continue };
         let own: Vec<&ToolRow> = entries.iter().filter(|entry| *entry.route == **route).collect();
-        // In earlier versions the path alone was the label.
+        // In earlier versions the label was only the path.
         let earlier = entries.iter().filter(|entry| {
             path_in_label(route) == Some(&*entry.route)
                 && own.iter().all(|known| known.tool != entry.tool)

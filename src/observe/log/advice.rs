@@ -1,4 +1,4 @@
-//! Log lines about features that a client lacks.
+//! Logs which features a client lacks.
 
 use tracing::info;
 
@@ -6,10 +6,9 @@ use crate::observe::untokened_clients::UNTOKENED_CLIENTS;
 use crate::progress::clients::Situation;
 use crate::progress::{Outcome, Summary, clients};
 
-/// Logs once for each client the missing abilities and the settings, when a call shows that they
-/// are missing.
+/// Logs, once for each client, which features it lacks and which settings help, when a call shows the lack.
 pub(super) fn advise(call: &Summary) {
-    // The client got heartbeats, and has given up nevertheless.
+    // The client gave up although it got heartbeats.
     let given_up = call.outcome == Outcome::Cancelled && call.account.beats > 0;
     let situation = match () {
         () if call.lacks_token => Situation::NoToken,
@@ -17,13 +16,13 @@ pub(super) fn advise(call: &Summary) {
         () => return,
     };
     let client = call.client.as_ref();
-    // The table of clients is read once for each client, not for each call.
+    // Do this only once for each client, because the table of clients is searched.
     if !UNTOKENED_CLIENTS.note(client, situation) {
         return;
     }
     let (name, version) = client.map(|it| (it.name(), it.version())).unwrap_or_default();
     let advice = clients::advice(name, version, situation);
-    // A person may have cancelled the call, so the line states only facts.
+    // The line states only facts, because a person may have cancelled the call.
     if situation == Situation::NoToken || advice.waits_a_fixed_time() {
         let client = client.map(|it| it.to_string());
         let client = client.as_deref().unwrap_or("unknown");

@@ -6,47 +6,45 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The time that a log line waits for further lines, so that a busy server writes many lines at
-/// once.
+/// The time for which a log line waits for further lines, so that a busy server writes many lines together.
 const BATCH_WAIT: Duration = Duration::from_millis(10);
 
-/// Bytes of log lines waiting while standard error is blocked. Further lines are dropped and counted,
-/// because a log must not delay calls.
+/// Maximum number of bytes of log lines that wait while standard error is blocked. Further lines are dropped and
+/// counted, because a log must not delay calls.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Room for log lines that is kept from batch to batch. A flood needs more once.
+/// Maximum capacity of the buffer that is kept for the next batch. A flood may need more, but only once.
 const KEPT_ROOM: usize = 256 << 10;
 
 /// The buffer of log lines that are not written yet.
 #[derive(Debug)]
 pub(super) struct Batches {
     state: Mutex<BatchState>,
-    /// For the writing thread.
+    /// Wakes the writing thread.
     added: Condvar,
-    /// Notifies callers that wait for their lines.
+    /// Wakes callers that wait until their lines are written.
     written: Condvar,
 }
 
 #[derive(Debug)]
 struct BatchState {
     lines: Vec<u8>,
-    /// The time of the first of the lines.
+    /// When the first waiting line was added.
     begun: Option<Instant>,
-    /// Bytes that the thread is writing.
+    /// Number of bytes that the thread is writing now.
     writing: usize,
-    /// The number of lines so far that were not dropped.
+    /// Number of lines added so far, without the dropped ones.
     taken: u64,
-    /// The number of these that are written.
+    /// Number of lines written so far.
     done: u64,
-    /// The lines are to be written at once.
+    /// Whether the lines must be written immediately, without waiting for more.
     hurry: bool,
-    /// Whether a caller has waited for the current write until its time was over. Then no other caller waits for this
-    /// write.
+    /// Whether a caller has waited in vain for the current write. Then no other caller waits for the same write.
     is_stuck: bool,
     dropped: u64,
-    /// The number of dropped lines that no line of the log has mentioned.
+    /// Number of dropped lines that no log line has reported yet.
     unsaid: u64,
-    /// The writing thread, which never waits for itself.
+    /// The writing thread, which must never wait for itself.
     writer: Option<ThreadId>,
 }
 
@@ -87,15 +85,15 @@ impl Batches {
         }
     }
 
-    /// Requests that all lines are written at once, and waits for that, but not longer than `patience`. Returns at once
-    /// if another caller has already waited for the current write until its time was over.
+    /// Has all lines written immediately, and waits for that, but not longer than `patience`. Does not wait if another
+    /// caller has already waited in vain for the current write.
     pub(super) fn flush(&self, patience: Duration) {
         let state = self.lock();
         let patience = if state.is_stuck { Duration::ZERO } else { patience };
         self.wait(state, patience);
     }
 
-    /// Writes the last lines, as [`Self::flush`], but waits in any case.
+    /// Writes the last lines as [`Self::flush`] does, but always waits.
     pub(super) fn close(&self, patience: Duration) {
         self.wait(self.lock(), patience);
     }
@@ -116,13 +114,13 @@ impl Batches {
         state.is_stuck |= waited.timed_out();
     }
 
-    /// The number of lines that were dropped.
+    /// Returns the number of lines that were dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.lock().dropped
     }
 
-    /// Writes batches for ever, in the calling thread, and calls `say_dropped` with the number of
-    /// lines dropped since the last call. A batch that cannot be written is lost.
+    /// Writes batches in the calling thread, for ever. Calls `say_dropped` with the number of lines dropped since its
+    /// last call. A batch that cannot be written is lost.
     pub(super) fn run(
         &self,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn a_flush_returns_when_all_lines_are_written() {
         let (batches, writes, go) = started();
-        // The thread writes the lines together, or one after the other if more than `BATCH_WAIT` is between them.
+        // The thread writes both lines together, or separately if they are more than `BATCH_WAIT` apart.
         go.send(()).unwrap();
         go.send(()).unwrap();
         batches.add(b"one\n");

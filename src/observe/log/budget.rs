@@ -1,4 +1,4 @@
-//! A limit for log lines that anybody can cause.
+//! Limits on log lines that anybody can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 /// otherwise fill the disk. All of them are counted in the metrics.
 const REFUSALS_LOGGED_MAX: u32 = 10;
 
-/// The log lines about refused requests, of all listeners.
+/// Limit of log lines about refused requests, for all listeners together.
 static REFUSALS: LogBudget = LogBudget::new(REFUSALS_LOGGED_MAX, Duration::from_secs(1));
 
-/// How many lines may be written until when.
+/// A limit of log lines in a time window. Lines beyond it are counted.
 pub(crate) struct LogBudget {
     max: u32,
-    /// The time after which as many lines may be written again.
+    /// The length of the time window.
     window: Duration,
     state: Mutex<BudgetState>,
 }
@@ -36,7 +36,7 @@ impl LogBudget {
         Self::new(1, Duration::from_secs(60))
     }
 
-    /// Whether a line may be written: the number of lines that were left out before it, or `None`.
+    /// Takes one line from the budget. Returns the number of lines left out before, or `None` to leave this one out.
     pub(crate) fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= self.window) {

@@ -1,4 +1,4 @@
-//! The line of a call.
+//! The log line of a call.
 
 use tracing::field::{Value, display};
 use tracing::{Level, debug, enabled, info};
@@ -6,8 +6,8 @@ use tracing::{Level, debug, enabled, info};
 use crate::progress::{KindCounts, Summary};
 use crate::protocol::json;
 
-/// Writes the line of a call. A key whose value would be zero or empty is left out. Requests other than `tools/call`
-/// are logged at `debug` only.
+/// Writes the log line of a call, without keys whose value is zero or empty. Requests other than `tools/call` are
+/// logged only at `debug`.
 pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>) {
     if !enabled!(Level::INFO) {
         return;
@@ -36,7 +36,7 @@ pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>)
                 trace_id,
                 owner = hop.map(|hop| &*hop.owner),
                 forwarded = hop.map(|hop| hop.forwarded),
-                // Last, in the same position as in lines of sessions.
+                // Last, as in the lines of connections.
                 route,
                 "call"
             )
@@ -45,7 +45,7 @@ pub(super) fn write(call: &Summary, route: Option<&str>, trace_id: Option<&str>)
     if call.tool.is_some() { line!(info) } else { line!(debug) }
 }
 
-/// A progress token as a value of a line: a text without the quotes of JSON, a number as a number.
+/// Returns a progress token as a log value: a string without the quotes of JSON, a number as a number.
 fn token_value(token: &[u8]) -> Box<dyn Value> {
     if let Some(text) = json::decode_str(token) {
         return Box::new(text.into_owned());
@@ -57,12 +57,12 @@ fn token_value(token: &[u8]) -> Box<dyn Value> {
     }
 }
 
-/// A count, unless it is zero.
+/// Returns a count, or `None` if it is zero.
 pub(super) fn nonzero(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
 
-/// `lift 3, token 1`, unless there are none.
+/// Returns counts as text, such as `lift 3, token 1`; `None` if there are none.
 pub(super) fn counts<K: Ord + Copy>(
     counts: &KindCounts<K>,
     name: impl Fn(K) -> &'static str,

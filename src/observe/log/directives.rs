@@ -1,4 +1,4 @@
-//! The words of a log filter, checked before the filter is made: the library takes an unknown word for the name of a
+//! Checks the words of a log filter before the filter is made: the library takes an unknown word for the name of a
 //! target, and then logs nothing.
 
 use crate::config::values::nearest;
@@ -6,8 +6,7 @@ use crate::config::values::nearest;
 /// The levels, from the fewest lines to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The targets of log lines: Milepost, the standard error of the servers, and the only library that
-/// writes log lines.
+/// The targets of log lines: Milepost, the servers' standard error, and the only library that writes log lines.
 const TARGETS: [&str; 3] = ["milepost", "server", "h2"];
 
 /// The parts of Milepost that a target may name after `milepost::`.
@@ -24,7 +23,7 @@ const PARTS: [&str; 10] = [
     "transport",
 ];
 
-/// A directive of a log filter that cannot be used.
+/// The first directive of a log filter that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "column {column}: {wrong}; levels: {}; targets: {}; for example \"debug\" or \
@@ -35,14 +34,14 @@ const PARTS: [&str; 10] = [
 pub struct DirectiveError {
     /// The column of the wrong word in the filter, from 1, in characters.
     pub column: usize,
-    /// The fault, and the nearest known word.
+    /// What is wrong, with the nearest known word.
     pub wrong: String,
 }
 
 /// Checks every directive of a filter.
 ///
 /// # Errors
-/// The first directive whose level or target is unknown; also for an empty filter.
+/// The first directive whose level or target is unknown. An empty filter is also an error.
 pub(super) fn check(filter: &str) -> Result<(), DirectiveError> {
     if filter.trim().is_empty() {
         return Err(DirectiveError { column: 1, wrong: "the log filter is empty".to_owned() });
@@ -106,7 +105,7 @@ fn both() -> Vec<String> {
     LEVELS.iter().chain(&TARGETS).map(|word| (*word).to_owned()).collect()
 }
 
-/// The fault of a word that is not known, with the nearest known word.
+/// Describes an unknown word, with the nearest known word.
 fn unknown(kind: &str, word: &str, known: &[String]) -> String {
     if word.is_empty() {
         return format!("a {kind} is missing");
@@ -117,7 +116,7 @@ fn unknown(kind: &str, word: &str, known: &[String]) -> String {
     }
 }
 
-/// The level of a word of the command line.
+/// Reads a level on the command line.
 ///
 /// # Errors
 /// If the word is not a level; the error names the nearest level.
@@ -184,7 +183,7 @@ mod tests {
             .filter(|entry| entry.file_type().unwrap().is_dir())
             .map(|entry| entry.file_name().into_string().unwrap())
             .collect();
-        // The engine writes no log. Filters of earlier versions may name its parts.
+        // The engine writes no log, but filters of earlier versions may name its parts.
         parts.extend(["progress", "protocol"].map(str::to_owned));
         parts.sort();
         assert_eq!(parts, PARTS);

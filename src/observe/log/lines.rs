@@ -1,7 +1,7 @@
-//! The format of a log line: one line for each event, whatever names clients and servers have.
+//! The format of log lines. Each event is one line, whatever names clients and servers have.
 //!
-//! Text of clients and servers appears in values only. In a text line a value is quoted unless it is a plain word, and
-//! no character of a value controls a terminal or ends the line; no value is longer than [`VALUE_MAX`]. Only the
+//! Text of clients and servers occurs only in values. In a text line a value is quoted unless it is a plain word, no
+//! character of a value controls a terminal or ends the line, and no value is longer than [`VALUE_MAX`]. Only the
 //! colours of this file control a terminal, and only if the output is a terminal.
 
 use std::error::Error;
@@ -19,12 +19,11 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::progress::Outcome;
 
-// Every value goes through this file, also values in log lines of libraries, so that no code that
-// logs has to remember it.
-/// Bytes of one value in a log line. A longer value is cut; a tool's name may be megabytes long.
+// Every value goes through this file, including those of libraries, so that no code that logs has to take care of it.
+/// Maximum number of bytes of a value in a log line. A longer value is cut, because a tool's name may have megabytes.
 pub(super) const VALUE_MAX: usize = 4 << 10;
 
-/// The end of each colour.
+/// Ends a colour.
 const RESET: &str = "\u{1b}[0m";
 const DIM: &str = "\u{1b}[2m";
 const RED: &str = "\u{1b}[31m";
@@ -33,15 +32,15 @@ const YELLOW: &str = "\u{1b}[33m";
 const BLUE: &str = "\u{1b}[34m";
 const PURPLE: &str = "\u{1b}[35m";
 
-/// The field of the line of a call that has a colour.
+/// The field of a call's line whose value is coloured.
 const OUTCOME: &str = "outcome";
 
 /// The suffix of a field name for milliseconds. In a text line the suffix is left out, and the value is written as a
 /// readable duration: `took_ms` becomes `took=3.0s`.
 const MILLISECONDS: &str = "_ms";
 
-/// A text line: the time, the level, the message and the values of the event, then the values of its spans. A value
-/// that the event has too is written once, in its place among those of the spans.
+/// A text line: the time, the level, the message, the values of the event, and the values of its spans. A value that
+/// both have is written once, among the values of the spans.
 #[derive(Debug)]
 pub(super) struct Plain;
 
@@ -80,7 +79,7 @@ where
     }
 }
 
-/// Writes text in a colour, on a terminal.
+/// Writes text in a colour if the output is a terminal.
 fn paint(writer: &mut Writer<'_>, color: Option<&str>, text: fmt::Arguments<'_>) -> fmt::Result {
     match color.filter(|_| writer.has_ansi_escapes()) {
         Some(color) => write!(writer, "{color}{text}{RESET}"),
@@ -98,8 +97,8 @@ fn color_of_level(level: Level) -> &'static str {
     }
 }
 
-/// The colour of the outcome of a call: green for an end as the server meant it, red for an error,
-/// yellow for a call that its client or an operator gave up.
+/// Returns the colour for the outcome of a call: green if the call ended as the server meant, red for an error, yellow
+/// if the client or an operator gave it up.
 fn color_of_outcome(outcome: &str) -> Option<&'static str> {
     let is = |known: &[Outcome]| known.iter().any(|known| known.name() == outcome);
     match () {
@@ -116,7 +115,7 @@ fn color_of_outcome(outcome: &str) -> Option<&'static str> {
     }
 }
 
-/// A duration for people: `340ms`, `3.0s`, `2m05s`, `1h02m`.
+/// Returns a duration as text: `340ms`, `3.0s`, `2m05s`, `1h02m`.
 fn duration_text(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match seconds {
@@ -127,7 +126,7 @@ fn duration_text(milliseconds: u64) -> String {
     }
 }
 
-/// The values of a line of text.
+/// Writes the values of a text line.
 #[derive(Debug)]
 pub(super) struct PlainFields;
 
@@ -143,16 +142,16 @@ impl<'w> FormatFields<'w> for PlainFields {
 struct PlainFieldVisitor<'w> {
     writer: Writer<'w>,
     is_first: bool,
-    /// The names of fields that the spans of the event have. The event's own are left out.
+    /// The names of fields that the event's spans have. Fields of the event with these names are left out.
     of_spans: Vec<&'static str>,
     result: fmt::Result,
 }
 
-/// When a value stands in quotes.
+/// When a value is quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Always,
-    /// Where a reader could not tell where the value ends.
+    /// If a reader could not see where the value ends.
     IfNeeded,
 }
 
@@ -181,7 +180,7 @@ impl PlainFieldVisitor<'_> {
         self.writer.write_str(text.mark())
     }
 
-    /// Writes a value. `outcome`: the value is this outcome of a call.
+    /// Writes a value. `outcome` is the outcome of a call if the value is one.
     fn write_value(&mut self, outcome: Option<&str>, text: &Cut, quotes: Quotes) -> fmt::Result {
         let color = outcome.and_then(color_of_outcome);
         let (value, mark) = (&text.text, text.mark());
@@ -221,7 +220,7 @@ impl Visit for PlainFieldVisitor<'_> {
     }
 }
 
-/// A value as text, as far as there is room.
+/// A value as text, up to [`VALUE_MAX`].
 struct Cut {
     text: String,
     is_cut: bool,
@@ -230,7 +229,7 @@ struct Cut {
 impl Cut {
     fn of(value: fmt::Arguments<'_>) -> Self {
         let mut cut = Self { text: String::new(), is_cut: false };
-        // A part that does not fit is left out, and the line says so.
+        // Ignore the error: a part that does not fit is left out, and a mark in the line says so.
         let _ = cut.write_fmt(value);
         cut
     }
@@ -258,7 +257,7 @@ impl Write for Cut {
 #[derive(Debug)]
 pub(super) struct Json;
 
-/// Members of an object, without its braces.
+/// Writes the members of an object, without its braces.
 impl<'w> FormatFields<'w> for Json {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
         let mut visitor = JsonFieldVisitor { writer, is_first: true, result: Ok(()) };
@@ -322,7 +321,7 @@ impl JsonFieldVisitor<'_> {
         let gap = if std::mem::take(&mut self.is_first) { "" } else { "," };
         let written = write!(self.writer, "{gap}{}:", Value::from(name(field)));
         self.result = self.result.and(written);
-        // Characters that JSON allows unescaped, but that terminals interpret.
+        // Escape characters that JSON allows unescaped but terminals interpret.
         for sign in value.to_string().chars() {
             let written = match sign {
                 ' '..='~' => self.writer.write_char(sign),
@@ -375,7 +374,7 @@ impl Visit for JsonFieldVisitor<'_> {
     }
 }
 
-/// A field's name without the prefix of raw identifiers.
+/// Returns a field's name without `r#`, the prefix of raw identifiers.
 fn name(field: &Field) -> &'static str {
     field.name().trim_start_matches("r#")
 }
@@ -390,7 +389,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of a log.
+    /// The lines that a test logs.
     #[derive(Clone, Default)]
     struct WrittenLines(Arc<Mutex<Vec<u8>>>);
 
@@ -412,7 +411,7 @@ mod tests {
         }
     }
 
-    /// The lines of text that `act` logs, on a terminal or in a file.
+    /// Returns the text lines that `act` logs, for a terminal or a file.
     fn written(is_terminal: bool, act: impl FnOnce()) -> String {
         let lines = WrittenLines::default();
         let layer = tracing_subscriber::fmt::layer()
@@ -425,7 +424,7 @@ mod tests {
         String::from_utf8(lines).unwrap()
     }
 
-    /// The line without its time.
+    /// Returns the line that `act` logs, without its time.
     fn line(act: impl FnOnce()) -> String {
         written(false, act).split_once("Z ").unwrap().1.to_owned()
     }

@@ -1,6 +1,6 @@
-//! The log line of each message at `debug`: its sender, its method, and the verdict with its reason.
+//! The log line for each message at `debug`: sender, method, and the verdict with its reason.
 //!
-//! The lines contain only names: methods, tools, ids, verdicts. The contents of messages are shown by `tap`.
+//! The lines contain only names: methods, tools, ids and verdicts. `tap` shows the contents of messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -21,20 +21,19 @@ use crate::protocol::mcp;
 /// Maximum number of calls of one filter whose method is remembered for the line of their answer.
 const METHODS_MAX: usize = 256;
 
-/// Maximum number of calls of one filter that ended without an answer and are remembered for the line of the answer in
-/// its place.
+/// Maximum number of unanswered ended calls of one filter that are remembered for the line of the answer in the
+/// server's place.
 const UNANSWERED_MAX: usize = 64;
 
-/// Bytes of an id in a line. A longer id is left out.
+/// Maximum number of bytes of an id in a line. A longer id is left out.
 const ID_MAX: usize = 256;
 
-/// Makes the log lines of messages.
+/// Makes the observers that write log lines for messages.
 #[derive(Debug)]
 pub struct MessageLog;
 
 impl MessageLog {
-    /// The factory, or `None` if no line would be written. `may_change`: the log filter may let the
-    /// lines through later.
+    /// Returns the factory, or `None` if no line would be written. `may_change`: the log filter may change later.
     pub fn begin_if_on(may_change: bool) -> Option<Arc<dyn ObserverFactory>> {
         (may_change || is_on()).then(|| Arc::new(Self) as Arc<dyn ObserverFactory>)
     }
@@ -61,7 +60,7 @@ fn is_on() -> bool {
     enabled!(Level::DEBUG)
 }
 
-/// The parts of a line that are the same for all messages of a filter.
+/// The names that are in every line of a filter.
 #[derive(Debug)]
 struct Names {
     route: Option<Box<str>>,
@@ -77,19 +76,19 @@ struct MessageLogger {
     memory: LoggerMemory,
 }
 
-/// The data of a logger that lines to come need.
+/// What a logger remembers for later lines.
 #[derive(Debug, Default)]
 struct LoggerMemory {
-    /// Whether it may hold something.
+    /// Whether the memory may have entries.
     is_used: bool,
     pending: PendingVerdicts,
     methods: BTreeMap<CallId, (Box<str>, Option<Box<str>>)>,
     unanswered: VecDeque<(Bytes, Outcome)>,
-    /// The last client message, until the decision about it.
+    /// The last client message, until the decision about it comes.
     client_message: Option<Bytes>,
     is_changed: bool,
     refused: Option<RefusalRule>,
-    /// The last message to a client, until the decision about it.
+    /// The last message to a client, until the decision about it comes.
     to_client: Option<Bytes>,
 }
 
@@ -103,7 +102,7 @@ const TO_CLIENT: MessageWay = MessageWay("milepost", "client");
 const TO_SERVER: MessageWay = MessageWay("milepost", "server");
 
 impl Names {
-    /// Writes the line of a message. `of`: the method and the tool of its call.
+    /// Writes the line of a message. `of`: the method and the tool of the message's call.
     fn write(
         &self,
         MessageWay(sender, receiver): MessageWay,
@@ -184,13 +183,13 @@ impl MessageLogger {
         }
     }
 
-    /// The method and the tool of a call.
+    /// Returns the method and the tool of a call.
     fn of(&self, call: Option<CallId>) -> (Option<&str>, Option<&str>) {
         let known = call.and_then(|call| self.memory.methods.get(&call));
         known.map_or((None, None), |(method, tool)| (Some(&**method), tool.as_deref()))
     }
 
-    /// Logs a message of the client. An HTTP session has several filters, of which only one logs each message.
+    /// Logs a client message. In an HTTP session several filters see the message, but only one logs it.
     fn client_message(&mut self, text: Bytes) {
         let (changed, refused) =
             (mem::take(&mut self.memory.is_changed), self.memory.refused.take());
@@ -219,8 +218,8 @@ impl MessageLogger {
         }
     }
 
-    /// Logs a message to a client that no message of the server became: progress made of text, or an
-    /// answer in the server's place.
+    /// Logs a message to a client that does not come from a server message: progress made of text, or an answer in the
+    /// server's place.
     fn own_message(&mut self, text: Bytes) {
         let message = Message::parse(text);
         let reason = if message.method().as_deref() == Some(mcp::PROGRESS) {
@@ -239,7 +238,7 @@ impl MessageLogger {
     }
 }
 
-/// Whether the server has answered a call that ended so.
+/// Whether the server has answered a call with this outcome.
 fn has_answer(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Result | Outcome::ToolError | Outcome::Interim | Outcome::Error)
 }

@@ -43,21 +43,21 @@ use crate::protocol::trace_context::TraceContext;
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object in each line.
     Json,
 }
 
-/// The longest time that a warning, an error or a panic waits until its line is written. Standard
-/// error may be blocked.
+/// Deadline for the line of a warning, an error or a panic to be written, because standard error may be blocked. The
+/// program waits for it.
 const WARNING_WAIT: Duration = Duration::from_millis(100);
 
-/// The longest time that the end of the program waits until the last lines are written.
+/// Deadline for the last lines to be written at the end of the program.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// The log lines of this process that are not written yet.
+/// The log lines that are not written yet.
 static LINES: Batches = Batches::new();
 
 /// The guard of the log. Dropping the guard writes the remaining lines.
@@ -71,12 +71,12 @@ impl Drop for Log {
     }
 }
 
-/// Writes the log lines so far, because other text follows on standard error. Waits at most 100 ms.
+/// Writes the waiting log lines before other text goes to standard error. Waits at most 100 ms.
 pub fn flush() {
     LINES.flush(WARNING_WAIT);
 }
 
-/// The buffer for one log line.
+/// The buffer of one log line.
 struct LineBuffer {
     /// Whether the line must be written before the program continues.
     is_urgent: bool,
@@ -99,7 +99,7 @@ impl io::Write for LineBuffer {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         LINES.add(line);
         if self.is_urgent {
-            // The end of the child's line may depend on this thread.
+            // Do not wait if a child's line is unfinished: this thread may be the one that must write its end.
             let is_late = shared_stderr::has_open_line();
             LINES.flush(if is_late { Duration::ZERO } else { WARNING_WAIT });
         }
@@ -111,10 +111,10 @@ impl io::Write for LineBuffer {
     }
 }
 
-/// The variable with a log filter.
+/// The environment variable with a log filter.
 const VARIABLE: &str = "MILEPOST_LOG";
 
-/// The log filter of the environment is none.
+/// The log filter of the environment is not valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE}: {0}")]
 pub struct LogStartError(FilterWordsError);
@@ -132,7 +132,7 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     let (filter, handle) = reload::Layer::new(filter);
     let lines = fmt::layer().with_writer(LineBuffer { is_urgent: false });
     let filtered = tracing_subscriber::registry().with(filter);
-    // A second start, as in tests, changes nothing.
+    // Ignore the error: a second start, as in tests, changes nothing.
     let started = match format {
         LogFormat::Text => {
             let lines = lines.with_ansi(has_colors()).fmt_fields(lines::PlainFields);
@@ -151,17 +151,17 @@ pub fn start(level: Level, format: LogFormat) -> Result<Log, LogStartError> {
     Ok(Log(()))
 }
 
-/// Whether lines of text have colours: on a terminal, unless `NO_COLOR` is set.
+/// Whether text lines have colours: if standard error is a terminal and `NO_COLOR` is not set.
 fn has_colors() -> bool {
     let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !is_refused
 }
 
-/// Starts the thread that writes the lines, and has lines written before the text of a panic.
+/// Starts the thread that writes the lines. A panic first has the waiting lines written.
 fn start_writer() {
     let say_dropped = |lines| warn!(target: "milepost", lines, "log lines were left out");
     let run = move || LINES.run(shared_stderr::write_log_lines, say_dropped);
-    // Without the thread nothing is logged, but calls continue.
+    // Ignore the error: without the thread nothing is logged, but calls continue.
     let _ = thread::Builder::new().name("log".to_owned()).spawn(run);
     let next = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -170,17 +170,16 @@ fn start_writer() {
     }));
 }
 
-/// The filter for a level. The servers' standard error has a target of its own.
+/// Returns the filter for a level. The servers' standard error has its own target.
 fn of_level(level: &str) -> String {
     let level = level.to_lowercase();
     format!("milepost={level},server={level}")
 }
 
-/// The HTTP/2 library logs the path of a request that it cannot read; the path may hold a secret.
+/// The HTTP/2 library. Its log has the path of each request that it cannot read, and a path may contain a secret.
 const CAPPED: &str = "h2";
 
-/// A filter of levels and targets. Lines of the [`CAPPED`] library are at most `INFO` unless the filter
-/// names the library.
+/// Reads a filter of levels and targets. Unless the filter names the [`CAPPED`] library, its lines are `INFO` at most.
 fn parsed(words: &str) -> Result<Targets, FilterWordsError> {
     directives::check(words)?;
     let words: Vec<&str> =
@@ -196,7 +195,7 @@ fn parsed(words: &str) -> Result<Targets, FilterWordsError> {
 /// The reason why a text is not a log filter.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterWordsError {
-    /// A word that is not known.
+    /// A word is unknown.
     #[error(transparent)]
     Directive(#[from] DirectiveError),
     /// Another fault.
@@ -206,7 +205,7 @@ pub enum FilterWordsError {
 
 /// The log of this process.
 struct ProcessLog {
-    /// The filter that it began with.
+    /// The filter with which the log was started.
     start: String,
     now: Mutex<String>,
     handle: reload::Handle<Targets, Registry>,
@@ -214,7 +213,7 @@ struct ProcessLog {
 
 static RUNNING: OnceLock<ProcessLog> = OnceLock::new();
 
-/// The reason why the filter of the log stays unchanged.
+/// The reason why the log filter was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// The log was not started.
@@ -225,13 +224,13 @@ pub enum FilterError {
     Words(#[from] FilterWordsError),
 }
 
-/// The current filter of the log.
+/// Returns the current log filter; `None` if the log was not started.
 pub fn filter() -> Option<String> {
     let running = RUNNING.get()?;
     Some(running.now.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-/// Changes the filter of the log: a level, or a filter of targets.
+/// Changes the log filter: a level, or levels for targets.
 ///
 /// # Errors
 /// If the log was not started, or the text is not a filter.
@@ -250,7 +249,7 @@ pub fn set_filter(words: &str) -> Result<(), FilterError> {
     Ok(())
 }
 
-/// Restores the filter of the start.
+/// Restores the log filter with which the log was started.
 ///
 /// # Errors
 /// If the log was not started.
@@ -259,16 +258,16 @@ pub fn reset_filter() -> Result<(), FilterError> {
     set_filter(&running.start)
 }
 
-/// The number of log lines that were left out.
+/// Returns the number of log lines that were left out.
 pub fn lines_dropped() -> u64 {
     LINES.dropped()
 }
 
-// Counting happens where filter events are recorded, so that every kind of connection counts alike.
-// The route looks its counters up at the start: a message costs one or two relaxed additions (13 ns
-// each, 44 ns if two threads add at once), a tool call three histograms (200 ns). Sizes (sessions,
-// streams, kept bytes) are read only on request.
-/// Logs the events of one connection, one line each, and counts them for the summary at its end.
+// Counting happens where filter events are recorded, so that all kinds of connections are counted in the same way. The
+// counters of the route are looked up once: a message then costs one or two relaxed additions (13 ns each, 44 ns if two
+// threads add simultaneously), a tool call three histograms (200 ns). Sizes (sessions, streams, kept bytes) are read
+// only for a scrape.
+/// Logs the events of one connection, and counts them for the summary at the end of the connection.
 #[derive(Debug, Default)]
 pub struct Connection {
     withheld: KindCounts<Reason>,
@@ -277,21 +276,21 @@ pub struct Connection {
     beats: u64,
     without_token: u64,
     client: Who,
-    /// The counters of the route, for operators.
+    /// The counters of the route, for metrics.
     counts: Option<Arc<RouteCounts>>,
-    /// The number of requests that wait for their answer.
+    /// The number of unanswered requests.
     open: i64,
-    /// The first repair and withheld message of each open call, for spans.
+    /// For each open call, the first of each kind of repaired or withheld message, for its span.
     marks: BTreeMap<CallId, Vec<SpanMark>>,
 }
 
-/// Maximum number of calls of one connection for which the first repair or withheld message is remembered for spans.
+/// Maximum number of calls of one connection for which repaired or withheld messages are remembered for spans.
 const MARKED_MAX: usize = 1024;
 
-/// The clients whose calls a connection has carried.
+/// The clients that have made calls on a connection.
 #[derive(Debug, Default)]
 enum Who {
-    /// No client has given its name.
+    /// No client has sent its name.
     #[default]
     Unknown,
     One(Arc<Client>),
@@ -307,7 +306,7 @@ impl Who {
         }
     }
 
-    /// The name for the line of the connection, if a client has given its name.
+    /// Returns the name for the line of the connection, if a client has sent its name.
     fn name(&self) -> Option<String> {
         match self {
             Self::Unknown => None,
@@ -318,19 +317,19 @@ impl Who {
 }
 
 impl Connection {
-    /// A connection that counts for a route.
+    /// Returns a connection that also counts for a route.
     pub fn of(counts: &Arc<RouteCounts>) -> Self {
         let mut connection = Self::default();
         connection.counts = Some(Arc::clone(counts));
         connection
     }
 
-    /// The counters of its route.
+    /// Returns the counters of the connection's route.
     pub fn counts(&self) -> Option<&Arc<RouteCounts>> {
         self.counts.as_ref()
     }
 
-    /// Takes one record.
+    /// Logs and counts one event.
     pub fn note(&mut self, record: &FilterEvent) {
         if let FilterEvent::Message { call, verdict, .. } = record {
             return self.note_verdict(*call, *verdict, 1);
@@ -339,7 +338,7 @@ impl Connection {
             counts.note(record);
             let more = match record {
                 FilterEvent::Opened(_) => 1,
-                // Another filter may have opened the call.
+                // The call may have been opened by another filter, so do not count below zero.
                 FilterEvent::Call(_) if self.open > 0 => -1,
                 _ => 0,
             };
@@ -396,7 +395,7 @@ impl Connection {
         }
     }
 
-    /// Logs an event about the work of a call that its client gave up.
+    /// Logs an event about work that continues after its client gave up the call.
     fn note_late(&self, news: &LateNews) {
         if news.is_repeated {
             return;
@@ -435,7 +434,7 @@ impl Connection {
         }
     }
 
-    /// Logs the counts of the connection. A count that is zero is left out.
+    /// Logs the counts of the connection, without counts that are zero.
     pub fn finish(&self) {
         info!(
             forwarded = nonzero(self.forwarded),

@@ -1,11 +1,11 @@
-//! Milepost's standard error, where a log line is written only between two lines of the child's standard error.
+//! Milepost's standard error. A log line is written only between two lines of the child's standard error.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest time that a log line waits until the child ends its line, from the beginning of that line. Then a
-/// newline is written first, because a prompt may never end its line.
+/// Deadline for the child to end its line, counted from the beginning of that line, while a log line waits. After the
+/// deadline a newline is written first, because a prompt may never end its line.
 const LINE_END_WAIT: Duration = Duration::from_secs(2);
 
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
@@ -19,12 +19,12 @@ pub fn write_child_text(text: &[u8]) -> io::Result<()> {
     STDERR.write_child_text(text)
 }
 
-/// Lets log lines wait no longer: the child writes nothing more.
+/// Notes that the child will write nothing more, so that log lines do not wait for the end of its line.
 pub fn end_child_text() {
     STDERR.end_child_text();
 }
 
-/// Whether the last line of the child is not ended. Then log lines wait.
+/// Whether the child's last line is unfinished, so that log lines wait.
 pub(super) fn has_open_line() -> bool {
     STDERR.has_open_line()
 }
@@ -37,13 +37,13 @@ pub(super) fn write_log_lines(lines: &[u8]) -> io::Result<()> {
     STDERR.write_log_lines(lines)
 }
 
-// A thread that writes has locked `to` and may be blocked. No thread that has locked `state` is ever
-// blocked. A thread that needs both locks `to` first.
+// A thread that writes holds the lock of `to`, and may be blocked. A thread that holds the lock of `state` never
+// blocks. A thread that needs both locks `to` first.
 struct SharedWriter<W> {
     to: Mutex<W>,
     state: Mutex<SharedState>,
     changed: Condvar,
-    /// The longest wait of a log line for the end of a line of the child, from the beginning of that line.
+    /// Deadline for the child to end its line, counted from the beginning of that line, while a log line waits.
     line_end_wait: Duration,
 }
 
@@ -87,7 +87,7 @@ impl<W: Write> SharedWriter<W> {
         let (lines, rest) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |at| at + 1));
         if !lines.is_empty() {
             to.write_all(lines)?;
-            // Under a flood, the log's thread would never find the right moment itself.
+            // Write the waiting log lines here, because during a flood the log thread would never find a free moment.
             let waiting = {
                 let mut state = self.lock();
                 state.open_line = None;
@@ -114,7 +114,7 @@ impl<W: Write> SharedWriter<W> {
         let mut to = self.writer();
         let mut state = self.lock();
         if let Some(begun) = state.open_line.filter(|_| !state.has_ended) {
-            // The lock is released, so that the child can continue meanwhile.
+            // Unlock, so that the child's text can be written meanwhile.
             drop(to);
             state.waiting = Some(lines.to_vec());
             let patience = self.line_end_wait.saturating_sub(begun.elapsed());
@@ -122,7 +122,7 @@ impl<W: Write> SharedWriter<W> {
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
             state = self.lock();
-            // The writer that ended the line has written the lines, and has finished now that `to` is free.
+            // Another writer has taken the lines; because `to` is free, it has also written them.
             if state.waiting.take().is_none() {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// More than a test takes: a log line is written when the child's line ends.
+    /// A deadline that no test reaches: the log line is written when the child's line ends.
     const PATIENT: Duration = Duration::from_secs(3600);
 
     fn written(shared: &SharedWriter<Vec<u8>>) -> String {

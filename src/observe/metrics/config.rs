@@ -1,4 +1,4 @@
-//! Metrics of the route file.
+//! Metrics about the route file.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ pub enum Reload {
 impl Reload {
     const ALL: [Self; 3] = [Self::Taken, Self::Unchanged, Self::Refused];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Taken => "taken",
@@ -65,14 +65,14 @@ impl Config {
         config
     }
 
-    /// Records that the settings just read are in effect.
+    /// Notes that the settings just read are now in effect.
     fn hold(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.last_taken.set(i64::try_from(now).unwrap_or(i64::MAX));
         self.is_good.set(1);
     }
 
-    /// The file was read again.
+    /// Counts that the route file was read again, with the result.
     pub fn record_reload(&self, outcome: Reload) {
         if let Some(counter) = self.reloads.get(outcome as usize) {
             counter.inc();
@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// Marks the file as good: after a refusal its settings equal the current settings again.
+    /// Marks the file as valid. Called if a refused file was changed back to the settings in effect.
     pub fn mark_good(&self) {
         self.is_good.set(1);
     }

@@ -11,13 +11,13 @@ pub enum FleetEvent {
     PassedOn,
     /// Another replica has passed the request on.
     Received,
-    /// The owner has ended, and the request was served in its place.
+    /// The owner has ended, and this replica served the request.
     TakenOver,
-    /// The owner has ended, and the server with it.
+    /// The owner has ended, and its server too.
     Lost,
-    /// The owner ended in the middle of the request.
+    /// The owner ended while it was answering the request.
     Failed,
-    /// Another replica has passed the request on, and its session is not here.
+    /// Another replica has passed the request on, but its session is not here.
     Loop,
 }
 
@@ -25,7 +25,7 @@ impl FleetEvent {
     const ALL: [Self; 6] =
         [Self::PassedOn, Self::Received, Self::TakenOver, Self::Lost, Self::Failed, Self::Loop];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     const fn name(self) -> &'static str {
         match self {
             Self::PassedOn => "passed-on",

@@ -7,19 +7,19 @@ use super::Counters;
 /// A limit of a route beyond which requests are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteLimit {
-    /// Open streams.
+    /// The number of open streams.
     Streams,
-    /// Sessions of a server that is not a child.
+    /// The number of sessions of a server that is not a child.
     Sessions,
-    /// Running children.
+    /// The number of running children.
     Children,
 }
 
 impl RouteLimit {
-    /// Every limit once.
+    /// All limits.
     pub(crate) const ALL: [Self; 3] = [Self::Streams, Self::Sessions, Self::Children];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "streams",
@@ -29,12 +29,12 @@ impl RouteLimit {
     }
 }
 
-/// Counts connections of clients that were turned away. The default belongs to no metric.
+/// Counts client connections that were turned away. The default value's counters are not part of any metric.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionCounts {
-    /// As many connections were open as may.
+    /// The maximum number of connections was open.
     pub(crate) over_limit: Counter,
-    /// Only the descriptors reserved for operators were left.
+    /// Only the descriptors that are reserved for operators were left.
     pub(crate) without_descriptor: Counter,
 }
 

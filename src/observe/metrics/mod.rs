@@ -1,9 +1,8 @@
-//! Metrics, in the texts that Prometheus reads.
+//! Metrics in the text formats that Prometheus reads.
 //!
-//! Each part of the proxy holds its own counters: a message costs a few relaxed additions, no lock
-//! and no look-up. Every set of labels is bounded: routes by the route file, reasons and repairs by
-//! their enums, clients by the table of untokened clients. Tools are no label: a server may have
-//! any number of them.
+//! Each part of the proxy has its own counters, so a message costs only a few relaxed additions, without a lock or a
+//! look-up. Every set of labels is bounded: routes by the route file, reasons and repairs by their enums, clients by
+//! the table of untokened clients. Tools are not a label, because a server may have any number of them.
 
 mod config;
 mod fleet;
@@ -35,14 +34,14 @@ pub use route::{ChildGauge, RouteCounts, Tables};
 pub use text_format::TextFormat;
 pub use traffic::{MeteredIo, ServerNotice, Traffic};
 
-/// Seconds that calls take, up to an hour.
+/// Bounds of the histogram of call durations, in seconds.
 const DURATIONS: [f64; 14] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 1800.0, 3600.0];
 
-/// Bounds of the histogram of silences, in seconds. Clients give up after 10, 60 or 300.
+/// Bounds of the histogram of silences, in seconds. Typical clients give up after 10, 60 or 300 seconds.
 const SILENCES: [f64; 11] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0];
 
-/// The results of spans.
+/// The results of exporting a span.
 const SPANS: [&str; 2] = ["exported", "dropped"];
 
 type Labels = Vec<(&'static str, String)>;
@@ -122,7 +121,7 @@ impl Register {
     }
 }
 
-/// The metric families of each route: the type, the kind, the name and the help.
+/// The metric families that each route has: the type, the kind, the name and the help.
 macro_rules! families {
     ($($family:ident: $type:ty = $kind:ident($($argument:expr),+);)+) => {
         #[derive(Debug)]
@@ -267,63 +266,63 @@ impl Metrics {
         }
     }
 
-    /// The counters of a route; every call with the same path returns the same counters.
+    /// Returns the counters of a route. The same path always gives the same counters.
     pub fn route(&self, path: &str) -> Arc<RouteCounts> {
         Arc::new(RouteCounts::new(&self.families, path))
     }
 
-    /// The counts of reloads of the route file, by result.
+    /// Returns the metrics about the route file.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Counts a request that was refused for a reason, which is one of the names of refusals.
+    /// Counts a refused request. `reason` is one of the names of refusals.
     pub fn count_refusal(&self, reason: &'static str) {
-        // The family needs a lock and a look-up, which is acceptable here: refusals are rare.
+        // The family needs a lock and a look-up, which is acceptable because refusals are rare.
         self.refused.get_or_create(&vec![("reason", reason.to_owned())]).inc();
     }
 
-    /// The counter of refusals by a limit for each client.
+    /// Returns the counter of refusals by this limit, which applies to each client.
     pub fn client_limit(&self, name: &'static str) -> Counter {
         self.client_limit.get_or_create_owned(&vec![("limit", name.to_owned())])
     }
 
-    /// The counters of connections that were turned away.
+    /// Returns the counters of connections that were turned away.
     pub(crate) fn connections(&self) -> &ConnectionCounts {
         &self.connections
     }
 
-    /// The counter of failures of the store of a fleet.
+    /// Returns the counter of failures of a fleet's store.
     pub fn fleet_store_errors(&self) -> &Counter {
         &self.fleet_store_errors
     }
 
-    /// The counts of a replica's part in its fleet.
+    /// Returns the counters of a replica's part in its fleet.
     pub fn fleet(&self) -> FleetCounts {
         FleetCounts::new(&self.fleet_requests)
     }
 
-    /// The counter of connections that were closed because no request was open on them.
+    /// Returns the counter of connections that were closed because they had no open request.
     pub(crate) fn idle_connections(&self) -> &Counter {
         &self.idle_connections
     }
 
-    /// Counts a request with values of `X-Forwarded-*` or `Forwarded` that were left out.
+    /// Counts a request of which `X-Forwarded-*` or `Forwarded` headers were removed.
     pub fn count_forwarded_dropped(&self) {
         self.forwarded_dropped.inc();
     }
 
-    /// Bytes between clients and Milepost.
+    /// Returns the counters of bytes between clients and Milepost.
     pub fn clients(&self) -> &Traffic {
         &self.clients
     }
 
-    /// All metrics as text, after `read` has set the gauges that are computed for each scrape.
-    /// `log_lines_dropped`: the number since the start.
+    /// Returns all metrics as text. `read` first sets the gauges that are computed for each scrape. `log_lines_dropped`
+    /// is the number since the start.
     pub fn text(&self, log_lines_dropped: u64, read: impl FnOnce()) -> String {
         let _alone = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         read();
-        // These values are counted elsewhere, and copied for each scrape, so that messages do not pay for them.
+        // Copy the values that are counted elsewhere. Messages would otherwise have to count them twice.
         for (client, count) in UNTOKENED_CLIENTS.without_token() {
             let counter = self.without_token.get_or_create_owned(&vec![("client", client)]);
             counter.inner().store(count, Ordering::Relaxed);

@@ -36,7 +36,7 @@ const ERRORS: [&str; 12] = [
     "credential",
 ];
 
-/// The reasons for which bodies of requests are not taken.
+/// The reasons why request bodies are refused.
 const BODIES: [&str; 9] = [
     "too-large",
     "paused",
@@ -49,7 +49,7 @@ const BODIES: [&str; 9] = [
     "not-kept",
 ];
 
-/// The kinds of sessions: of HTTP servers, of the bridge, and streams of HTTP+SSE.
+/// The kinds of sessions: of HTTP servers, of the bridge, and the streams of HTTP+SSE.
 const SESSIONS: [&str; 3] = ["server", "own", "wire"];
 
 /// One counter for each value of a label.
@@ -107,16 +107,16 @@ pub struct RouteCounts {
     kept_bytes: Gauge,
 }
 
-/// The numbers of entries in the tables of a route.
+/// The sizes of a route's tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Sessions of servers over HTTP, sessions of the bridge, and streams of HTTP+SSE.
+    /// The numbers of sessions of HTTP servers, of sessions of the bridge, and of streams of HTTP+SSE.
     pub sessions: [usize; 3],
-    /// Streams and requests that are open.
+    /// Number of open streams and requests.
     pub streams: usize,
-    /// Messages that wait to be taken.
+    /// Number of messages that wait for a client to take them.
     pub kept_messages: usize,
-    /// Number of bytes of these messages.
+    /// Number of bytes of the waiting messages.
     pub kept_bytes: usize,
 }
 
@@ -132,7 +132,7 @@ impl std::ops::AddAssign for Tables {
 }
 
 impl RouteCounts {
-    /// The path of the route.
+    /// Returns the path of the route.
     pub fn route(&self) -> &str {
         &self.path
     }
@@ -203,8 +203,7 @@ impl RouteCounts {
         }
     }
 
-    /// Counts one event. The connection counts its own open requests ([`RouteCounts::in_flight`]), because they end
-    /// with the connection.
+    /// Counts one event. The connection counts open requests ([`RouteCounts::in_flight`]), as they end with it.
     pub fn note(&self, record: &FilterEvent) {
         match record {
             FilterEvent::Message { verdict, .. } => self.note_verdict(*verdict, 1),
@@ -236,7 +235,7 @@ impl RouteCounts {
         }
     }
 
-    /// A message of a client is not passed on, by this rule.
+    /// Counts a client message that was refused by this rule.
     pub fn refuse(&self, rule: RefusalRule) {
         self.refused.add(rule as usize, 1);
     }
@@ -272,17 +271,17 @@ impl RouteCounts {
         }
     }
 
-    /// More, or fewer, requests wait for their answer.
+    /// Adds `more`, which may be negative, to the number of unanswered requests.
     pub fn in_flight(&self, more: i64) {
         self.in_flight.inc_by(more);
     }
 
-    /// A request was refused because the route has as much as it may.
+    /// Counts a request that was refused because the route has reached this limit.
     pub fn count_full(&self, limit: RouteLimit) {
         self.limits.add(limit as usize, 1);
     }
 
-    /// Counts a request body that is refused for this reason: `too-large`, `paused`, `too-long`, `too-slow`, `no-room`,
+    /// Counts a refused request body. `reason` is `too-large`, `paused`, `too-long`, `too-slow`, `no-room`,
     /// `unreadable` or `not-kept`.
     pub fn refuse_body(&self, reason: &str) {
         if let Some(place) = BODIES.iter().position(|known| *known == reason) {
@@ -295,17 +294,17 @@ impl RouteCounts {
         self.unread_requests.inc();
     }
 
-    /// Counts mail between the streams of a session that was dropped because it was not read.
+    /// Counts a message between the streams of a session that was dropped because no client read it.
     pub fn count_dropped_mail(&self) {
         self.dropped_mail.inc();
     }
 
-    /// A client got an error in place of a large answer that no file could take.
+    /// Counts a large answer in place of which the client got an error, because no file could take it.
     pub fn count_unspilled_answer(&self) {
         self.unspilled_answers.inc();
     }
 
-    /// An answer was made a stream.
+    /// Counts an answer that became a stream.
     pub fn record_upgrade(&self) {
         self.upgrades.inc();
     }
@@ -318,7 +317,7 @@ impl RouteCounts {
         }
     }
 
-    /// Bytes between the server and Milepost.
+    /// Returns the counters of bytes between the server and Milepost.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -347,7 +346,7 @@ impl RouteCounts {
     }
 }
 
-/// A child that runs.
+/// Counts a running child until it is dropped.
 #[derive(Debug)]
 pub struct ChildGauge(Arc<RouteCounts>);
 

@@ -1,4 +1,4 @@
-//! The two text formats of metrics: OpenMetrics 1.0, and Prometheus' older text 0.0.4, which all readers know.
+//! The two text formats of metrics: OpenMetrics 1.0, and Prometheus's older text format 0.0.4, which all readers know.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -13,17 +13,17 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// The format for a request: OpenMetrics if the client names it, as Prometheus does.
+    /// Returns the format for a request: OpenMetrics if the client accepts it, as Prometheus does.
     pub fn asked_for(headers: &HeaderMap) -> Self {
         let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        // The weights (`q=`) are not compared: a reader that names OpenMetrics can read it.
+        // Weights (`q=`) are ignored, because a reader that names OpenMetrics can read it.
         match accepted.any(|value| value.contains("application/openmetrics-text")) {
             true => Self::OpenMetrics,
             false => Self::Plain,
         }
     }
 
-    /// The `Content-Type`.
+    /// Returns the `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -31,7 +31,7 @@ impl TextFormat {
         }
     }
 
-    /// The text of OpenMetrics in this format.
+    /// Converts a text of OpenMetrics to this format.
     pub fn of(self, text: String) -> String {
         match self {
             Self::OpenMetrics => text,
@@ -41,7 +41,7 @@ impl TextFormat {
 }
 
 /// Returns the text in the older format, which has no `info` type, no units and no end mark, and in which a counter has
-/// the name of its samples.
+/// the same name as its samples.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut described: Vec<(&str, &str)> = Vec::new();
@@ -60,7 +60,7 @@ fn plain(text: &str) -> String {
                 "info" => ("_info", "gauge"),
                 kind => ("", kind),
             };
-            // The description is delayed until the type is known, because the name depends on the type.
+            // Write the description after the type is known, because the name depends on the type.
             for (_, words) in described.extract_if(.., |(of, _)| *of == name) {
                 out += &format!("# HELP {name}{suffix} {words}\n");
             }

@@ -8,25 +8,25 @@ use std::task::{Context, Poll};
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A fact about the connection to a server that an operator should know, although no request fails.
+/// A fact about the connection to a server that operators should know although no request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerNotice {
     /// A redirect of the server was followed.
     Redirected,
-    /// The server has closed an idle connection before its time.
+    /// The server closed an idle connection that Milepost expected to be still open.
     ClosedEarly,
     /// The route began to use a proxy.
     Proxy,
-    /// The route began without the proxy that the environment names.
+    /// The route does not use the proxy that the environment names.
     ProxyUnused,
-    /// A response has a compression that Milepost does not know.
+    /// A response has a compression that Milepost does not support.
     Undecoded,
-    /// A request had the last good token of a file that cannot be used now.
+    /// A request used the last valid token, because the token file cannot be used now.
     TokenFile,
 }
 
 impl ServerNotice {
-    /// Every notice once.
+    /// All notices.
     pub(super) const ALL: [Self; 6] = [
         Self::Redirected,
         Self::ClosedEarly,
@@ -36,7 +36,7 @@ impl ServerNotice {
         Self::TokenFile,
     ];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Redirected => "redirected",
@@ -49,7 +49,7 @@ impl ServerNotice {
     }
 }
 
-/// Bytes from and to a peer, and notices about a server. The default belongs to no metric.
+/// Counts the bytes from and to a peer, and notices about a server. The default's counters are not in any metric.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
     pub(super) received: Counter,
@@ -63,7 +63,7 @@ impl Traffic {
         self.notices[notice as usize].inc();
     }
 
-    /// Counts the bytes of `io` in both directions.
+    /// Wraps `io`, to count its bytes in both directions.
     pub fn over<I>(&self, io: I) -> MeteredIo<I> {
         MeteredIo { io, traffic: self.clone() }
     }
@@ -77,7 +77,7 @@ pub struct MeteredIo<I> {
 }
 
 impl<I> MeteredIo<I> {
-    /// The connection.
+    /// Returns the connection.
     pub fn get_ref(&self) -> &I {
         &self.io
     }

@@ -1,4 +1,4 @@
-//! The SDK's pipeline: a bounded queue, the exporter over Milepost's own HTTP client, and counters.
+//! The SDK's pipeline: a bounded queue, an exporter with Milepost's own HTTP client, and counters.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -27,7 +27,7 @@ use crate::observe::error_chain::error_chain;
 use crate::progress::Summary;
 use crate::protocol::trace_context::to_hex;
 
-/// The longest time that the end of the process waits for spans to be sent.
+/// Deadline for spans to be sent at the end of the process.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// The pipeline of this process.
@@ -38,28 +38,28 @@ struct Pipeline {
     tally: Arc<Tally>,
 }
 
-/// Numbers of spans, and the last failure of the collector.
+/// The counts of spans, and the last failure of the collector.
 #[derive(Debug, Default)]
 struct Tally {
     recorded: AtomicU64,
     exported: AtomicU64,
     dropped: AtomicU64,
-    /// Spans in the queue.
+    /// The number of spans in the queue.
     queued: AtomicUsize,
-    /// Spans of the running export that the collector has rejected.
+    /// The number of spans that the collector rejected in the current export.
     rejected: AtomicU64,
     failure: Mutex<String>,
 }
 
 static PIPELINE: OnceLock<Pipeline> = OnceLock::new();
 
-/// Traces of calls from [`start`] on; [`Traces::close`] sends the spans that are left.
+/// The tracing of calls, begun by [`start`]. [`Traces::close`] sends the remaining spans.
 #[derive(Debug)]
 #[must_use]
 pub struct Traces(());
 
-/// Records calls as spans from now on, if the environment names a collector. `connect` makes the client
-/// for it. A failure is logged, and nothing else happens.
+/// Begins to record calls as spans, if the environment names a collector. `connect` makes the HTTP client. A failure is
+/// only logged.
 pub fn start<C, E>(
     over: DownstreamTransport,
     connect: impl FnOnce(&Collector) -> Result<C, E>,
@@ -82,7 +82,7 @@ where
                 |client| pipeline(over, &settings, client).map_err(|error| error_chain(&error));
             match client.and_then(begin) {
                 Ok(pipeline) => {
-                    // Only the first pipeline of a process counts; the command starts one.
+                    // A process has one pipeline: a second start changes nothing.
                     if PIPELINE.set(pipeline).is_ok() {
                         info!(to, "calls are exported as traces");
                     }
@@ -96,7 +96,7 @@ where
     traces
 }
 
-/// Host and port, for people.
+/// Returns the host and port of the collector.
 fn name(collector: &Collector) -> String {
     let host = collector.url.host_str().unwrap_or_default();
     format!("{host}:{}", collector.url.port_or_known_default().unwrap_or_default())
@@ -135,16 +135,17 @@ fn pipeline(
     Ok(Pipeline { over, tracer, provider, tally })
 }
 
-/// Returns the attributes of this process: those of the SDK, those of the environment, and Milepost's for other names.
+/// Returns the attributes of this process: those of the SDK and of the environment, then Milepost's own for other
+/// names.
 fn resource() -> Resource {
     let found = Resource::builder().build();
     let mut own = vec![
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", instance()),
     ];
-    // Attributes from the environment replace Milepost's own.
+    // Attributes from the environment take precedence over Milepost's own.
     own.retain(|pair| found.get_ref(&pair.key).is_none());
-    // The specification prefers this variable to the attributes; the SDK does not.
+    // According to the specification this variable takes precedence over the attributes; the SDK ignores that.
     let service = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
     for (key, value) in found.iter() {
         let text = value.as_str();
@@ -174,10 +175,10 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A name of this process for collectors: a random UUID.
+/// Returns a random UUID that identifies this process for collectors.
 fn instance() -> String {
     let mut bytes = RandomIdGenerator::default().new_trace_id().to_bytes();
-    // RFC 9562, 5.4: the bits of the version and of the variant make random bytes a UUID of version 4.
+    // RFC 9562, 5.4: with these version and variant bits, random bytes are a UUID of version 4.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = to_hex(&bytes);
@@ -188,7 +189,7 @@ fn instance() -> String {
 }
 
 impl Traces {
-    /// Sends the remaining spans, and waits for a short time.
+    /// Sends the remaining spans, and waits until the deadline at most.
     pub fn close(self) {
         let Some(Pipeline { provider, tally, .. }) = PIPELINE.get() else { return };
         let _ = provider.shutdown_with_timeout(FLUSH_MAX);
@@ -205,7 +206,7 @@ pub fn is_on() -> bool {
     PIPELINE.get().is_some()
 }
 
-/// The numbers of spans.
+/// Returns the counts of spans.
 pub fn counts() -> Counts {
     let Some(Pipeline { tally, .. }) = PIPELINE.get() else { return Counts::default() };
     Counts {
@@ -214,11 +215,10 @@ pub fn counts() -> Counts {
     }
 }
 
-/// Records a call that has ended as a span, if it is a tool call or its client names a trace. Returns
-/// the trace of the span.
+/// Records an ended call as a span, if it is a tool call or its client sent a trace context. Returns the trace id.
 pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option<String> {
     let Pipeline { over, tracer, .. } = PIPELINE.get()?;
-    // A span for every `ping` would hide the calls: another request becomes a span only if its client sends a trace
+    // A span for every `ping` would hide the calls, so other requests become spans only if their client sends a trace
     // context.
     if call.tool.is_none() && call.trace.is_none() {
         return None;
@@ -226,7 +226,7 @@ pub fn record(call: &Summary, route: Option<&str>, marks: &[SpanMark]) -> Option
     span::record(tracer, call, *over, route, marks)
 }
 
-/// The SDK's queue, with the drops counted: the SDK keeps the number of spans without room to itself.
+/// The SDK's queue, which also counts dropped spans, because the SDK does not tell their number.
 #[derive(Debug)]
 struct CountingQueue {
     batches: BatchSpanProcessor,
@@ -241,7 +241,7 @@ impl SpanProcessor for CountingQueue {
 
     fn on_end(&self, span: SpanData) {
         self.tally.recorded.fetch_add(1, Ordering::Relaxed);
-        // Counted before the SDK sees the span: the SDK would also drop a span beyond its limit, but would not report
+        // Counted before the SDK gets the span: the SDK would also drop a span beyond its limit, but without reporting
         // it.
         if self.tally.queued.fetch_add(1, Ordering::Relaxed) < self.max {
             self.batches.on_end(span);
@@ -264,12 +264,12 @@ impl SpanProcessor for CountingQueue {
     }
 }
 
-/// The SDK's exporter, with its results counted and logged.
+/// The SDK's exporter, whose results are counted and logged.
 #[derive(Debug)]
 struct CountingExporter {
     otlp: opentelemetry_otlp::SpanExporter,
     to: String,
-    /// The last export has failed.
+    /// Whether the last export failed.
     fails: AtomicBool,
     tally: Arc<Tally>,
 }
@@ -277,7 +277,7 @@ struct CountingExporter {
 impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let (tally, to, count) = (&self.tally, &*self.to, batch.len());
-        // The batch has left the queue, even if the export fails: the SDK does not send it again.
+        // The batch has left the queue even if the export fails, because the SDK does not send it again.
         tally.queued.fetch_sub(count, Ordering::Relaxed);
         tally.rejected.store(0, Ordering::Relaxed);
         let exported = self.otlp.export(batch).await;
@@ -288,7 +288,7 @@ impl SpanExporter for CountingExporter {
         };
         tally.dropped.fetch_add(dropped, Ordering::Relaxed);
         tally.exported.fetch_add(count - dropped, Ordering::Relaxed);
-        // Only a change is logged: while a collector is unreachable, an export fails every few seconds.
+        // Log only a change: an export to an unreachable collector fails every few seconds.
         if self.fails.swap(exported.is_err(), Ordering::Relaxed) != exported.is_err() {
             if exported.is_ok() {
                 info!(to, "the collector of traces takes spans again");
@@ -309,8 +309,8 @@ impl SpanExporter for CountingExporter {
     }
 }
 
-/// The HTTP client, with an eye on answers: the SDK reports neither the cause of a failure nor the number
-/// of spans that a collector rejects.
+/// The HTTP client, which also reads the answers: the SDK reports neither the cause of a failure nor how many spans a
+/// collector rejects.
 #[derive(Debug)]
 struct CountingClient<C> {
     client: C,
@@ -330,7 +330,7 @@ impl<C: HttpClient> HttpClient for CountingClient<C> {
             let answer = self.client.send_bytes(request).await;
             let failure = match &answer {
                 Ok(answer) if answer.status().is_success() => {
-                    // OTLP: a collector may take a part of the spans, and answers with the number that it has rejected.
+                    // OTLP: a collector may accept only some of the spans. Its answer has the number of rejected ones.
                     let read = ExportTraceServiceResponse::decode(answer.body().clone());
                     let partial = read.ok().and_then(|read| read.partial_success);
                     let rejected = partial.map_or(0, |partial| partial.rejected_spans);

@@ -1,8 +1,8 @@
 //! Traces: each call as a span that OpenTelemetry's SDK sends to a collector (OTLP over HTTP).
 //!
-//! A call becomes a span when it ends. The SDK's batch processor holds spans in a bounded queue, and a
-//! thread of its own exports them. No call waits for that thread; the end of the process waits for a
-//! short time. The layers above provide the HTTP client, because this layer makes no connections.
+//! A call becomes a span when it ends. The SDK's batch processor has a bounded queue of spans, and a separate thread
+//! exports them. Calls do not wait for that thread; the end of the process waits for a short time. The layers above
+//! provide the HTTP client, because this layer makes no connections.
 
 mod exporter;
 pub mod settings;
@@ -23,7 +23,7 @@ pub enum DownstreamTransport {
     Http,
 }
 
-/// The first time that something happened to messages about a call.
+/// The first message of a call that was withheld or repaired for a certain reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanMark {
     /// The time.
@@ -32,20 +32,20 @@ pub struct SpanMark {
     pub event: SpanEvent,
 }
 
-/// An event of a span about the messages of its call.
+/// An event of a span about a message of its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanEvent {
     /// A message was withheld.
     Withheld(Reason),
-    /// A message was mended.
+    /// A message was repaired.
     Repaired(Repair),
 }
 
-/// Numbers of spans.
+/// The counts of spans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Spans that a collector has taken.
+    /// The number of spans that a collector accepted.
     pub exported: u64,
-    /// Spans that were dropped: the queue was full, or the collector was unreachable or refused them.
+    /// The number of dropped spans: the queue was full, or the collector was unreachable or refused them.
     pub dropped: u64,
 }

@@ -1,21 +1,22 @@
 //! The environment variables of OpenTelemetry that Milepost reads itself.
 //!
-//! The SDK and its exporter read the others: headers, compression, sampler, resource, batches.
-//! Milepost reads the variables that switch traces on and off, the variables of the connection, and
-//! two numbers of the batch processor whose extremes would harm the process.
+//! The SDK and its exporter read the others: headers, compression, sampler, resource, batches. Milepost reads the
+//! variables that turn traces on and off, the variables about the connection, and two numbers of the batch processor,
+//! because extreme values would harm the process.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
 
-/// Spans that may wait, also if the environment asks for more: the SDK allocates the queue at once.
+/// Maximum number of spans in the queue, even if the environment asks for more, because the SDK allocates the whole
+/// queue at the start.
 const QUEUE_MAX: usize = 65_536;
 
-/// The collector if the environment asks for traces and names none.
+/// The collector if the environment asks for traces but does not name one.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Variables whose value is one word, and the words that the SDK knows.
+/// Variables whose value is one word, with the words that the SDK knows.
 const WORDS: [(&str, &[&str]); 3] = [
     ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", &["gzip", "none"]),
     ("OTEL_EXPORTER_OTLP_COMPRESSION", &["gzip", "none"]),
@@ -35,41 +36,41 @@ const WORDS: [(&str, &[&str]); 3] = [
 /// The connection to a collector.
 #[derive(Debug, Clone)]
 pub struct Collector {
-    /// The address of the collector for traces.
+    /// The URL of the collector for traces.
     pub url: Url,
-    /// The time that an export may take, retries included.
+    /// Deadline for an export, including retries.
     pub timeout: Duration,
-    /// Certificate authorities that the collector may use, besides the system's.
+    /// A file with additional certificate authorities for the collector.
     pub ca_file: Option<PathBuf>,
-    /// Milepost's own certificate and its key.
+    /// The files of Milepost's own certificate and its key.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// The variables of OpenTelemetry that are read here.
+/// The settings from variables that Milepost reads itself.
 #[derive(Debug, Clone)]
 pub struct TraceSettings {
     /// The connection to the collector.
     pub collector: Collector,
-    /// The number of spans that may wait.
+    /// The maximum number of spans in the queue.
     pub queue: usize,
-    /// The time for which spans wait for more spans.
+    /// The time for which a span waits for further spans.
     pub delay: Duration,
 }
 
-/// A variable that is not understood.
+/// A variable with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} {why}")]
 pub struct BadVariable {
     /// The name of the variable.
     pub name: &'static str,
-    /// The fault, without the value: the value may be a secret.
+    /// What is wrong, without the value, because the value may be a secret.
     pub why: &'static str,
 }
 
 /// Reads the variables one after the other.
 struct EnvReader<F> {
     of: F,
-    /// Variables whose values are not understood, and are treated as not set.
+    /// Variables with invalid values, which count as not set.
     doubts: Vec<BadVariable>,
 }
 
@@ -78,7 +79,7 @@ impl<F: Fn(&str) -> Option<String>> EnvReader<F> {
         (self.of)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The first of these that is set.
+    /// Returns the first of these variables that is set.
     fn first(&self, names: [&'static str; 2]) -> Option<(&'static str, String)> {
         names.into_iter().find_map(|name| Some((name, self.get(name)?)))
     }
@@ -96,16 +97,16 @@ impl<F: Fn(&str) -> Option<String>> EnvReader<F> {
     }
 }
 
-/// Reads the variables; `None` if no traces are wanted. Also returns the variables with invalid
-/// values, which count as not set.
+/// Reads the variables; returns `None` if no traces are wanted. Also returns the variables with invalid values, which
+/// count as not set.
 ///
 /// # Errors
-/// If traces are wanted and cannot be sent.
+/// If traces are wanted but cannot be sent.
 pub fn read(
     of: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(TraceSettings, Vec<BadVariable>)>, BadVariable> {
     let mut variables = EnvReader { of, doubts: Vec::new() };
-    // This variable switches off all signals, whatever the other variables say.
+    // This variable turns off all signals, whatever the other variables say.
     if variables.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
@@ -121,7 +122,7 @@ pub fn read(
     let Some(url) = endpoint(&variables, exporter.map(|_| DEFAULT_ENDPOINT))? else {
         return Ok(None);
     };
-    // Only one protocol is built in: another one that is asked for is an error, and not silently replaced.
+    // Only one protocol is supported. If the environment asks for another, do not use this one silently: fail.
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some((name, protocol)) = variables.first(protocol)
         && protocol != "http/protobuf"
@@ -161,7 +162,7 @@ pub fn read(
     Ok(Some((settings, variables.doubts)))
 }
 
-/// The address of the collector: as written for traces, or `v1/traces` below the address for all.
+/// Returns the URL of the collector: the URL for traces unchanged, or `v1/traces` below the URL for all signals.
 fn endpoint<F: Fn(&str) -> Option<String>>(
     variables: &EnvReader<F>,
     default: Option<&str>,
@@ -177,7 +178,7 @@ fn endpoint<F: Fn(&str) -> Option<String>>(
         let why = "has a user's name in it, which is not sent; use OTEL_EXPORTER_OTLP_HEADERS";
         return Err(BadVariable { name, why });
     }
-    // The address for all signals is a base: each signal adds its own path.
+    // The URL for all signals is a base to which each signal adds its own path.
     if name == names[1] {
         let path = format!("{}/v1/traces", url.path().trim_end_matches('/'));
         url.set_path(&path);

@@ -1,7 +1,6 @@
 //! A call as a span, with the names of OpenTelemetry's conventions for MCP where such names exist.
 //!
-//! A span holds names, numbers and times. It never holds arguments, results, texts of errors or
-//! session ids.
+//! A span has names, numbers and times. It never has arguments, results, error texts or session ids.
 
 use std::str::FromStr;
 use std::time::{Instant, SystemTime};
@@ -19,13 +18,13 @@ use crate::protocol::json;
 use crate::protocol::mcp::{Revision, TOOLS_CALL};
 use crate::protocol::trace_context::TraceContext;
 
-/// Characters of a tool's, client's or route's name in a span.
+/// Maximum number of characters of a tool's, client's or route's name in a span.
 const NAME_MAX: usize = 256;
 
-/// Characters of a request's id in a span. A longer id is left out.
+/// Maximum number of characters of a request's id in a span. A longer id is left out.
 const ID_MAX: usize = 64;
 
-/// The difference between two clocks: one that only rises, and the time of day.
+/// The same moment on two clocks, a monotonic one and the time of day, to convert times.
 struct Clock {
     now: Instant,
     day: SystemTime,
@@ -43,7 +42,7 @@ fn cut(name: &str) -> &str {
     name.char_indices().nth(NAME_MAX).map_or(name, |(end, _)| name.get(..end).unwrap_or_default())
 }
 
-/// Makes a span of a call, and returns its trace; `None` if the sampler does not take it.
+/// Makes the span of a call, and returns its trace id; `None` if the sampler rejects it.
 pub(super) fn record(
     tracer: &SdkTracer,
     call: &Summary,
@@ -51,7 +50,7 @@ pub(super) fn record(
     route: Option<&str>,
     marks: &[SpanMark],
 ) -> Option<String> {
-    // Both clocks are read at one moment, so that all times of the span have the same difference.
+    // Read both clocks together, so that all times of the span are converted in the same way.
     let clock = Clock { now: Instant::now(), day: SystemTime::now() };
     let method = cut(&call.method);
     let name = match &call.tool {
@@ -70,7 +69,7 @@ pub(super) fn record(
         span.add_event_with_timestamp(name, clock.time(at), attributes);
     }
     if error_type(call).is_some() {
-        // The description would be the server's own text, so it is left out.
+        // Leave out the description, which would be the server's own text.
         span.set_status(Status::error(""));
     }
     let trace = span.span_context().trace_id().to_string();
@@ -78,7 +77,7 @@ pub(super) fn record(
     Some(trace)
 }
 
-/// Returns the client's span as the parent, if the client sent one.
+/// Returns the client's span as the parent, if the client has sent a trace context.
 fn context(parent: Option<&TraceContext>) -> Context {
     let Some(parent) = parent else { return Context::new() };
     let state = parent.state.as_deref().and_then(|state| TraceState::from_str(state).ok());
@@ -106,7 +105,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
         text("mcp.protocol.version", date);
     }
     let id = json::decode_str(&call.id);
-    // A JSON string or a number. The id is the client's text, so its length is bounded.
+    // The id is a JSON string or number. The client chose it, so its length is limited.
     let id = id.as_deref().or_else(|| std::str::from_utf8(&call.id).ok());
     if let Some(id) = id.filter(|id| id.chars().count() <= ID_MAX) {
         text("jsonrpc.request.id", id);
@@ -146,7 +145,7 @@ fn attributes(call: &Summary, over: DownstreamTransport, route: Option<&str>) ->
     list
 }
 
-/// Returns at most one event for each reason and repair, plus two.
+/// Returns the events of the span: one for each reason and repair, and at most two others.
 fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec<KeyValue>)> {
     let mut list = Vec::new();
     if let Some(at) = call.first_sent {
@@ -171,7 +170,7 @@ fn events(call: &Summary, marks: &[SpanMark]) -> Vec<(Instant, &'static str, Vec
     list
 }
 
-/// The kind of error of a failed call. A call that its client gave up has not failed.
+/// Returns the kind of error of a failed call. A call that its client gave up is not a failure.
 fn error_type(call: &Summary) -> Option<String> {
     match call.outcome {
         Outcome::ToolError => Some("tool_error".to_owned()),

@@ -1,4 +1,4 @@
-//! The folder of recordings: names, and how many are kept.
+//! The directory of recordings: the names of the files, and how many are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -11,8 +11,8 @@ use crate::platform::files;
 /// Maximum number of recordings kept in one folder. The oldest finished recordings are removed.
 pub(super) const FILES_MAX: usize = 1000;
 
-/// Bytes of all recordings in one folder. The oldest finished recordings are removed; if all of them are
-/// being written, the recording that grows ends.
+/// Maximum number of bytes of all recordings in one directory. The oldest finished recordings are removed. If no
+/// recording is finished, the recording that grows beyond the limit ends.
 pub(super) const TOTAL_MAX: u64 = 4 << 30;
 
 /// Maximum number of conversations that may begin in one second.
@@ -21,35 +21,35 @@ const TRIES: usize = 9_999;
 /// The ending of the names of recordings.
 const END: &str = ".transcript";
 
-/// Characters of a route's path in the name of a recording.
+/// Maximum number of characters of a route's path in the name of a recording.
 const ROUTE_MAX: usize = 40;
 
-/// The time for which the list of the folder's files is used before the folder is read again: other processes
-/// may write to it too.
+/// For how long the list of files is used before the directory is read again, because other processes may write to it
+/// too.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// A folder with recordings.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The names of the recordings in the directory at the last scan, and their bytes. Times of the same length sort as
-    /// text.
+    /// The recordings in the directory at the last scan, with their lengths in bytes. The names begin with the time, so
+    /// they sort by age.
     files: BTreeMap<String, u64>,
-    /// Bytes of all recordings: [`TOTAL_MAX`].
+    /// Maximum number of bytes of all recordings ([`TOTAL_MAX`], except in tests).
     total_max: u64,
     looked: Option<Instant>,
-    /// Recordings that are being written.
+    /// The recordings that are still being written.
     live: BTreeSet<String>,
-    /// The second that it was last, and how many conversations have begun in it.
+    /// The second of the last start, and how many conversations have begun in it.
     second: (String, usize),
 }
 
 impl Folder {
-    /// The folder, made if there is none, in which a file can be made.
+    /// Opens the directory, which is created if necessary. Checks that a file can be created in it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         files::make_private_folder(path)?;
-        // A new file with a random name: in a directory of another user, a symbolic link may wait under any name that
-        // can be guessed.
+        // Check with a random name: in another user's directory, a symbolic link may wait under any name that can be
+        // guessed.
         tempfile::Builder::new().prefix(".milepost-").tempfile_in(path)?.close()?;
         Ok(Self {
             path: path.to_owned(),
@@ -61,8 +61,9 @@ impl Folder {
         })
     }
 
-    /// Creates the file of a conversation on a route, which only its owner can read. Returns its name:
-    /// `2026-01-31T09-59-59Z-0001-github.transcript`. `None` if all recordings that are kept are still being written.
+    /// Creates the file for a conversation on a route, readable only by its owner. Returns the name, such as
+    /// `2026-01-31T09-59-59Z-0001-github.transcript`, and the file. Returns `None` if all recordings that may be kept
+    /// are still being written.
     pub(super) fn begin(&mut self, route: &str) -> io::Result<Option<(String, File)>> {
         if !self.make_room() {
             return Ok(None);
@@ -75,10 +76,10 @@ impl Folder {
         let route = plain(route);
         while self.second.1 < TRIES {
             self.second.1 += 1;
-            // The name contains the second, so several conversations of one second get different numbers.
+            // The name has the second, so conversations of the same second get different numbers.
             let (time, counter) = (&self.second.0, self.second.1);
             let name = format!("{time}-{counter:04}{route}{END}");
-            // Created only if no such file exists: another process may record into the same directory.
+            // Fail if the file exists: another process may record into the same directory.
             match options().create_new(true).open(self.path.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -92,17 +93,17 @@ impl Folder {
         Ok(None)
     }
 
-    /// Opens the file of a conversation once more.
+    /// Opens the file of a conversation again, to append to it.
     pub(super) fn open_again(&self, name: &str) -> io::Result<File> {
         let mut options = OpenOptions::new();
         files::without_link(options.append(true)).open(self.path.join(name))
     }
 
-    /// Notes that a recording has grown to this length, and removes the oldest finished recordings if all
-    /// are too long together; false if that is not enough.
+    /// Notes that a recording has grown to this length, and removes the oldest finished recordings if all are too long
+    /// together. Returns false if that is not enough.
     pub(super) fn grow(&mut self, name: &str, bytes: u64) -> bool {
         self.files.insert(name.to_owned(), bytes);
-        // Files that are still being written stay: only finished files are deleted.
+        // Delete only finished files.
         while self.files.values().sum::<u64>() > self.total_max {
             let Some(oldest) = self.files.keys().find(|name| !self.live.contains(*name)).cloned()
             else {
@@ -114,7 +115,7 @@ impl Folder {
     }
 
     fn remove(&mut self, name: &str) {
-        // Ignore the error: a file that cannot be removed is found again by the next scan.
+        // Ignore the error: the next scan finds a file that could not be removed.
         let _ = fs::remove_file(self.path.join(name));
         self.files.remove(name);
     }
@@ -124,7 +125,7 @@ impl Folder {
         self.live.remove(name);
     }
 
-    /// Removes the oldest recordings if there are too many; false if that cannot be.
+    /// Removes the oldest finished recordings if there are too many. Returns false if that is not enough.
     fn make_room(&mut self) -> bool {
         if self.looked.is_none_or(|at| at.elapsed() > KNOWN_FOR) {
             self.looked = Some(Instant::now());
@@ -137,7 +138,7 @@ impl Folder {
             self.files.clear();
             self.files.extend(entries.filter_map(file));
         }
-        // One more, for the file that is about to be created.
+        // Count one more, for the file to be created.
         let surplus = (self.files.len() + 1).saturating_sub(FILES_MAX);
         let finished = self.files.keys().filter(|name| !self.live.contains(*name));
         let oldest: Vec<String> = finished.take(surplus).cloned().collect();
@@ -152,7 +153,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A route's path in a file name: letters, digits, and `-` for all other characters.
+/// Returns a route's path for a file name: letters and digits stay, and all other characters become `-`.
 fn plain(route: &str) -> String {
     let plain = |sign: char| if sign.is_ascii_alphanumeric() { sign } else { '-' };
     let text: String = route.chars().take(ROUTE_MAX + 1).map(plain).collect();
@@ -161,7 +162,7 @@ fn plain(route: &str) -> String {
     if text.is_empty() { String::new() } else { format!("-{text}") }
 }
 
-/// Whether a file is a recording: only recordings are removed.
+/// Whether a file is a recording, and so may be removed.
 fn is_ours(name: &str) -> bool {
     let Some((time, rest)) = name.strip_suffix(END).and_then(|stem| stem.split_once("Z-")) else {
         return false;
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(found.len(), FILES_MAX + 1);
         assert_eq!(found[0], "1-mine.transcript");
         assert_eq!(found[1], "2020-01-01T00-00-00Z-0006-x.transcript");
-        // A recording that is being written stays, so at the limit no new one begins.
+        // No recording is finished, so at the limit no new one begins.
         for _ in 1..FILES_MAX {
             folder.begin("/a/b").unwrap().unwrap();
         }

@@ -1,5 +1,5 @@
 //! Recordings (`--record DIR`): one file for each conversation. Recording neither delays nor changes messages: events
-//! go into a bounded queue, one thread writes all files, and events beyond the limit are left out.
+//! go into a bounded queue, and one thread writes all files. Events beyond the limit are left out.
 
 mod folder;
 mod transcript_file;
@@ -18,57 +18,57 @@ use crate::progress::Policy;
 
 pub use transcript_file::FILE_MAX;
 
-/// Events waiting to be recorded: about one second of many busy servers. Further events are left
+/// Maximum number of events that wait to be written: about one second of many busy servers. Further events are left
 /// out, and the file says so.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// Bytes of messages waiting to be recorded: more than the two longest lines that are held whole.
+/// Maximum number of bytes of messages that wait to be written: more than the two longest lines that are kept whole.
 /// Further messages are left out, and the file says so.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The time that the last events may take to be written at the end.
+/// Deadline for the last events to be written at the end of the process.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A message to the writing thread.
 enum RecordJob {
-    /// A filter begins.
+    /// A filter has begun.
     Begins(Box<RecordingStart>),
-    /// An event.
+    /// An event of a filter.
     Happened {
         id: FilterId,
-        // Boxed: thousands of entries may wait, so that an entry has to be small.
+        // Boxed to keep the entry small, because thousands may wait.
         event: Box<ObserverEvent>,
-        /// The number of events of the filter that were dropped before this event.
+        /// The number of the filter's events that were left out before this one.
         left_out: u64,
     },
     /// A filter has ended.
     Ends { id: FilterId, left_out: u64 },
-    /// The end of the conversation.
+    /// Write everything: the process ends.
     Close,
 }
 
-/// A filter that begins.
+/// The data of a filter that has begun.
 struct RecordingStart {
     id: FilterId,
     route: Box<str>,
     policy: Arc<Policy>,
 }
 
-/// The state shared by recorders and their thread.
+/// The counts that recorders share with the writing thread.
 #[derive(Debug, Default)]
 struct RecordQueue {
-    /// Events that wait.
+    /// Number of waiting events.
     events: AtomicUsize,
-    /// Bytes that wait.
+    /// Number of bytes of waiting messages.
     bytes: AtomicUsize,
-    /// Events that were left out, of all conversations.
+    /// Number of events that were left out in all conversations.
     left_out: AtomicU64,
 }
 
 impl RecordQueue {
-    /// Makes room for an event, if there is any.
+    /// Counts an event that is to wait. Returns false if there is no room.
     fn enter(&self, bytes: usize) -> bool {
-        // Both counts are added before they are compared, so that two threads cannot both take the last place.
+        // Add both counts before comparing, so that two threads cannot both take the last place.
         let events = self.events.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = events < EVENTS_MAX && waiting.saturating_add(bytes) <= BYTES_MAX;
@@ -79,23 +79,23 @@ impl RecordQueue {
         fits
     }
 
-    /// An event does not wait any more.
+    /// Notes that an event no longer waits.
     fn leave(&self, bytes: usize) {
         self.events.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// The recording of conversations in a folder.
+/// The settings of recording.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// The folder.
+    /// The directory of the recordings.
     pub folder: PathBuf,
     /// Whether secrets are recorded unmasked.
     pub secrets: bool,
 }
 
-/// Waits for the thread that writes.
+/// Waits for the writing thread at the end of the process.
 #[must_use]
 #[derive(Debug)]
 pub struct WriterEnd {
@@ -105,12 +105,12 @@ pub struct WriterEnd {
 }
 
 impl WriterEnd {
-    /// Waits until all events so far are written, for a limited time.
+    /// Waits until all events so far are written, for `PATIENCE` at most.
     pub fn wait(self) {
         self.wait_for(PATIENCE);
     }
 
-    /// Waits until all events so far are written, for at most this time.
+    /// Waits until all events so far are written, for `patience` at most.
     pub fn wait_for(self, patience: Duration) {
         let _ = self.entries.send(RecordJob::Close);
         if self.over.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
@@ -124,7 +124,7 @@ impl WriterEnd {
 }
 
 impl Recording {
-    /// Begins to record.
+    /// Starts the writing thread.
     ///
     /// # Errors
     /// If no file can be created in the directory, or no thread can be started.
@@ -143,7 +143,7 @@ impl Recording {
     }
 }
 
-/// Gives every filter a recorder.
+/// Makes a recorder for each filter.
 #[derive(Debug)]
 pub struct Records {
     entries: Sender<RecordJob>,
@@ -158,7 +158,7 @@ impl ObserverFactory for Records {
         _: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        // The note that a filter begins has no bytes, but takes a place in the queue like each event.
+        // The start of a filter has no bytes, but takes a place in the queue like an event.
         if !self.shared.enter(0) {
             return None;
         }
@@ -175,7 +175,7 @@ struct Recorder {
     id: FilterId,
     entries: Sender<RecordJob>,
     shared: Arc<RecordQueue>,
-    /// Events that were left out since the last note in the file.
+    /// Number of events that were left out since the file last said so.
     left_out: u64,
 }
 
@@ -194,7 +194,7 @@ impl Observer for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let (id, left_out) = (self.id, self.left_out);
-        // Sent even if the queue is full: otherwise the file would stay open until the process ends.
+        // Sent even if the queue is full, because the file would otherwise stay open until the process ends.
         let _ = self.entries.send(RecordJob::Ends { id, left_out });
     }
 }

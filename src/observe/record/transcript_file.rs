@@ -1,4 +1,4 @@
-//! The record of one conversation, and its file.
+//! The recording of one conversation, and its file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,31 +17,31 @@ use crate::observe::transcript::{SAME, escape, settings, summary};
 use crate::progress::input::{Input, MessageLine};
 use crate::progress::{FilterEvent, Policy, Reason, Verdict};
 
-/// Bytes of one recording. The recording ends there.
+/// Maximum number of bytes of one recording. The recording ends there.
 pub const FILE_MAX: u64 = 64 << 20;
 
-/// Bytes held back before the first message of a recording. A client could open and close streams
-/// for ever without sending a message.
+/// Maximum number of bytes that are held back before the first message. A client could open and close streams for ever
+/// without sending a message.
 const HEAD_MAX: usize = 64 << 10;
 
-/// A filter of the conversation.
+/// A filter of the conversation, which is one part of the file.
 struct RecordedFilter {
-    /// The number of the part in the file.
+    /// The number of the part.
     number: u64,
-    /// The time that has been written: the beginning of all of them, at first.
+    /// The time up to which the file accounts for; at first, the start of the conversation.
     at: Option<Instant>,
-    /// The settings of the part, where they differ from the settings at the head of the file.
+    /// The settings of the part, if they differ from those at the head of the file.
     settings: Option<String>,
 }
 
 /// The recording of one conversation.
 pub(super) struct TranscriptFile {
     route: Box<str>,
-    /// The policy of its first part.
+    /// The policy of the first part.
     policy: Arc<Policy>,
-    /// The text that is not in the file yet: everything, before the first message.
+    /// The text that is not in the file yet. Before the first message, that is all text.
     text: String,
-    /// The file's name, after the first message.
+    /// The name of the file, which is created for the first message.
     pub(super) name: Option<String>,
     pub(super) file: Option<BufWriter<File>>,
     /// The position of the last write in the order of all writes.
@@ -49,14 +49,14 @@ pub(super) struct TranscriptFile {
     masking: Option<Masking>,
     start: Option<Instant>,
     parts: BTreeMap<u64, RecordedFilter>,
-    /// Parts that there have been.
+    /// Number of parts so far.
     count: u64,
-    /// The last message of a client, and of the server.
+    /// The last client message and the last server message.
     last: [Bytes; 2],
     len: u64,
-    /// Whether there has been a message.
+    /// Whether there was a message.
     pub(super) speaks: bool,
-    /// Whether the part or file is finished.
+    /// Whether the recording is finished.
     pub(super) is_over: bool,
 }
 
@@ -103,16 +103,16 @@ impl TranscriptFile {
         &self.route
     }
 
-    /// A filter begins.
+    /// Adds a filter, which becomes a part of the file.
     pub(super) fn join(&mut self, part: u64, policy: &Arc<Policy>) {
         self.count += 1;
-        // Nearly always all filters of a conversation share one policy, and no comparison is needed.
+        // Usually all filters of a conversation share one policy, so compare the pointers first.
         let own = (!Arc::ptr_eq(policy, &self.policy)).then(|| settings::write(policy).words);
         let settings = own.filter(|own| *own != settings::write(&self.policy).words);
         self.parts.insert(part, RecordedFilter { number: self.count, at: None, settings });
     }
 
-    /// Notes that a filter has ended. Returns whether it was the last.
+    /// Notes that a filter has ended. Returns whether it was the last one.
     pub(super) fn leave(&mut self, part: u64, left_out: u64) -> bool {
         self.left_out(left_out);
         if let Some(part) = self.parts.remove(&part).filter(|_| !self.is_over) {
@@ -121,12 +121,12 @@ impl TranscriptFile {
         self.parts.is_empty()
     }
 
-    /// Whether text waits for the file.
+    /// Whether there is text that must be written to the file now.
     pub(super) fn has_text(&self) -> bool {
         !self.text.is_empty() && (self.speaks || self.text.len() > HEAD_MAX)
     }
 
-    /// Writes the waiting text to the file.
+    /// Writes the text that is not in the file yet.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write_all(self.text.as_bytes())?;
@@ -134,7 +134,7 @@ impl TranscriptFile {
         Ok(())
     }
 
-    /// Writes the buffered text of the file.
+    /// Flushes the file's buffer.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), Write::flush)
     }
@@ -148,14 +148,14 @@ impl TranscriptFile {
         self.last = [Bytes::new(), Bytes::new()];
     }
 
-    /// Events that found no room in the queue.
+    /// Notes in the file that events were left out because the queue was full.
     pub(super) fn left_out(&mut self, events: u64) {
         if events > 0 && !self.is_over {
             self.line(1, &format!("# {events} lines are missing: the disk was too slow"));
         }
     }
 
-    /// Writes the beginning of a part, before any other event of the part.
+    /// Writes the beginning of a part, before its first event.
     fn part_begins(&mut self, part: u64, start: Instant, command: &str) {
         let Some(known) = self.parts.get_mut(&part) else { return };
         known.at = Some(start);
@@ -181,7 +181,7 @@ impl TranscriptFile {
         let at = known.at.get_or_insert(start);
         let passed = event.at.saturating_duration_since(*at);
         if passed >= APART {
-            // A replay adds up the times that are written, so the rounded time is added here too.
+            // Add the rounded time, because a replay adds up the times in the file.
             let passed = Duration::from_micros(passed.as_micros().try_into().unwrap_or(u64::MAX));
             *at += passed;
             self.line(number, &format!("+ {}", exact_time(passed)));
@@ -227,7 +227,7 @@ impl TranscriptFile {
     /// Writes the words and the message of an input.
     fn input(&mut self, part: u64, input: &Input) {
         if let Input::TakeOver(from, on) = input {
-            // The file numbers its filters itself.
+            // The file has its own numbers for filters.
             let number = self.parts.get(from).map(|part| part.number);
             return match number.and_then(|number| Input::TakeOver(number, *on).words()) {
                 Some(words) => self.line(part, &format!("! {words}")),
@@ -235,8 +235,8 @@ impl TranscriptFile {
             };
         }
         if let Some(words) = input.words() {
-            // These words belong to the format of the file and contain nothing of a conversation. A mask that matches
-            // one of them would make the file unreadable.
+            // Do not mask these words: they belong to the file's format and have nothing of the conversation. If a mask
+            // changed one, the file would be unreadable.
             let is_fixed = matches!(
                 input,
                 Input::Begin(_)
@@ -263,7 +263,7 @@ impl TranscriptFile {
         self.message_line(part, &line);
     }
 
-    /// Returns the number of bytes of the recording so far.
+    /// Returns the length of the recording so far, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.len
     }
@@ -302,13 +302,13 @@ impl TranscriptFile {
             }
             last.clone_from(text);
         }
-        // In the file a line end ends the message, whatever ended it on the wire.
+        // Leave out the line ending, because the line of the file has its own.
         let written = text.strip_suffix(b"\n").unwrap_or(text);
         let written = match &mut self.masking {
             Some(masking) => escape(&masking.mask(written)),
             None => escape(written),
         };
-        // A message that consists of this sign would be read as a repetition.
+        // A message that is only this sign would be read as a repetition, so it is escaped.
         if written == SAME {
             return self.line(part, &format!("{sign}{stream} \\x22"));
         }
@@ -327,6 +327,6 @@ impl TranscriptFile {
 
 /// Whether two values are the same bytes in memory, so that the second need not be written again.
 fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    // The text is not compared: if several filters see the same message, its bytes are at the same address.
+    // Compare addresses, not texts: filters that see the same message share its bytes.
     !one.is_empty() && one.as_ptr() == other.as_ptr() && one.len() == other.len()
 }

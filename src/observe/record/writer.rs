@@ -11,15 +11,15 @@ use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
 use super::{RecordJob, RecordQueue, RecordingStart};
 
-/// Maximum number of conversations known to the recording thread: those with a file, and the same number without a
-/// message so far.
+/// Maximum number of conversations that the recording thread knows: those with a file, and as many without a message so
+/// far.
 const BOOKS_MAX: usize = 2 * FILES_MAX;
 
-/// Maximum number of open recordings. Beyond the limit the file unused for longest is closed, and opened again for its
+/// Maximum number of open files. Beyond the limit the file unused for longest is closed; it is opened again for its
 /// next event.
 const OPEN_MAX: usize = 128;
 
-/// The time that a line may stay in memory before it is written to its file.
+/// Deadline for a line to be written to its file.
 const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// Writes all recordings.
@@ -28,11 +28,11 @@ pub(super) struct RecordWriter {
     secrets: bool,
     shared: Arc<RecordQueue>,
     transcripts: BTreeMap<u64, TranscriptFile>,
-    /// Conversations with an open file, by when they were written to.
+    /// The conversations with an open file, ordered by their last write.
     open: BTreeMap<u64, u64>,
-    /// The number of writes.
+    /// The number of writes so far.
     times: u64,
-    /// Conversations that are not recorded, for want of room or because the disk failed.
+    /// The number of conversations that are not recorded, because of a limit or a failure of the disk.
     lost: u64,
 }
 
@@ -46,8 +46,7 @@ impl RecordWriter {
         let mut flushed = Instant::now();
         let mut is_held = false;
         loop {
-            // If no text is held in memory, the thread sleeps until an event arrives, instead of waking ten times a
-            // second.
+            // If no text waits in memory, sleep until an event arrives instead of waking ten times a second.
             let entry = if is_held {
                 entries.recv_timeout(HELD_FOR)
             } else {
@@ -86,7 +85,7 @@ impl RecordWriter {
                 if transcript.is_over {
                     return;
                 }
-                // Recordings matter less than the messages: a panic in here ends only one recording.
+                // Catch a panic, so that it ends only this recording: recordings matter less than messages.
                 let write = AssertUnwindSafe(|| {
                     transcript.left_out(left_out);
                     transcript.record_event(id.filter, *event);
@@ -144,14 +143,14 @@ impl RecordWriter {
             };
             transcript.file = Some(BufWriter::new(file));
         } else {
-            // The old place in the order of writes is removed, and a later one is taken below.
+            // Remove the old place in the order of writes; a new one is added below.
             self.open.remove(&transcript.used);
         }
         self.times += 1;
         transcript.used = self.times;
         self.open.insert(transcript.used, conversation);
         let name = transcript.name.clone().unwrap_or_default();
-        // The length is counted before the text is written, because the directory may have to remove other files first.
+        // Count the length before writing, because other files may have to be removed first.
         let has_room = self.folder.grow(&name, transcript.bytes());
         if !has_room {
             transcript.crowd_out();
@@ -164,7 +163,7 @@ impl RecordWriter {
         if !has_room {
             self.count_lost("all recordings together are as long as they may be");
         }
-        // The file that was written to longest ago is closed, and opened again when its conversation continues.
+        // Close the file that was written to least recently. It is opened again when its conversation continues.
         while self.open.len() > OPEN_MAX
             && let Some((_, oldest)) = self.open.pop_first()
             && let Some(transcript) = self.transcripts.get_mut(&oldest)
@@ -190,7 +189,7 @@ impl RecordWriter {
         }
     }
 
-    /// A recording ends before its conversation.
+    /// Ends a recording before its conversation ends.
     fn close(&mut self, conversation: u64) {
         let Some(transcript) = self.transcripts.get_mut(&conversation) else { return };
         self.open.remove(&transcript.used);
@@ -205,7 +204,7 @@ impl RecordWriter {
         self.count_lost(&format!("it cannot be written: {error}"));
     }
 
-    /// Counts a conversation that is not recorded, or only in part. The first such conversation is logged.
+    /// Counts a conversation that is not recorded completely. Logs only the first one.
     fn count_lost(&mut self, why: &str) {
         self.lost += 1;
         if self.lost == 1 {
@@ -213,7 +212,7 @@ impl RecordWriter {
         }
     }
 
-    /// A conversation is over.
+    /// Ends the recording of a conversation that has ended.
     fn forget(&mut self, conversation: u64) {
         let written = self.write(conversation);
         let flushed = self.transcripts.get_mut(&conversation).map_or(Ok(()), TranscriptFile::flush);

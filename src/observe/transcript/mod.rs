@@ -30,32 +30,32 @@ use crate::progress::clients::is_unprintable;
 /// The mark of a line that repeats the message of the last line with the same sign.
 pub const SAME: &str = "\"";
 
-/// The error for a line with another sign.
+/// The error for a line that begins with another sign.
 pub const EXPECTED: &str = "a line that begins with one of # ! > ^ < 2 = x e ~ + is expected";
 
 /// One line that is neither a comment nor empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptLine<'a> {
-    /// The number of the filter of the conversation.
+    /// The number of the filter within the conversation.
     pub part: u64,
     /// The kind of the line.
     pub sign: u8,
     /// The stream that is named after the sign.
     pub at: LineStream,
-    /// The rest.
+    /// The text after the sign.
     pub text: &'a str,
 }
 
 /// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineStream {
-    /// On the only wire, or on the only stream.
+    /// The only stream.
     Only,
-    /// On the stream of this number: of a client, or of the server.
+    /// The stream with this number: of a client, or of the server.
     Stream(u64),
-    /// By the server, on the stream of a client of this number.
+    /// The server's message came on the client's stream with this number.
     Client(u64),
-    /// On no stream.
+    /// No stream.
     Nowhere,
 }
 
@@ -63,7 +63,7 @@ impl<'a> TranscriptLine<'a> {
     /// Reads a line; `None` for a comment or an empty line.
     ///
     /// # Errors
-    /// The error names the expected text.
+    /// What is expected instead of the line.
     pub fn read(line: &'a str) -> Result<Option<Self>, String> {
         let (part, line) = match line.split_once("| ") {
             Some((part, line)) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -92,7 +92,8 @@ impl<'a> TranscriptLine<'a> {
     }
 }
 
-/// Bytes as the text of a line, in which nothing moves or hides other text: people read it on terminals.
+/// Returns bytes as the text of a line. Characters that move the cursor or hide other text are escaped, because people
+/// read the file on terminals.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -121,10 +122,10 @@ fn hexadecimal(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The bytes of the text of a line.
+/// Returns the bytes that the text of a line stands for.
 ///
 /// # Errors
-/// If two digits are missing.
+/// If `\x` is not followed by two hexadecimal digits.
 pub fn unescape(text: &str) -> Result<Cow<'_, [u8]>, String> {
     let Some(first) = text.find("\\x") else { return Ok(Cow::Borrowed(text.as_bytes())) };
     let (plain, mut rest) = text.split_at(first);
@@ -140,7 +141,7 @@ pub fn unescape(text: &str) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(bytes))
 }
 
-/// The account of a call, as its line has it.
+/// Returns the summary of a call, as its line in a transcript has it.
 pub fn summary(call: &Summary) -> String {
     let account = &call.account;
     let repaired: Vec<String> =

@@ -1,7 +1,7 @@
-//! The settings of a conversation in the words of a transcript.
+//! The settings of a conversation, as words in a transcript.
 //!
-//! The words come from the declarations in [`crate::config::settings`]. [`SettingsText`] names each setting
-//! without a word, so that no recording loses a setting silently.
+//! The words come from the declarations in [`crate::config::settings`]. [`SettingsText`] lists each setting that has no
+//! word, so that no recording loses a setting silently.
 
 use crate::config::settings::SettingScope;
 use crate::config::values::{OFF, read_switch};
@@ -9,13 +9,13 @@ use crate::progress::{CallPolicy, Policy};
 
 /// The settings that differ from the defaults.
 pub struct SettingsText {
-    /// `key=value`, separated by spaces.
+    /// `key=value` pairs, separated by spaces.
     pub words: String,
-    /// Settings that have no word here: for a replay they must come from flags or a route file.
+    /// Settings that have no word in a transcript. For a replay they must come from flags or a route file.
     pub missing: Vec<&'static str>,
 }
 
-/// The switches that follow from the transport of a route and not from a setting, by name.
+/// Returns the switches that follow from a route's transport and not from a setting, by name.
 fn switches(policy: &mut Policy) -> [(&'static str, &mut bool); 2] {
     [
         ("spare-known-clients", &mut policy.call.spare_known_clients),
@@ -65,7 +65,7 @@ fn write_scope<S: SettingScope>(
 /// Changes `policy` by the words of a line.
 ///
 /// # Errors
-/// The error names the unknown word.
+/// The unknown word, and what is expected.
 pub fn read(policy: &mut Policy, words: &str) -> Result<(), String> {
     for said in words.split_whitespace() {
         let (key, value) = said
@@ -113,7 +113,7 @@ mod tests {
         assert!(read(&mut policy, "nonsense=on").is_err());
     }
 
-    /// Two values as texts of a flag, from the JSON Schema of the setting.
+    /// Returns two values of the setting as texts of a flag, made from its JSON Schema.
     fn examples<S: DescribedScope>(setting: &Setting<S>) -> [String; 2] {
         let schema: Value = setting.schema(&mut SchemaGenerator::default()).into();
         let schema = schema.pointer("/items").unwrap_or(&schema);
@@ -130,8 +130,8 @@ mod tests {
         texts.map(str::to_owned)
     }
 
-    /// Sets each setting to another value than its default: the words must restore the value, or the setting is named
-    /// as missing.
+    /// Sets each setting to a value other than the default, and checks that the words restore the value or the setting
+    /// is listed as missing.
     fn nothing_is_lost<S: DescribedScope>(put: impl Fn(&mut Policy) -> &mut S) {
         for setting in S::SETTINGS {
             let mut lost = 0;

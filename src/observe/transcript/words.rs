@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::progress::{Reason, Repair, Verdict};
 
-/// Writes a message, and its verdicts below.
+/// Writes a message, and below it the verdicts on it.
 pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
     let _ = writeln!(text, "{line}");
     for (_, verdict) in verdicts.range(numbers) {
@@ -28,7 +28,7 @@ pub fn verdict_text(verdict: Verdict) -> String {
     }
 }
 
-/// The name of a kind of verdict.
+/// Returns the name of a kind of verdict.
 pub const fn kind(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Forwarded => "forwarded",
@@ -40,13 +40,13 @@ pub const fn kind(verdict: Verdict) -> &'static str {
 /// The reason for a heartbeat.
 pub const BEAT: &str = "the server had sent nothing for a while";
 
-/// The reason for added progress that is no heartbeat.
+/// The reason for added progress that is not a heartbeat.
 pub const FROM_TEXT: &str = "the server's text was read as progress";
 
 /// The reason for an added answer.
 pub const OWN_ANSWER: &str = "the call was answered in the server's place";
 
-/// The numbers of messages, by kind of verdict.
+/// Returns the numbers of messages for each kind of verdict, as text.
 pub fn count<'a, I>(verdicts: impl Fn() -> I, beats: u64) -> String
 where
     I: Iterator<Item = &'a Verdict>,
@@ -108,7 +108,7 @@ pub const fn reason_text(reason: Reason) -> &'static str {
     }
 }
 
-/// The part of a message that was mended, and how.
+/// Describes which part of a message was repaired, and how.
 pub const fn repair_text(repair: Repair) -> &'static str {
     match repair {
         Repair::Dialect => "the server reported in another dialect",

@@ -10,7 +10,7 @@ use std::{
 use super::program::Program;
 use crate::platform::system::{files, process};
 
-/// The reason why a server could not be started, with the right way.
+/// The reason why a server could not be started. The message says what to do instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The whole command line was given as one word.
@@ -19,22 +19,22 @@ pub enum SpawnError {
          not quoted together"
     )]
     OneWord {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
-    /// A bare name that PATH does not lead to.
+    /// A name without a directory that is in no directory of PATH.
     #[error(
         "`{command}` is in no directory of PATH: install it, or give its full path (programs that \
          start us from a menu often have a shorter PATH than a terminal)"
     )]
     NotInPath {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
-    /// A path to nothing.
+    /// A path at which there is no file.
     #[error("`{command}` does not exist: give the full path of a program, or a name found in PATH")]
     NoSuchFile {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
     /// A script whose `#!` line, or a program whose loader, names a missing file.
@@ -43,16 +43,16 @@ pub enum SpawnError {
          (`#!`), or give the interpreter as the command and the file as its argument"
     )]
     NoInterpreter {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
-    /// Lacks the permission to be executed, or is a directory.
+    /// The file lacks the permission to be executed, or is a directory.
     #[error(
         "`{command}` may not be executed: make it executable (chmod +x), or give its interpreter \
          as the command and the file as its argument"
     )]
     NotExecutable {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
     /// The file is neither a program for this machine nor a script that names its interpreter.
@@ -61,31 +61,31 @@ pub enum SpawnError {
          the command and the file as its argument"
     )]
     NotAProgram {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
     },
-    /// The working folder does not exist.
+    /// The working directory does not exist.
     #[error("the folder `{folder}` for `{command}` does not exist: name an existing folder", folder = folder.display())]
     NoSuchFolder {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
-        /// The program or folder as the user wrote it.
+        /// The working directory.
         folder: PathBuf,
     },
     /// The working directory is not a directory, or must not be entered.
     #[error("`{command}` cannot run in `{folder}`", folder = folder.display())]
     Folder {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
-        /// The program or folder as the user wrote it.
+        /// The working directory.
         folder: PathBuf,
         /// The error of the system.
         source: io::Error,
     },
-    /// The system refused for a reason of its own.
+    /// The system refused for another reason.
     #[error("`{command}` could not be started")]
     Refused {
-        /// The program or folder as the user wrote it.
+        /// The command as the user wrote it.
         command: String,
         /// The error of the operating system.
         source: io::Error,
@@ -93,7 +93,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    /// Whether the system refused because this machine or process has run out of descriptors or memory.
+    /// Whether the reason is that this machine or process has run out of descriptors or memory.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::Refused { source, .. } if process::is_of_this_machine(source))
     }
@@ -118,8 +118,8 @@ impl SpawnError {
             StartFault::Missing | StartFault::NoFolder if !exists && quoted => {
                 Self::OneWord { command }
             }
-            // If a directory of PATH must not be searched, the system reports "permission denied" instead of "not
-            // found".
+            // Both faults mean this: if a directory of PATH must not be searched, the system reports "permission
+            // denied" instead of "not found".
             StartFault::Missing | StartFault::Closed if !exists && bare => {
                 Self::NotInPath { command }
             }
@@ -132,9 +132,9 @@ impl SpawnError {
     }
 }
 
-/// The reason of the system why a program does not start.
+/// The system's reason why a program does not start.
 pub(in crate::platform) enum StartFault {
-    /// A file is not there: the program, or its interpreter.
+    /// A file does not exist: the program, or its interpreter.
     Missing,
     /// A part of the path is not a directory.
     NoFolder,

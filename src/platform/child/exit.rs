@@ -1,21 +1,21 @@
-//! The end of a server process: its exit code or signal.
+//! How a server process ended: its exit code or signal.
 
 use std::fmt;
 use std::process::ExitStatus;
 
 use crate::platform::system::process;
 
-/// The end of a child process: its code or its signal.
+/// How a child process ended: by its exit code or by a signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
-    /// By itself, with this exit code.
+    /// The process ended by itself, with this exit code.
     Code(u8),
-    /// By the signal of this number.
+    /// The signal with this number ended the process.
     Signal(i32),
 }
 
 impl Exit {
-    /// The exit code a shell would report: that of the server, or 128 + the number of the signal.
+    /// Returns the exit code that a shell would report: that of the server, or 128 plus the number of the signal.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -23,13 +23,13 @@ impl Exit {
         }
     }
 
-    /// The exit of a process with this code. Unix passes on only the low byte, so that nothing is lost.
+    /// Returns the exit of a process with this code. On Unix it always fits: the system passes on only the low byte.
     pub(in crate::platform) fn from_code(code: i32) -> Self {
         Self::Code(u8::try_from(code).unwrap_or(u8::MAX))
     }
 }
 
-/// "exit code 3", "SIGKILL": to be read in a sentence or in parentheses.
+/// Writes, for example, "exit code 3" or "SIGKILL", for use within a sentence or in parentheses.
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -52,5 +52,5 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// The exit of a server whose end can no longer be determined: it does not count as success.
+/// The exit of a server whose real exit can no longer be determined. It does not count as success.
 pub(in crate::platform) const LOST: Exit = Exit::Code(1);

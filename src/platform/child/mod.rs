@@ -1,5 +1,5 @@
-//! A server as a child process: started apart from this process, waited for, and ended with all its
-//! descendants. The types here are for all systems; the work is done by the system's own module.
+//! A server as a child process: started apart from this process, waited for, and ended with all its descendants. The
+//! types here are for all systems; each system's own module does the work.
 
 mod error;
 mod exit;
@@ -21,25 +21,25 @@ pub use exit::Exit;
 pub(in crate::platform) use exit::LOST;
 pub use program::{KeptStarts, Program, start_folder};
 
-/// The time that a server has to end by itself after its standard input was closed. Servers that flush a store or end a
+/// Deadline for a server to end by itself after its standard input was closed. Servers that flush a store or end a
 /// browser need seconds; a user at a prompt does not want to wait longer.
 pub const EXIT_GRACE: Duration = Duration::from_secs(5);
 
-/// The time that a server has to end after SIGTERM. The handler of the signal may have to do all the work
-/// that the closed input did not cause.
+/// Deadline for a server to end after SIGTERM. Its handler may have to do all the work that the closed input did not
+/// cause.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
 
-/// The destination of a server's standard error.
+/// Where a server's standard error goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stderr {
     /// To Milepost's standard error.
     Inherit,
-    /// To [`ChildPipes::stderr`], which then has to be read for as long as the server runs.
+    /// To [`ChildPipes::stderr`], which must be read for as long as the server runs.
     Piped,
 }
 
-/// The server's standard streams. Its output streams may stay open after its end, while a process that it started has
-/// them open, at most until [`ChildProcess::sweep`].
+/// The server's standard streams. The output streams may stay open after the server has ended, if a process that it
+/// started has them open, but only until [`ChildProcess::sweep`].
 #[derive(Debug)]
 pub struct ChildPipes {
     /// The server's standard input; dropping the handle ends the input.
@@ -50,12 +50,12 @@ pub struct ChildPipes {
     pub stderr: Option<ChildStderr>,
 }
 
-/// The time a server is given to end.
+/// The deadlines for a server to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Grace {
-    /// From the end of its input to SIGTERM.
+    /// The time from the end of its input to SIGTERM.
     pub exit: Duration,
-    /// From SIGTERM to SIGKILL.
+    /// The time from SIGTERM to SIGKILL.
     pub term: Duration,
 }
 
@@ -65,10 +65,10 @@ impl Default for Grace {
     }
 }
 
-/// Starts a server in a group of its own, on Windows in a job of its own.
+/// Starts a server in a separate process group; on Windows, in a separate job.
 ///
-/// To be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the system has begun to
-/// execute the program.
+/// Must be called inside a tokio runtime with I/O enabled. Blocks for about a millisecond, until the system has begun
+/// to execute the program.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! The command line, environment and folder of a server process.
+//! The command line, environment and directory of a server process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The folder, within the folder of data that outlives the process, for the answers of the last starts of servers.
+/// Returns the directory, inside the state directory, for the answers of servers' last starts.
 pub fn start_folder(state: &Path) -> PathBuf {
     state.join("starts")
 }
@@ -19,21 +19,21 @@ pub struct Program {
     pub env: Vec<(OsString, OsString)>,
     /// Variables of Milepost's environment that the server does not inherit.
     pub left_out: BTreeSet<OsString>,
-    /// The working directory, in which a program such as `./server` is looked up; `None`: the directory of this
+    /// The working directory, in which a program such as `./server` is looked up; `None` for the directory of this
     /// process.
     pub cwd: Option<PathBuf>,
-    /// The directory for the answers of the server's last start; `None`: such answers are neither given nor kept.
+    /// Where the answers of the server's last start are stored; `None` if they are neither used nor stored.
     pub starts: Option<KeptStarts>,
 }
 
-/// The place of the answers of a server's starts, and the clients that they are for.
+/// Where the answers of a server's starts are stored, and for which clients.
 #[derive(Clone, Default)]
 pub struct KeptStarts {
-    /// The folder of the files.
+    /// The directory of the files.
     pub folder: PathBuf,
     /// The route, its preset, and other facts that distinguish the server from others with the same command.
     pub scope: Vec<String>,
-    /// The only principal whose clients use the server; `None` if it is not known.
+    /// The only principal whose clients use the server; `None` if the principal is unknown.
     pub principal: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Program {
         self.command.iter().skip(1)
     }
 
-    /// The environment of the server, in order.
+    /// Returns the environment of the server, sorted by name.
     pub(crate) fn environment(&self) -> BTreeMap<OsString, OsString> {
         let inherited = std::env::vars_os().filter(|(name, _)| !self.left_out.contains(name));
         inherited.chain(self.env.iter().cloned()).collect()
@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-/// Shows only the program, because arguments and variables may be secrets.
+/// Shows only the program, because arguments and variables may contain secrets.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Program").field(&self.name()).finish()

@@ -1,4 +1,4 @@
-//! The limit of open descriptors: raised for this process, and not for its servers.
+//! The limit of open descriptors, which is raised for this process but not for its servers.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// The most descriptors that are reserved for operators: connections to the admin address and to the local socket, and
-/// the files that these read.
+/// Maximum number of descriptors that are reserved for operators: for connections to the admin address and to the local
+/// socket, and for the files that these read.
 const RESERVED_MAX: rlim_t = 32;
 
-/// If the limit is low, one descriptor of this many is reserved.
+/// If the limit is low, only one of this many descriptors is reserved.
 const RESERVED_ONE_OF: rlim_t = 8;
 
-/// The soft limit before it was raised.
+/// The soft limit before [`raise`].
 static SOFT_BEFORE: OnceLock<rlim_t> = OnceLock::new();
 
 /// Raises the soft limit of this process to the hard limit. Starters restore the soft limit for servers.
@@ -28,7 +28,7 @@ pub(super) fn raise() -> nix::Result<()> {
     Ok(())
 }
 
-/// The number of descriptors that this process may have open.
+/// Returns the limit of open descriptors of this process.
 ///
 /// # Errors
 /// If the system does not report the limit.
@@ -36,7 +36,7 @@ pub fn descriptor_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| soft)?)
 }
 
-/// The soft limit that servers get; `None`: that of this process.
+/// Returns the soft limit for servers; `None` if it is the same as that of this process.
 pub(super) fn limit_of_servers() -> Option<rlim_t> {
     SOFT_BEFORE.get().copied()
 }
@@ -47,31 +47,31 @@ pub(super) fn lower(soft: rlim_t) {
     let _ = hard.and_then(|hard| setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard));
 }
 
-/// Whether a descriptor that was opened just now is one of those that are reserved for operators.
+/// Whether a descriptor that was just opened is one of those that are reserved for operators.
 ///
-/// The system gives the lowest number that is free. So a number of the reserve means that all others are in use, whoever
-/// uses them: connections, children, files, libraries.
+/// The system gives the lowest free number. So a reserved number means that all others are in use, for whatever
+/// purpose: connections, children, files, libraries.
 pub fn is_reserved(opened: &impl AsFd) -> bool {
     let Ok(limit) = descriptor_limit() else { return false };
     let number = opened.as_fd().as_raw_fd();
     u64::try_from(number).is_ok_and(|number| number >= limit - reserved(limit))
 }
 
-/// Checks that a descriptor is free besides those that are reserved for operators.
+/// Checks that a descriptor is free that is not reserved for operators.
 ///
 /// # Errors
-/// If there is none: the error of a process that has as many open as it may (`EMFILE`).
+/// If none is free: the system's error for a process at its limit of open descriptors (`EMFILE`).
 pub fn check_reserve() -> io::Result<()> {
     match File::open("/dev/null") {
         Ok(opened) if is_reserved(&opened) => Err(Errno::EMFILE.into()),
         Err(error) if is_of_this_machine(&error) => Err(error),
-        // If `/dev/null` is missing or cannot be opened, nothing is refused because of that.
+        // `/dev/null` cannot be opened for a reason that has nothing to do with the limit.
         _ => Ok(()),
     }
 }
 
-/// Whether an error of the system has its cause in this machine or process, and not in the other side: no descriptor,
-/// memory, port or network.
+/// Whether an error of the system is caused by this machine or process, not by the other side: no descriptor, memory,
+/// port or network is left.
 pub fn is_of_this_machine(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, NetworkDown, NetworkUnreachable, OutOfMemory};
     let of_process = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS];

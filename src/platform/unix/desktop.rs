@@ -18,7 +18,7 @@ pub fn is_there() -> bool {
 /// # Errors
 /// If no shell starts.
 pub fn open(file: &Path) -> io::Result<()> {
-    // The shell ends at once, so that the browser does not become a child of this process.
+    // The shell ends immediately, so that the browser does not become a child of this process.
     Command::new("sh")
         .args(["-c", "\"$0\" \"$1\" &", OPENER])
         .arg(file)

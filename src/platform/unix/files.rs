@@ -1,4 +1,4 @@
-//! Files: their owner, their mode, their identity.
+//! Files: their owner, their permissions, their identity.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::{getegid, geteuid};
 
-/// The permissions of other users.
+/// All permission bits for the group and for other users.
 const OF_OTHERS: u32 = 0o077;
 
 /// The permission bit for writing by all users.
 const WORLD_WRITES: u32 = 0o002;
 
-/// The group may write.
+/// The permission bit for writing by the group.
 const GROUP_WRITES: u32 = 0o020;
 
 /// The permission bits for executing.
 const EXECUTABLE: u32 = 0o111;
 
-/// In a folder with this bit only the owner of a file can put another file in its place.
+/// The permission bit of directories in which only the owner of a file can rename or remove the file.
 const STICKY: u32 = 0o1000;
 
-/// Makes a folder that only this user can enter, with the folders above it, where it is missing.
+/// Creates a directory, and missing directories above it, that only this user can enter.
 ///
 /// # Errors
 /// If the system refuses.
@@ -34,12 +34,12 @@ pub fn make_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A file that is made with these options can be read and written by this user only.
+/// Makes the options create a file that only this user can read and write.
 pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options.mode(0o600)
 }
 
-/// With these options neither a link at the end of the path is followed, nor is a pipe waited for.
+/// Makes the options fail for a symbolic link at the end of the path, and open a pipe without waiting for a writer.
 pub fn without_link(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
 }
@@ -59,12 +59,12 @@ pub fn is_administrator() -> bool {
     geteuid().is_root()
 }
 
-/// Two numbers that no other file has at the same time.
+/// Returns two numbers that no other file has at the same time.
 pub fn identity(known: &Metadata) -> (u64, u64) {
     (known.dev(), known.ino())
 }
 
-/// The time of the last change of the content: seconds and nanoseconds since 1970.
+/// Returns the time of the last change of the content: seconds and nanoseconds since 1970.
 pub fn modified(known: &Metadata) -> (i64, i64) {
     (known.mtime(), known.mtime_nsec())
 }
@@ -98,17 +98,16 @@ pub fn folder_writer(known: &Metadata) -> Option<String> {
     if mode & WORLD_WRITES != 0 {
         return Some("every user".to_owned());
     }
-    // Container orchestrators hand over a volume of root by giving it to the group of the process.
+    // Allowed: container orchestrators give a volume of root to the group of the process.
     let is_given = known.uid() != own && known.gid() == getegid().as_raw();
     (mode & GROUP_WRITES != 0 && !is_given)
         .then(|| format!("the group with the number {}", known.gid()))
 }
 
-/// Gives a new file to the owner of another file. Only the open file is changed, because its path may lead to another
-/// file by now.
+/// Gives a new file to the owner of another file. Changes the open file: its path may lead to another file by now.
 ///
 /// # Errors
-/// If the system refuses, as it does to all but an administrator.
+/// If the system refuses. Only an administrator may give a file to another user.
 pub fn give_to_owner_of(file: &File, other: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) != (other.uid(), other.gid()) {
@@ -117,13 +116,13 @@ pub fn give_to_owner_of(file: &File, other: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the program at a path: this path, if it is an executable file.
+/// Returns this path if it is an executable file.
 pub fn program_at(path: PathBuf) -> Option<PathBuf> {
     let found = path.metadata().ok()?;
     (found.is_file() && found.mode() & EXECUTABLE != 0).then_some(path)
 }
 
-/// Whether a command is the path of its program, and is not sought in `PATH`.
+/// Whether a command is a path, so that `PATH` is not searched.
 pub fn is_path(command: &OsStr) -> bool {
     command.as_encoded_bytes().contains(&b'/')
 }
@@ -139,22 +138,22 @@ pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
 /// Fills `bytes` from a position of a file.
 ///
 /// # Errors
-/// If the system refuses, or the file ends before.
+/// If the system refuses, or the file ends earlier.
 pub fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(bytes, at)
 }
 
-/// A path as another process has sent it.
+/// Returns a path that another process has sent.
 pub fn path_of(bytes: &[u8]) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The home folder of this user, as the environment names it.
+/// Returns the home directory of this user, as the environment names it.
 pub fn home() -> Option<OsString> {
     env::var_os("HOME")
 }
 
-/// The folder for the state of programs, as the environment names it.
+/// Returns the directory for the state of programs, as the environment names it.
 pub fn state_home() -> Option<OsString> {
     env::var_os("XDG_STATE_HOME")
 }

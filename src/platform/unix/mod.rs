@@ -1,4 +1,4 @@
-//! The implementation for Linux, macOS and other systems of their kind.
+//! The implementation for Linux, macOS and similar systems.
 
 mod descriptors;
 pub mod desktop;

@@ -1,5 +1,5 @@
-//! The end of all servers when this process is killed: the parent-death signal of each server and a
-//! watchdog process. On Linux; elsewhere servers see only the end of their input.
+//! Ends all servers when this process is killed, by a parent-death signal for each server and a watchdog process. Only
+//! on Linux; on other systems servers see only the end of their input.
 //!
 //! A killed process cannot end its children. So this program itself starts each server
 //! ([`start_server`]): it asks the system for a signal at the death of its parent, and then executes
@@ -30,16 +30,16 @@ use super::descriptors::{limit_of_servers, lower};
 use super::process_tree::{allow_detour, origins_of};
 use crate::platform::child::Program;
 
-/// The path of this program, also after another file has replaced its file.
+/// The path of this program, even if its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The first argument of this program as the starter of a server.
+/// The first argument that makes this program start a server.
 const START_SERVER: &str = "--start-server";
 
-/// The first argument of this program as the watchdog.
+/// The first argument that makes this program the watchdog.
 const WATCH_PARENT: &str = "--watch-parent";
 
-/// The word for servers that keep the limit of descriptors of this process.
+/// The word in place of a limit, for servers that keep the descriptor limit of this process.
 const SAME_LIMIT: &str = "same";
 
 /// The exit code of a program that was not found, as shells have it.
@@ -48,18 +48,18 @@ const NOT_FOUND: u8 = 127;
 /// The exit code of a program that could not be executed, as shells have it.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Time from SIGTERM to SIGKILL for the processes of servers whose Milepost was killed.
+/// Deadline from SIGTERM to SIGKILL, for processes of servers whose Milepost was killed.
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 
-/// Time for SIGKILL to have effect.
+/// Deadline for SIGKILL to have effect.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time between two looks at processes that are to end.
+/// The interval at which processes that must end are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs a hidden part of this program (starter or watchdog), if the arguments name one. `None`: an ordinary start.
+/// Runs a hidden part of this program (starter, watchdog) if the arguments name one; `None` for an ordinary start.
 ///
-/// To be called first in `main`. Only a program that calls this function can start its servers through itself.
+/// Must be called first in `main`. Only a program that calls this function can start its servers through itself.
 pub fn run_hidden() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     let part = args.next();
@@ -79,7 +79,7 @@ fn number(arg: Option<OsString>) -> Option<i32> {
     arg?.to_str()?.parse().ok()
 }
 
-/// Becomes the server. An error goes to the parent through the descriptor `report`. `soft` is the soft limit of
+/// Becomes the server. Writes an error to the descriptor `report` of the parent. `soft` is the soft limit of
 /// descriptors for the server, or [`SAME_LIMIT`].
 fn start_server(
     (parent, report): (i32, i32),
@@ -87,12 +87,12 @@ fn start_server(
     program: &OsStr,
     args: impl Iterator<Item = OsString>,
 ) -> ExitCode {
-    // The descriptor that is opened again closes by itself when the server is executed.
+    // The reopened descriptor is closed automatically when the server is executed.
     let reopened = File::options().write(true).open(format!("/proc/self/fd/{report}"));
     let _ = close(report);
     #[cfg(target_os = "linux")]
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
-    // The parent may have died before the signal was requested.
+    // The parent may have died before its death signal was requested.
     if getppid() != Pid::from_raw(parent) {
         return ExitCode::FAILURE;
     }
@@ -103,15 +103,14 @@ fn start_server(
     let code = error.raw_os_error().unwrap_or(0).to_le_bytes();
     let reported = reopened.and_then(|mut pipe| pipe.write_all(&code));
     if reported.is_err() {
-        // The system may hide this process's own directory in /proc. Then the error is written to standard error, which
-        // the parent reads.
+        // The system may hide this process's directory in /proc. The parent reads standard error too, so write there.
         eprintln!("{}: {error}", program.display());
     }
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
-/// Waits until the process `parent` is dead, which ends the standard input, and then ends all
-/// processes that carry its mark.
+/// Waits until the process `parent` is dead, which ends the standard input. Then ends all processes whose mark names
+/// `parent`.
 fn watch_parent(parent: i32) -> ExitCode {
     wait_for_end(io::stdin());
     let left = |signal| {
@@ -134,7 +133,7 @@ fn watch_parent(parent: i32) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Waits for the end of a pipe. A signal that interrupts the waiting is not the end.
+/// Waits for the end of a pipe. An interrupting signal is not the end.
 fn wait_for_end(mut pipe: impl Read) {
     let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
     while match pipe.read(&mut [0; 16]) {
@@ -143,7 +142,7 @@ fn wait_for_end(mut pipe: impl Read) {
     } {}
 }
 
-/// The living processes that come from a server of the process `parent`.
+/// Returns the living processes that descend from a server of the process `parent`.
 fn marked_by(parent: i32) -> Vec<Pid> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
     names
@@ -155,7 +154,7 @@ fn marked_by(parent: i32) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether this program can be started through itself.
+/// Whether this program can start servers through itself.
 pub(super) fn is_startable() -> bool {
     cfg!(target_os = "linux") && Path::new(THIS_PROGRAM).exists()
 }
@@ -163,15 +162,15 @@ pub(super) fn is_startable() -> bool {
 /// The thread that starts servers through this program, and the watchdog.
 #[derive(Debug)]
 pub(super) struct Starter {
-    // The system sends the parent-death signal when the *thread* that started the process ends, so all
-    // servers are started by one thread that lives as long as this process.
+    // The system sends the parent-death signal when the *thread* that started the process ends. So one thread starts
+    // all servers, and lives as long as this process.
     commands: mpsc::Sender<(Command, mpsc::Sender<io::Result<Child>>)>,
-    /// The watchdog and the pipe that ends with this process.
+    /// The watchdog, and the pipe that closes when this process ends.
     watchdog: Option<(Child, ChildStdin)>,
 }
 
 impl Starter {
-    /// Starts the thread and the watchdog. `None` where this program cannot be started through itself.
+    /// Starts the thread and the watchdog. Returns `None` if this program cannot start servers through itself.
     pub(super) fn new() -> Option<Self> {
         if !is_startable() {
             return None;
@@ -189,16 +188,16 @@ impl Starter {
         Some(Self { commands, watchdog: watchdog.ok() })
     }
 
-    /// The process id of the watchdog.
+    /// Returns the process id of the watchdog.
     pub(super) fn watchdog(&self) -> Option<Pid> {
         self.watchdog.as_ref().map(|(child, _)| Pid::from_raw(child.id().cast_signed()))
     }
 
-    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the folder and the
-    /// environment. No other process may be started meanwhile.
+    /// Starts a server and waits until the system executes its program. `prepare` sets the streams, the directory and
+    /// the environment. No other process may be started meanwhile.
     ///
     /// # Errors
-    /// If the program does not exist or the system refuses, as if the server were started directly.
+    /// If the program does not exist or the system refuses, as in a direct start.
     pub(super) fn spawn(
         &self,
         program: &Program,
@@ -216,7 +215,7 @@ impl Starter {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.commands.send((command, started)).map_err(|_| gone())?;
         let mut child = result.recv().map_err(|_| gone())??;
-        // The pipe ends when the server is executed, which closes the last writing end.
+        // Close this end, so that the pipe ends when executing the server closes the other writing end.
         drop(write);
         let mut error = Vec::new();
         report.read_to_end(&mut error)?;
@@ -230,7 +229,7 @@ impl Starter {
     }
 }
 
-/// Starts the watchdog: a process without Milepost's environment, folder and group.
+/// Starts the watchdog: a process without Milepost's environment, directory and group.
 fn watchdog() -> io::Result<(Child, ChildStdin)> {
     let mut command = Command::new(THIS_PROGRAM);
     command.arg(WATCH_PARENT).arg(getpid().to_string()).env_clear().current_dir("/");
@@ -244,7 +243,7 @@ fn watchdog() -> io::Result<(Child, ChildStdin)> {
 mod tests {
     use super::*;
 
-    /// A pipe that returns one of these results for each read, and then its end.
+    /// A pipe that returns one of these results for each read, and then ends.
     struct Pipe(Vec<io::Result<usize>>);
 
     impl Read for Pipe {

@@ -1,5 +1,5 @@
-//! A server as a child process on Unix: it is in its own process group, which is signalled as a whole, and is ended
-//! with all its descendants.
+//! A server as a child process on Unix. It has its own process group, which is signalled as a whole, and is ended with
+//! all its descendants.
 
 use std::{
     collections::BTreeSet,
@@ -29,48 +29,46 @@ pub use super::parent_death::run_hidden;
 pub use super::process_tree::adopt_orphans;
 pub use nix::sys::signal::Signal;
 
-/// The time that descendants of a dead server have to end after SIGTERM. The time is short because
-/// no client needs their work, and the client waits for the proxy.
+/// Deadline for the descendants of a dead server to end after SIGTERM. It is short because no client needs their work,
+/// and the client waits for the proxy.
 const SWEEP_TERM: Duration = Duration::from_secs(1);
 
-/// The time that SIGKILL may take. The kernel can delay the signal (an unreachable network disk); the proxy then gives
-/// up instead of hanging.
+/// Deadline for SIGKILL to have effect. The kernel can delay it (an unreachable disk); then the proxy gives up.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The interval of scans for descendants that still run: no signal reports their end.
+/// The interval of scans for descendants that still run, because no signal reports their end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A running server and its process group. Dropping it kills the group; to end a server in good
-/// order, and also those that left the group, see [`shut_down`](Self::shut_down).
+/// A running server and its process group. Dropping it kills the group. [`shut_down`](Self::shut_down) ends the server
+/// properly, together with processes that have left the group.
 ///
 /// # Which pids may be signalled
 ///
-/// The system cannot give a pid or a group id to another process while any process, even a zombie,
-/// has this number as its pid or its group. So the leader of the group is not reaped when it ends:
-/// `wait` learns its exit code without reaping, and the zombie reserves the number of the group
-/// until `sweep` has emptied the group. Only then the leader is reaped; from then on `leader` is
-/// `None`, and no signal is ever sent to the number again. Outside the group only adopted orphans
-/// are signalled, each after a second look at parent and start time, under a lock that every reaper
-/// has to hold: a process that has not been reaped keeps its pid, and only this process can reap it.
+/// The system cannot reuse a number as a pid or group id while any process, even a zombie, has it as its pid or its
+/// group. So the leader of the group is not reaped when it ends: `wait` learns its exit code without reaping, and the
+/// zombie reserves the number of the group until `sweep` has emptied the group. Only then is the leader reaped; from
+/// then on `leader` is `None`, and no signal is ever sent to the number again. Outside the group only adopted orphans
+/// are signalled. Before each signal, the orphan's parent and start time are checked again, under a lock that every
+/// reaper must hold: a process that has not been reaped keeps its pid, and only this process can reap it.
 #[derive(Debug)]
 pub struct ChildProcess {
-    /// The leader; `None` after it has been reaped.
+    /// The server itself, which leads the group; `None` after it has been reaped.
     leader: Option<process::Child>,
-    /// The leader's pid and the number of its group.
+    /// The leader's pid, which is also the number of its group.
     pid: Pid,
     tree: ProcessTree,
     exit: Option<Exit>,
-    /// Wakes the waiter when any child of this process ends.
+    /// Wakes the waiting task when any child of this process ends.
     ended: unix::Signal,
-    /// Whether a child may have ended since the last look.
+    /// Whether a child may have ended since the last check.
     may_have_ended: bool,
 }
 
-/// Raises the soft limit of descriptors of this process to the hard one. Servers that start from now on keep the
-/// soft limit of before: a program that uses `select` fails with descriptors above 1023.
+/// Raises the soft limit of descriptors of this process to the hard limit. Servers that start later still get the old
+/// soft limit, because a program that uses `select` fails with descriptors above 1023.
 ///
-/// Only a starter that becomes the server can restore the limit. So nothing is raised where servers start
-/// without it, which is anywhere except on Linux. To be called after [`adopt_orphans`].
+/// Only a starter that becomes the server can restore the limit. Without a starter (everywhere except on Linux) nothing
+/// is raised. Must be called after [`adopt_orphans`].
 ///
 /// # Errors
 /// If the system refuses.
@@ -104,7 +102,7 @@ pub(in crate::platform) fn start(
     let (mut leader, tree) = process_tree::spawn(program, prepare)?;
     let (stdin, stdout, stderr) = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
     let pid = Pid::from_raw(leader.id().cast_signed());
-    // From here on an error drops the child, which ends it.
+    // From here on, an error drops `child`, which ends the server.
     let child =
         ChildProcess { leader: Some(leader), pid, tree, exit: None, ended, may_have_ended: true };
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -116,9 +114,9 @@ pub(in crate::platform) fn start(
     Ok((child, pipes))
 }
 
-/// Makes sure that this process notices the end of its children, whatever it has inherited from its parent. If SIGCHLD
-/// were ignored, the system would reap the children and lose their exit codes; if SIGCHLD were blocked, this process
-/// would wait for ever. The threads of a runtime live as long as the runtime, except for blocking threads; for these,
+/// Ensures that this process notices the end of its children, whatever signal settings it has inherited. If SIGCHLD
+/// were ignored, the system would reap the children and lose their exit codes; if it were blocked, this process would
+/// wait for ever. The threads of a runtime live as long as the runtime, except for blocking threads; because of these,
 /// [`adopt_orphans`] unblocks the signal on the main thread.
 fn listen() -> io::Result<unix::Signal> {
     let ended = unix::signal(SignalKind::child())?;
@@ -127,18 +125,18 @@ fn listen() -> io::Result<unix::Signal> {
 }
 
 impl ChildProcess {
-    /// The process id of the server, which is also that of its group.
+    /// Returns the process id of the server, which is also that of its group.
     pub fn id(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
     }
 
-    /// Waits for the server itself to end, not for those that it started. May be dropped and
-    /// called again at any time, also after the end.
+    /// Waits until the server itself ends, but not for processes that it started. Cancel-safe; may be called again,
+    /// even after the end.
     ///
-    /// The dead server stays a zombie until [`sweep`](Self::sweep), which has to follow.
+    /// The dead server stays a zombie until [`sweep`](Self::sweep), which must be called afterwards.
     pub async fn wait(&mut self) -> Exit {
         loop {
-            // Checking costs a system call, and the system reports each end of a child with a signal.
+            // Check only after a signal: checking costs a system call, and the system reports each end of a child.
             if mem::take(&mut self.may_have_ended) || self.exit.is_some() {
                 if let Some(exit) = self.poll_exit() {
                     return exit;
@@ -153,27 +151,27 @@ impl ChildProcess {
         }
     }
 
-    /// Sends `signal` to the server's whole group; does nothing after the group has ended.
+    /// Sends `signal` to the server's whole group. Does nothing after the group has ended.
     pub fn signal(&self, signal: Signal) {
         if self.leader.is_some() {
-            // Ignore the error: no process of the group is left, or none that this user may signal.
+            // Ignore the error: the group has no processes left, or none that this user may signal.
             let _ = killpg(self.pid, signal);
         }
     }
 
-    /// Records the present descendants of the server, so that they are recognised after they have become orphans, even
-    /// without the variable in their environment. If several servers run, call this before closing the standard input
-    /// of one of them, because the server may end at once; a single server cannot be confused with another.
+    /// Records the present descendants of the server, so that they are recognised as orphans later, even without the
+    /// variable in their environment. If several servers run, call this before closing the standard input of one of
+    /// them, because that server may end immediately. A single server cannot be confused with another.
     pub async fn note_descendants(&mut self) {
         if let Some(seen) = PROCESSES.scan().await {
             self.tree.note(&seen);
         }
     }
 
-    /// Ends a server whose standard input the caller has closed: gives it `grace.exit` to end by
-    /// itself, then SIGTERM and `grace.term`, then SIGKILL; then [sweeps](Self::sweep).
+    /// Ends a server whose standard input the caller has closed. Waits `grace.exit` for it to end by itself, then sends
+    /// SIGTERM and waits `grace.term`, then sends SIGKILL; finally [sweeps](Self::sweep).
     ///
-    /// Takes at most the two graces and 5 s. May be dropped and called again.
+    /// Takes at most both times of `grace` and 5 s. Cancel-safe; may be called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
         self.note_descendants().await;
         if timeout(grace.exit, self.wait()).await.is_err() {
@@ -189,11 +187,11 @@ impl ChildProcess {
         self.exit.unwrap_or(Exit::Signal(Signal::SIGKILL as i32))
     }
 
-    /// Ends the remaining descendants after the server's end: SIGTERM to its group and to the adopted orphans, a second
-    /// to end, SIGKILL; at last reaps the server.
+    /// Ends the remaining descendants after the server's end: sends SIGTERM to its group and to the adopted orphans,
+    /// waits for a second, and sends SIGKILL. Finally reaps the server.
     ///
-    /// Reads the process table once if no descendant is left; takes at most 3 s. A server that still runs is ended like
-    /// the rest. May be dropped and called again.
+    /// Reads the process table only once if no descendant is left; takes at most 3 s. A server that still runs is ended
+    /// in the same way. Cancel-safe; may be called again.
     pub async fn sweep(&mut self) {
         self.tree.claim();
         if !self.clear(Signal::SIGTERM, SWEEP_TERM).await
@@ -201,14 +199,15 @@ impl ChildProcess {
         {
             tracing::warn!(server = self.id(), "a process that the server started cannot be ended");
         }
-        // A process that was forked during the last scan is still in the group, whose number is reserved.
+        // A process that was forked during the last scan is still in the group, whose number is reserved until the
+        // leader is reaped.
         self.signal(Signal::SIGKILL);
         self.poll_exit();
         self.reap();
     }
 
-    /// Sends `signal` once to each remaining process, also to new ones, until none remains (`true`)
-    /// or `patience` is over.
+    /// Sends `signal` once to each remaining process, including new ones, until none remains (returns `true`) or
+    /// `patience` is over.
     async fn clear(&self, signal: Signal, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut signalled = BTreeSet::new();
@@ -236,20 +235,19 @@ impl ChildProcess {
         }
     }
 
-    /// The leader's exit, if it has ended.
+    /// Returns the leader's exit, if it has ended.
     fn poll_exit(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             match process_tree::ended(Some(self.pid)) {
                 Ok(ended) => self.exit = ended.map(|(_, exit)| exit),
-                // If a child's exit cannot be read without reaping it, the child is reaped, and its group is given up.
+                // The exit cannot be read without reaping, so reap the leader, and give up its group.
                 Err(_) => self.reap(),
             }
         }
         self.exit
     }
 
-    /// Reaps the leader if it has ended. From then on the system may give its pid to another
-    /// process.
+    /// Reaps the leader if it has ended. From then on the system may reuse its pid.
     fn reap(&mut self) {
         let Some(leader) = &mut self.leader else { return };
         let status = process_tree::reap(leader);
@@ -267,12 +265,12 @@ impl Drop for ChildProcess {
         self.signal(Signal::SIGKILL);
         self.reap();
         let Some(leader) = self.leader.take() else { return };
-        // A killed process ends soon, but rarely before the first check.
+        // The killed process ends soon, but rarely before the first check.
         Dropped::add(leader);
     }
 }
 
-/// Servers that were dropped and still have to be reaped, by a single thread.
+/// Dropped servers that a single thread still has to reap.
 struct Dropped {
     leaders: Vec<process::Child>,
     /// Whether the thread runs.
@@ -312,30 +310,30 @@ impl Dropped {
     }
 }
 
-/// The process table, or `None` where it cannot be read.
+/// The process table; `None` if it cannot be read.
 static PROCESSES: SharedScan<Vec<ProcessEntry>> = SharedScan::new(process_tree::read_process_table);
 
-/// Whether a server needs this environment variable in addition to those that it always gets: none on Unix.
+/// Whether servers need this variable of the environment in addition to those that they always get: none on Unix.
 pub fn is_needed_variable(_: &str) -> bool {
     false
 }
 
-/// The command that runs a line of the system's shell.
+/// Returns the command that runs a line in the system's shell.
 pub fn shell(line: &str) -> Vec<OsString> {
     ["sh", "-c", line].map(OsString::from).into()
 }
 
-/// The signal that has ended a process.
+/// Returns the signal that has ended a process.
 pub(in crate::platform) fn signal_of(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// The name of a signal, such as `SIGKILL`.
+/// Returns the name of a signal, such as `SIGKILL`.
 pub(in crate::platform) fn signal_name(number: i32) -> Option<&'static str> {
     Signal::try_from(number).ok().map(Signal::as_str)
 }
 
-/// The reason why a program does not start.
+/// Returns the reason why a program does not start.
 pub(in crate::platform) fn fault(error: &io::Error) -> StartFault {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOENT) => StartFault::Missing,

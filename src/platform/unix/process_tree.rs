@@ -1,5 +1,5 @@
-//! The process tree of each server, read from the process table, and the adoption of orphans. All
-//! spawning and reaping happens here, under one lock.
+//! The process tree of each server, read from the process table, and the adoption of orphans. All spawning and reaping
+//! happens here, under one lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,12 +27,12 @@ use nix::{
 use super::parent_death::{Starter, is_startable};
 use crate::platform::child::{Exit, Program};
 
-// Every server has a variable in its environment that identifies it. A daemon has left its group,
-// its session and its parent, but its inherited environment still names its server. So among many
-// servers one is ended with all its descendants, and no descendant of another.
-/// The variable that identifies the server of a process. Processes inherit the variable, even after leaving their
-/// group, their session and their parent. The variable contains a word for each Milepost above the process, because one
-/// Milepost may run below another: its process id and its number of the server.
+// Every server has a variable in its environment that identifies it. A daemon may leave its group, its session and its
+// parent, but its inherited environment still names its server. So one of many servers can be ended with all its
+// descendants, and without those of another.
+/// The variable that identifies the server of a process. Processes inherit it, even after leaving their group, their
+/// session and their parent. Its value has one word for each Milepost above the process, because one Milepost may run
+/// below another: the process id of that Milepost and its number of the server.
 const ORIGIN: &str = "MILEPOST_ORIGIN";
 
 static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
@@ -45,27 +45,27 @@ static REGISTRY: Mutex<ChildRegistry> = Mutex::new(ChildRegistry {
     reaped: 0,
 });
 
-/// The children of this process, as far as they are known.
+/// The known children of this process.
 struct ChildRegistry {
-    /// Whether this process adopts orphans: then every child except the leaders is an orphan.
+    /// Whether this process adopts orphans. If so, every child except the leaders is an orphan.
     adopting: bool,
-    /// Whether this program can be started again as the starter of a server.
+    /// Whether servers may be started through a second start of this program.
     may_detour: bool,
-    /// Starts servers so that they end with this process; made for the first server.
+    /// Starts servers so that they end with this process. Made for the first server.
     starter: Option<Starter>,
-    /// The servers that have been spawned and not yet reaped.
+    /// The servers that have been spawned and not reaped yet.
     leaders: BTreeMap<Pid, Leader>,
-    /// Their numbers, which are never given again.
+    /// The numbers of the leaders. A number is never reused.
     numbers: BTreeSet<u64>,
     next: u64,
-    /// The number of orphans that have been reaped.
+    /// Number of orphans that have been reaped.
     reaped: u64,
 }
 
 struct Leader {
     number: u64,
     start: u64,
-    /// Whether the sweep of the tree has begun: from then on an orphan does not wait for the tree.
+    /// Whether the sweep of this server has begun. From then on it no longer counts as a possible owner of an orphan.
     swept: bool,
 }
 
@@ -73,13 +73,12 @@ fn registry() -> MutexGuard<'static, ChildRegistry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes this process adopt the orphans of all servers from now on, in place of the first process
-/// of the system, so that also orphans that have left their server's group (`setsid`) can be ended.
-/// On Linux only; elsewhere the function does nothing.
+/// Makes this process, instead of the first process of the system, adopt the orphans of all servers. Otherwise orphans
+/// that have left their server's group (`setsid`) could not be ended. Only on Linux; does nothing elsewhere.
 ///
-/// From now on every child of this process that was not started by [`spawn`](crate::platform::child::spawn) is
-/// taken for such an orphan and ended in a sweep. So this is for a program that starts no other
-/// processes in other ways, to be called once, at its start, by its main thread.
+/// From now on every child of this process that was not started by [`spawn`](crate::platform::child::spawn) counts as
+/// such an orphan, and a sweep ends it. So only a program that starts no other processes may call this, once, at its
+/// start, on its main thread.
 pub fn adopt_orphans() {
     // Ignore the result. The setting lasts, because this thread lives as long as the program.
     let _ = watch_exits();
@@ -90,13 +89,13 @@ pub fn adopt_orphans() {
     }
 }
 
-/// Makes this thread receive SIGCHLD, if all threads have inherited a blocked SIGCHLD. One
-/// receiving thread is enough while it lives.
+/// Makes this thread receive SIGCHLD, in case all threads have inherited a blocked SIGCHLD. One receiving thread is
+/// enough while it lives.
 pub(crate) fn watch_exits() -> io::Result<()> {
     Ok(SigSet::from(Signal::SIGCHLD).thread_unblock()?)
 }
 
-/// Starts servers through this program from now on, where orphans are adopted.
+/// Starts servers through this program from now on, if orphans are adopted.
 pub(super) fn allow_detour() {
     registry().may_detour = true;
 }
@@ -107,7 +106,7 @@ pub(super) fn has_detour() -> bool {
     registry.adopting && registry.may_detour && is_startable()
 }
 
-/// Spawns the leader of a group, and knows it before anybody can take it for an orphan.
+/// Spawns the leader of a group, and registers it before it can be taken for an orphan.
 pub(crate) fn spawn(
     program: &Program,
     prepare: impl FnOnce(&mut Command),
@@ -139,7 +138,7 @@ pub(crate) fn spawn(
     Ok((leader, ProcessTree { number, leader: pid, start, known: BTreeSet::new() }))
 }
 
-/// The value of the variable for the processes of one server.
+/// Returns the value of the variable for the processes of one server.
 fn origin_of(number: u64) -> OsString {
     let mut origin = env::var_os(ORIGIN).unwrap_or_default();
     if !origin.is_empty() {
@@ -149,8 +148,8 @@ fn origin_of(number: u64) -> OsString {
     origin
 }
 
-/// Returns the processes and their numbers of servers that a process comes from. Empty if that cannot be read: the
-/// environment was cleared or overwritten, or belongs to another user.
+/// Returns the Mileposts and server numbers that a process descends from. Empty if its environment cannot be read
+/// because it was cleared or overwritten, or belongs to another user.
 pub(super) fn origins_of(pid: Pid) -> Vec<(i32, u64)> {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|byte| *byte == 0);
@@ -163,14 +162,13 @@ pub(super) fn origins_of(pid: Pid) -> Vec<(i32, u64)> {
     words.split(' ').filter_map(word).collect()
 }
 
-/// The number of the server that a process descends from.
+/// Returns the number of the server that a process descends from.
 fn number_of(pid: Pid) -> Option<u64> {
     let own = getpid().as_raw();
     origins_of(pid).into_iter().find_map(|(owner, number)| (owner == own).then_some(number))
 }
 
-/// Reaps a leader if it has ended. Except for `Ok(None)`, the system may give the leader's pid to
-/// another process afterwards.
+/// Reaps a leader if it has ended. Unless this returns `Ok(None)`, the system may reuse the leader's pid afterwards.
 pub(crate) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut registry = registry();
     let status = leader.try_wait();
@@ -183,9 +181,9 @@ pub(crate) fn reap(leader: &mut Child) -> io::Result<Option<ExitStatus>> {
     status
 }
 
-/// Reaps orphans that have ended while their server runs, which may be for weeks.
+/// Reaps orphans that have ended while their server still runs, which may be for weeks.
 ///
-/// Stops at a leader that waits to be reaped; what is behind it is left to the sweep.
+/// Stops at the first leader that waits to be reaped. A sweep reaps the orphans that come after it.
 pub(crate) fn reap_adopted() {
     let mut registry = registry();
     while registry.adopting
@@ -195,13 +193,13 @@ pub(crate) fn reap_adopted() {
     {}
 }
 
-/// The number of orphans that have been reaped. If the number changes during a scan, the scan may have
-/// missed processes below such an orphan.
+/// Returns the number of orphans that have been reaped. If it changes during a scan, the scan may have missed processes
+/// below such an orphan.
 pub(crate) fn reaped() -> u64 {
     registry().reaped
 }
 
-/// The exit of the child `pid`, or of any child if `None`, without reaping the child.
+/// Returns the exit of the child `pid`, or of any child if `None`, without reaping that child.
 ///
 /// # Errors
 ///
@@ -216,7 +214,7 @@ pub(crate) fn ended(pid: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     })
 }
 
-/// On other systems the exit cannot be read without reaping.
+/// Fails, because on other systems the exit cannot be read without reaping.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn ended(_: Option<Pid>) -> Result<Option<(Pid, Exit)>, Errno> {
     Err(Errno::ENOSYS)
@@ -233,7 +231,7 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Notes the processes below the leader.
+    /// Notes the processes below the leader that a scan has seen.
     pub(crate) fn note(&mut self, seen: &[ProcessEntry]) {
         let mut below = BTreeSet::from([self.leader]);
         loop {
@@ -249,15 +247,15 @@ impl ProcessTree {
         }
     }
 
-    /// Marks the server as ending, so that other trees need not leave its orphans to this tree.
+    /// Marks that this server's sweep has begun, so that other sweeps need not leave its orphans to this one.
     pub(crate) fn claim(&self) {
         if let Some(leader) = registry().leaders.get_mut(&self.leader) {
             leader.swept = true;
         }
     }
 
-    /// Sends `signal` to the orphans of this tree that are not in `signalled` and not in `group`, which the caller
-    /// signals as a whole; reaps the dead. Returns how many are still to be ended.
+    /// Sends `signal` to the orphans of this tree, except those in `signalled`, and those in `group`, which the caller
+    /// signals as a whole. Reaps dead orphans. Returns how many processes must still end.
     pub(crate) fn terminate(
         &self,
         seen: &[ProcessEntry],
@@ -276,8 +274,8 @@ impl ProcessTree {
             if !one.dead && !grouped && !self.owns(one, &registry) {
                 continue;
             }
-            // No other thread reaps while this lock is held, so a process that is seen now keeps its pid until the
-            // signal.
+            // No other thread can reap while this lock is held, so a process that is seen now keeps its pid until the
+            // signal is sent.
             let Some(now) = ProcessEntry::read(one.pid).filter(|now| now.key() == one.key()) else {
                 continue;
             };
@@ -293,13 +291,12 @@ impl ProcessTree {
         left
     }
 
-    /// Whether an orphan belongs to this tree: its mark names this tree, or an ended tree whose
-    /// sweep has missed the orphan.
+    /// Whether an orphan belongs to this tree: its mark names this tree, or an ended tree whose sweep has missed the
+    /// orphan.
     ///
-    /// An orphan without a mark belongs to this tree if the tree has seen it in time, or if no
-    /// other running server is old enough to have started it. An orphan of uncertain origin
-    /// therefore stays until the last possible server has ended: a late end is better than ending a
-    /// process of another server.
+    /// An orphan without a mark belongs to this tree if the tree has seen it below its leader, or if no other running
+    /// server is old enough to have started it. So an orphan of uncertain origin stays until the last possible server
+    /// has ended, because a late end is better than ending a process of another server.
     fn owns(&self, orphan: &ProcessEntry, registry: &ChildRegistry) -> bool {
         if let Some(number) = orphan.number {
             return number == self.number || !registry.numbers.contains(&number);
@@ -327,18 +324,17 @@ impl ChildRegistry {
     }
 }
 
-/// A process as the process table showed it.
+/// A process in the process table.
 #[derive(Debug)]
 pub(crate) struct ProcessEntry {
     pid: Pid,
     parent: Pid,
     group: Pid,
-    /// The start of the process, in clock ticks since boot. The start and the pid identify one
-    /// process for ever.
+    /// The start of the process, in clock ticks since boot. The start and the pid together identify a process for ever.
     start: u64,
-    /// A zombie.
+    /// Whether the process is a zombie.
     dead: bool,
-    /// The server of the process, from the mark in its environment. Only orphans are examined.
+    /// The number of the server that the process descends from, by the mark in its environment. Read only for orphans.
     number: Option<u64>,
 }
 
@@ -349,11 +345,11 @@ impl ProcessEntry {
 
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may contain anything, even a `)`, so the fields are read after the last one.
+        // The name, in parentheses, may contain anything, even a `)`, so read the fields after the last `)`.
         let name = memchr::memrchr(b')', &stat)?;
         let fields: Vec<&str> =
             str::from_utf8(&stat[name + 1..]).ok()?.split_whitespace().collect();
-        // In proc_pid_stat(5) the first of these has the number 3.
+        // The first of these fields has the number 3 in proc_pid_stat(5).
         let field = |number: usize| fields.get(number - 3).copied();
         let [state, threads] = [field(3)?, field(20)?];
         Some(Self {
@@ -361,7 +357,7 @@ impl ProcessEntry {
             parent: Pid::from_raw(field(4)?.parse().ok()?),
             group: Pid::from_raw(field(5)?.parse().ok()?),
             start: field(22)?.parse().ok()?,
-            // A process whose first thread has ended looks like a zombie while the others run.
+            // A process whose first thread has ended looks like a zombie while its other threads run.
             dead: matches!(state, "Z" | "X") && matches!(threads, "0" | "1"),
             number: None,
         })

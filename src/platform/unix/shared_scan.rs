@@ -1,5 +1,5 @@
-//! One scan of the process table for all callers of the same time: the table is long, and many
-//! servers may end at once.
+//! One scan of the process table for all callers that wait at the same time, because the table is long and many servers
+//! may end together.
 
 use std::{
     io, mem,
@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 /// The result of a scan, for all callers that waited for it.
 type ScanResult<T> = Option<Arc<T>>;
 
-/// The shortest pause between two scans. A scan that takes longer is followed by a pause of its own
-/// length, so that scans take at most half of one processor, however many servers end.
+/// Minimum pause between two scans. After a longer scan the pause is as long as the scan, so that scans use at most
+/// half of one processor, however many servers end.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Scans for all callers, in a thread that ends when no caller waits. A thread and not a task, so
-/// that no caller waits for a runtime or for a future that another caller has stopped polling.
+/// Scans for all callers, in a thread that ends when no caller waits. It is a thread and not a task, because a caller
+/// must not depend on a runtime, or on a future that another caller no longer polls.
 pub(crate) struct SharedScan<T: 'static> {
     look: fn() -> Option<T>,
     waiters: Mutex<Waiters<T>>,
@@ -35,7 +35,7 @@ impl<T: Send + Sync> SharedScan<T> {
         Self { look, waiters: Mutex::new(Waiters { waiting: Vec::new(), busy: false }) }
     }
 
-    /// The result of a scan that begins after this call; `None` if the scan fails.
+    /// Returns the result of a scan that begins after this call; `None` if the scan fails.
     pub(crate) async fn scan(&'static self) -> ScanResult<T> {
         let (reply, result) = oneshot::channel();
         self.ask(reply);
@@ -48,7 +48,7 @@ impl<T: Send + Sync> SharedScan<T> {
         if !waiters.busy {
             match self.start() {
                 Ok(()) => waiters.busy = true,
-                // The callers get no result, which means that the table cannot be read.
+                // Drop the callers' channels: they get no result, as if the table could not be read.
                 Err(error) => {
                     tracing::warn!(%error, "no thread to read the process table");
                     waiters.waiting.clear();
@@ -65,8 +65,8 @@ impl<T: Send + Sync> SharedScan<T> {
     fn serve(&self) {
         let mut pause = Duration::ZERO;
         loop {
-            // A caller that asks during a scan needs another scan: this scan may already have passed the process that
-            // the caller looks for.
+            // A caller that asks during a scan needs another scan, because this one may already have passed the process
+            // that the caller looks for.
             if !self.is_asked() {
                 return;
             }
@@ -82,7 +82,7 @@ impl<T: Send + Sync> SharedScan<T> {
         }
     }
 
-    /// Whether a caller waits; if not, the thread ends.
+    /// Whether a caller waits. If not, the thread ends.
     fn is_asked(&self) -> bool {
         let mut waiters = self.lock();
         waiters.busy = !waiters.waiting.is_empty();
@@ -107,10 +107,10 @@ mod tests {
 
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-    /// Locked while callers ask: no look ends meanwhile.
+    /// Locked while callers ask, so that no scan ends meanwhile.
     static ASKING: Mutex<()> = Mutex::new(());
 
-    /// Returns the number of the look, and the number of all looks that have begun when the look ends.
+    /// Returns the number of this scan, and the number of all scans that have begun when this one ends.
     fn count() -> Option<(usize, usize)> {
         let begun = COUNT.fetch_add(1, SeqCst);
         drop(ASKING.lock().unwrap());

@@ -8,7 +8,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::process::Signal;
 
-/// SIGTERM and SIGINT, and SIGHUP if it is taken too.
+/// The SIGTERM and SIGINT signals to this process, and SIGHUP if it is included.
 #[derive(Debug)]
 pub struct Signals {
     terminate: unix::Signal,
@@ -17,7 +17,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes SIGTERM and SIGINT from their default meaning from now on.
+    /// Receives SIGTERM and SIGINT from now on, instead of their default action.
     ///
     /// # Errors
     /// If the system does not deliver signals.
@@ -26,7 +26,7 @@ impl Signals {
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())?, hangup: None })
     }
 
-    /// Takes SIGTERM, SIGINT and SIGHUP from their default meaning from now on.
+    /// Receives SIGTERM, SIGINT and SIGHUP from now on, instead of their default action.
     ///
     /// # Errors
     /// If the system does not deliver signals.
@@ -35,7 +35,7 @@ impl Signals {
         Ok(Self { hangup: Some(signal(SignalKind::hangup())?), ..stop })
     }
 
-    /// The next signal. Cancel-safe.
+    /// Waits for the next signal. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
         let Self { terminate, interrupt, hangup } = self;
         let hangup = async {
@@ -52,7 +52,7 @@ impl Signals {
     }
 }
 
-/// Receives SIGHUP signals, each of which requests to read the settings again.
+/// Receives SIGHUP signals, each of which is a request to read the settings again.
 #[derive(Debug)]
 pub struct Hangups {
     signal: unix::Signal,
@@ -66,7 +66,7 @@ fn has_terminal() -> bool {
 }
 
 impl Hangups {
-    /// Takes the signal from its default meaning.
+    /// Receives the signal from now on, instead of its default action.
     ///
     /// # Errors
     /// If the system does not deliver signals.
@@ -80,8 +80,8 @@ impl Hangups {
         self.signal.recv().await;
     }
 
-    /// Whether the signal came because the terminal was closed. Closing a window is not a request to reload, so this
-    /// process is then told to stop.
+    /// Whether the signal came because the terminal was closed. Closing a window is not a request to reload, so SIGTERM
+    /// is then sent to this process to stop it.
     pub fn was_end_of_terminal(&self) -> bool {
         self.had_terminal && !has_terminal() && raise(Signal::SIGTERM).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Standard input and output of this process, driven by the event loop. Terminals and files cannot be.
+//! Standard input and output of this process, driven by the event loop. Terminals and regular files cannot be.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-/// Standard input, if it is a pipe or a socket.
+/// Returns standard input, if it is a pipe or a socket.
 pub fn input() -> Option<Box<dyn AsyncRead + Send + Unpin>> {
     let fd = io::stdin().as_fd().try_clone_to_owned().ok()?;
     Some(match kind(fd)? {
@@ -20,7 +20,7 @@ pub fn input() -> Option<Box<dyn AsyncRead + Send + Unpin>> {
     })
 }
 
-/// Standard output, if it is a pipe or a socket.
+/// Returns standard output, if it is a pipe or a socket.
 pub fn output() -> Option<Box<dyn AsyncWrite + Send + Unpin>> {
     let fd = io::stdout().as_fd().try_clone_to_owned().ok()?;
     Some(match kind(fd)? {
@@ -29,8 +29,8 @@ pub fn output() -> Option<Box<dyn AsyncWrite + Send + Unpin>> {
     })
 }
 
-/// The path under which a pipe can be opened anew. Switching it to non-blocking mode instead would
-/// also affect the other holders of the same open file, who do not expect that mode.
+/// Returns the path under which a pipe can be opened again. Switching it to non-blocking mode instead would also affect
+/// the other processes that share the open file, which do not expect that mode.
 fn own(number: u8) -> impl AsRef<Path> {
     format!("/proc/self/fd/{number}")
 }
@@ -49,7 +49,7 @@ fn kind(fd: OwnedFd) -> Option<StdioKind> {
     if !kind.is_socket() {
         return None;
     }
-    // Node.js gives its children sockets instead of pipes. No other process has this end, so its mode may change.
+    // Node.js gives its children sockets instead of pipes. No other process shares this end: its mode may change.
     let stream = StdStream::from(OwnedFd::from(file));
     stream.peer_addr().ok()?;
     stream.set_nonblocking(true).ok()?;

@@ -5,18 +5,18 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
-/// The mode of a terminal that hands over each key at once and shows none; holds the mode before.
+/// The mode of a terminal that passes on each key immediately and does not show it. Stores the earlier mode.
 #[derive(Debug)]
 pub struct RawMode {
-    // A mutex, because `Termios` has a cell inside and is not `Sync`.
+    // A mutex, because `Termios` is not `Sync`.
     before: Mutex<Termios>,
 }
 
 impl RawMode {
-    /// Begins the mode on the terminal of standard input.
+    /// Sets the mode on the terminal of standard input.
     ///
     /// # Errors
-    /// If standard input is no terminal.
+    /// If standard input is not a terminal.
     pub fn begin() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
@@ -25,7 +25,7 @@ impl RawMode {
         Ok(Self { before: Mutex::new(before) })
     }
 
-    /// Brings back the mode before.
+    /// Restores the earlier mode.
     pub fn end(&self) {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         // Ignore the error: the terminal is already closed.

@@ -14,7 +14,7 @@ pub fn is_there() -> bool {
 /// # Errors
 /// If the program of the desktop does not start.
 pub fn open(file: &Path) -> io::Result<()> {
-    // The program passes the file on and ends at once, with a meaningless exit code.
+    // The program passes the file on and ends immediately, with a meaningless exit code.
     Command::new("explorer")
         .arg(file)
         .stdin(Stdio::null())

@@ -1,5 +1,5 @@
-//! Files. The folders of a user's profile have access lists that keep other users out, and files inherit them: here
-//! no list is read or written.
+//! Files. The directories of a user's profile have access lists that keep other users out, and files inherit these
+//! lists. So no list is read or written here.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,13 +8,13 @@ use std::io;
 use std::os::windows::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf, is_separator};
 
-/// `FILE_FLAG_OPEN_REPARSE_POINT`: a link is opened itself.
+/// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a link itself, not its target.
 const LINK_ITSELF: u32 = 0x0020_0000;
 
-/// The endings of programs where `PATHEXT` names none.
+/// The extensions of programs if `PATHEXT` names none.
 const ENDINGS: &str = ".EXE;.CMD;.BAT;.COM";
 
-/// Makes a folder, with the folders above it, where it is missing. It has the access list of the folder above.
+/// Creates a directory, and missing directories above it. They inherit the access list of the directory above.
 ///
 /// # Errors
 /// If the system refuses.
@@ -22,7 +22,7 @@ pub fn make_private_folder(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// A file that is made with these options has the access list of its folder.
+/// Changes nothing: a new file inherits the access list of its directory.
 pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
@@ -32,22 +32,22 @@ pub fn without_link(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(LINK_ITSELF)
 }
 
-/// Whether a file belongs to this user: the access list of its folder answers for that.
+/// Returns true: the access list of the directory keeps other users out.
 pub fn is_own(_: &Metadata) -> bool {
     true
 }
 
-/// Whether no other user may read or write a file: the access list of its folder answers for that.
+/// Returns true: the access list of the directory keeps other users out.
 pub fn is_private(_: &Metadata) -> bool {
     true
 }
 
-/// The users who may make files in a folder that is for this user alone: access lists are not read.
+/// Returns `None`: access lists are not read, so it is unknown whether other users may create files in a directory.
 pub fn folder_writer(_: &Metadata) -> Option<String> {
     None
 }
 
-/// Whether this user may read the files of all users.
+/// Returns false: whether this user is an administrator is not checked on Windows.
 pub fn is_administrator() -> bool {
     false
 }
@@ -57,15 +57,15 @@ pub fn identity(known: &Metadata) -> (u64, u64) {
     (0, known.creation_time())
 }
 
-/// The time of the last change of the content, in steps of 100 ns since 1601.
+/// Returns the time of the last change of the content, in steps of 100 ns since 1601.
 pub fn modified(known: &Metadata) -> (i64, i64) {
     (known.last_write_time().cast_signed(), 0)
 }
 
-/// Whether the system reports who may change a file: access lists are not read.
+/// Whether the system reports who may change a file. It is false, because access lists are not read.
 pub const TELLS_WRITERS: bool = false;
 
-/// The other users who may change a file: not known on Windows.
+/// Returns `None`: it is unknown whether other users may change a file.
 pub fn other_writer(_: &Metadata) -> Option<String> {
     None
 }
@@ -93,7 +93,7 @@ pub fn program_at(path: PathBuf) -> Option<PathBuf> {
     endings.split(';').map(whole).find(|path| path.is_file())
 }
 
-/// Whether a command is the path of its program, and is not sought in `PATH`.
+/// Whether a command is a path, so that `PATH` is not searched.
 pub fn is_path(command: &OsStr) -> bool {
     command.as_encoded_bytes().iter().any(|byte| is_separator(char::from(*byte)))
 }
@@ -118,7 +118,7 @@ pub fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()
 /// Fills `bytes` from a position of a file.
 ///
 /// # Errors
-/// If the system refuses, or the file ends before.
+/// If the system refuses, or the file ends earlier.
 pub fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.seek_read(bytes, at)? {
@@ -132,17 +132,17 @@ pub fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Resu
     Ok(())
 }
 
-/// A path as another process has sent it; `None` if it is not text.
+/// Returns a path that another process has sent; `None` if it is not text.
 pub fn path_of(bytes: &[u8]) -> Option<&Path> {
     str::from_utf8(bytes).ok().map(Path::new)
 }
 
-/// The home folder of this user, as the environment names it.
+/// Returns the home directory of this user, as the environment names it.
 pub fn home() -> Option<OsString> {
     env::var_os("USERPROFILE")
 }
 
-/// The folder for the state of programs, as the environment names it.
+/// Returns the directory for the state of programs, as the environment names it.
 pub fn state_home() -> Option<OsString> {
     env::var_os("XDG_STATE_HOME").or_else(|| env::var_os("LOCALAPPDATA"))
 }

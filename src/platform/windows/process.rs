@@ -1,5 +1,5 @@
-//! A server as a child process on Windows: in a job object, which ends all its processes when it is closed, and which
-//! the system closes at the end of this process.
+//! A server as a child process on Windows. Its job object ends all its processes when it is closed, and the system
+//! closes it at the end of this process.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,13 +18,13 @@ use crate::platform::child::{ChildPipes, Exit, Grace, LOST, Program, StartFault,
 /// `CREATE_NO_WINDOW`: a server does not open a console window.
 const NO_WINDOW: u32 = 0x0800_0000;
 
-/// `CREATE_SUSPENDED`: a server begins when it is in its job.
+/// `CREATE_SUSPENDED`: a server does not run before it is in its job.
 const SUSPENDED: u32 = 0x0000_0004;
 
-/// `ERROR_BAD_EXE_FORMAT`.
+/// `ERROR_BAD_EXE_FORMAT`: the file is not a program.
 const NOT_A_PROGRAM: i32 = 193;
 
-/// The time that the end of a job may take.
+/// Deadline for the processes of a job to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Variables of the environment without which programs do not run on Windows.
@@ -48,16 +48,16 @@ const NEEDED_VARIABLES: &[&str] = &[
     "WINDIR",
 ];
 
-/// The requests that end a server, with their names on Unix. Windows has only the last one.
+/// The requests to end a server, with their names on Unix. Windows has only the last one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Signal {
-    /// A request to end in good order.
+    /// A request to end properly.
     SIGTERM,
-    /// A person wants the end.
+    /// A request of a person to end.
     SIGINT,
     /// The terminal was closed.
     SIGHUP,
-    /// The end at once.
+    /// Immediate end.
     SIGKILL,
 }
 
@@ -69,7 +69,7 @@ pub struct ChildProcess {
     exit: Option<Exit>,
 }
 
-/// Sets the flags of the new process. Add it after [`JobObject`], whose flags it replaces.
+/// Sets the flags of the new process. Must be added after [`JobObject`], whose flags it replaces.
 #[derive(Debug)]
 struct WithoutWindow;
 
@@ -80,14 +80,14 @@ impl CommandWrapper for WithoutWindow {
     }
 }
 
-/// Starts a server in a job of its own.
+/// Starts a server in a separate job.
 pub(in crate::platform) fn start(
     program: &Program,
     stderr: Stderr,
 ) -> io::Result<(ChildProcess, ChildPipes)> {
     let mut command = Command::new(place(program));
     command.args(program.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // Removed before the others are set, so that the route can set a name that would be left out otherwise.
+    // Remove variables before setting others, so that the route can set a variable that would otherwise be left out.
     for name in &program.left_out {
         command.env_remove(name);
     }
@@ -113,8 +113,8 @@ pub(in crate::platform) fn start(
     Ok((ChildProcess { child, id, exit: None }, pipes))
 }
 
-/// The file of a program. The system itself would find no `npx.cmd` under the name `npx`, and no program in the
-/// working folder of the server.
+/// Returns the file of a program. The system itself would not find `npx.cmd` under the name `npx`, or a program in the
+/// server's working directory.
 fn place(program: &Program) -> PathBuf {
     let name = Path::new(program.name());
     let base = program.cwd.as_deref().unwrap_or_else(|| Path::new(""));
@@ -130,13 +130,13 @@ fn place(program: &Program) -> PathBuf {
 }
 
 impl ChildProcess {
-    /// The process id of the server.
+    /// Returns the process id of the server.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Waits for the server itself to end, not for those that it started. May be dropped and
-    /// called again at any time, also after the end.
+    /// Waits until the server itself ends, but not for processes that it started. Cancel-safe; may be called again,
+    /// even after the end.
     pub async fn wait(&mut self) -> Exit {
         if let Some(exit) = self.exit {
             return exit;
@@ -145,10 +145,10 @@ impl ChildProcess {
         *self.exit.insert(exit)
     }
 
-    /// Ends the server and its descendants at once for SIGKILL. Windows has no other signals.
+    /// Ends the server and its descendants immediately if the signal is SIGKILL. Windows has no other signals.
     pub fn signal(&mut self, signal: Signal) {
         if signal == Signal::SIGKILL {
-            // Ignore the error: no process of the job is left.
+            // Ignore the error: the job has no processes left.
             let _ = self.child.start_kill();
         }
     }
@@ -158,8 +158,8 @@ impl ChildProcess {
         std::future::ready(())
     }
 
-    /// Ends a server whose standard input the caller has closed: gives it the two times of `grace` to end by itself,
-    /// then ends its job. May be dropped and called again.
+    /// Ends a server whose standard input the caller has closed. Waits both times of `grace` for it to end by itself,
+    /// then ends its job. Cancel-safe; may be called again.
     pub async fn shut_down(&mut self, grace: Grace) -> Exit {
         // Windows has no signal between the end of the input and the end of the job, so both times are added.
         let _ = timeout(grace.exit + grace.term, self.wait()).await;
@@ -167,7 +167,7 @@ impl ChildProcess {
         self.exit.unwrap_or(LOST)
     }
 
-    /// Ends all processes of the job that are left. May be dropped and called again.
+    /// Ends the remaining processes of the job. Cancel-safe; may be called again.
     pub async fn sweep(&mut self) {
         self.signal(Signal::SIGKILL);
         if timeout(KILL_PATIENCE, self.wait()).await.is_err() {
@@ -176,10 +176,10 @@ impl ChildProcess {
     }
 }
 
-/// Does nothing: a job knows orphans too.
+/// Does nothing: a job includes orphans.
 pub fn adopt_orphans() {}
 
-/// The hidden parts of this program: none on Windows.
+/// Returns `None`: this program has no hidden parts on Windows.
 pub fn run_hidden() -> Option<ExitCode> {
     None
 }
@@ -192,7 +192,7 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// The number of descriptors that this process may have open.
+/// Returns the limit of open descriptors of this process.
 ///
 /// # Errors
 /// Always: Windows has no limit.
@@ -213,33 +213,33 @@ pub fn check_reserve() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the system refused something for a reason of this machine or process.
+/// Whether an error of the system is caused by this machine or process, not by the other side.
 pub fn is_of_this_machine(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, NetworkDown, NetworkUnreachable, OutOfMemory};
     matches!(error.kind(), AddrNotAvailable | NetworkDown | NetworkUnreachable | OutOfMemory)
 }
 
-/// Whether a server needs this variable of the environment. Names are the same in capitals.
+/// Whether a server needs this variable of the environment. The case of letters is ignored.
 pub fn is_needed_variable(name: &str) -> bool {
     NEEDED_VARIABLES.iter().any(|needed| needed.eq_ignore_ascii_case(name))
 }
 
-/// The command that runs a line of the system's shell.
+/// Returns the command that runs a line in the system's shell.
 pub fn shell(line: &str) -> Vec<OsString> {
     ["cmd", "/d", "/c", line].map(OsString::from).into()
 }
 
-/// The signal that has ended a process: none on Windows.
+/// Returns `None`: no signals end processes on Windows.
 pub(in crate::platform) fn signal_of(_: ExitStatus) -> Option<i32> {
     None
 }
 
-/// The name of a signal: Windows has no numbers for them.
+/// Returns `None`: signals have no numbers on Windows.
 pub(in crate::platform) fn signal_name(_: i32) -> Option<&'static str> {
     None
 }
 
-/// The reason why a program does not start.
+/// Returns the reason why a program does not start.
 pub(in crate::platform) fn fault(error: &io::Error) -> StartFault {
     match error.kind() {
         io::ErrorKind::NotFound => StartFault::Missing,

@@ -1,10 +1,10 @@
-//! The service manager: on Windows it needs no messages.
+//! The service manager. On Windows it needs no reports.
 
-/// Does nothing: no service manager of Windows asks whether this process serves.
+/// Does nothing: Windows does not need to know whether this process is ready.
 pub fn notify_ready() {}
 
-/// Does nothing: no service manager of Windows asks for reloads.
+/// Does nothing: Windows does not need to know about reloads.
 pub fn notify_reloading() {}
 
-/// Does nothing: no service manager of Windows asks whether this process stops.
+/// Does nothing: Windows does not need to know whether this process is stopping.
 pub fn notify_stopping() {}

@@ -1,4 +1,4 @@
-//! Events of the console, in the place of signals.
+//! Console events, in place of signals.
 
 use std::{future, io};
 
@@ -8,8 +8,8 @@ use tokio::signal::windows::{
 
 use super::process::Signal;
 
-/// Ctrl-C, which counts as SIGINT, and Ctrl-Break, a closed console and the shutdown of the system, which count as
-/// SIGTERM. After the last two the system ends the process within seconds.
+/// Ctrl-C, which counts as SIGINT, and Ctrl-Break, a closed console and a system shutdown, which count as SIGTERM.
+/// After the last two, the system ends the process within seconds.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: CtrlC,
@@ -19,10 +19,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes the events from their default meaning from now on.
+    /// Receives the events from now on, instead of their default action.
     ///
     /// # Errors
-    /// If the system does not deliver them.
+    /// If the system does not deliver the events.
     pub fn to_stop() -> io::Result<Self> {
         Ok(Self {
             interrupt: ctrl_c()?,
@@ -32,15 +32,15 @@ impl Signals {
         })
     }
 
-    /// The same: no other event could be passed on.
+    /// Receives the same events as [`Self::to_stop`]: there are no others to pass on.
     ///
     /// # Errors
-    /// If the system does not deliver them.
+    /// If the system does not deliver the events.
     pub fn to_pass_on() -> io::Result<Self> {
         Self::to_stop()
     }
 
-    /// The next event. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::SIGINT,
@@ -51,12 +51,12 @@ impl Signals {
     }
 }
 
-/// Requests to read the settings again: Windows has no signal for them, so none comes.
+/// Requests to read the settings again. Windows has no such signal, so none ever comes.
 #[derive(Debug)]
 pub struct Hangups;
 
 impl Hangups {
-    /// Waits for none.
+    /// Returns a value that never receives a request.
     ///
     /// # Errors
     /// Never.
@@ -64,12 +64,12 @@ impl Hangups {
         Ok(Self)
     }
 
-    /// Waits for the next signal: on Windows for ever.
+    /// Waits for ever, because Windows has no such signal.
     pub async fn next(&mut self) {
         future::pending().await
     }
 
-    /// Whether the request came because the terminal was closed.
+    /// Returns false: there is no such signal on Windows.
     pub fn was_end_of_terminal(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
-//! Named pipes in the place of local sockets, and options of connections.
+//! Named pipes in place of local sockets, and options of connections.
 //!
-//! A file in the folder of sockets, which is in the profile of the user, says that there is a pipe of its name. Other
-//! users can neither make such a file nor, by the access list that pipes have, write to the pipe.
+//! A file in the directory of sockets, which is in the user's profile, announces a pipe of the same name. Other users
+//! can neither create such a file nor write to the pipe, because of the default access list of pipes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, File};
@@ -16,7 +16,7 @@ use tokio::net::windows::named_pipe::{
 };
 use tokio::time::sleep;
 
-/// Where pipes are.
+/// The prefix of the paths of pipes.
 const PIPES: &str = r"\\.\pipe\";
 
 /// `ERROR_PIPE_BUSY`: all instances of the pipe have a client.
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A connection between two processes of this machine.
 pub type LocalConnection = NamedPipeServer;
 
-/// The connecting side of such a connection.
+/// The side that connects to a [`SocketListener`].
 pub type LocalClient = NamedPipeClient;
 
 /// A named pipe, and the file that announces it.
@@ -39,14 +39,14 @@ pub struct SocketListener {
     next: Mutex<Arc<NamedPipeServer>>,
 }
 
-/// The name of the pipe of a file, without the place of pipes.
+/// Returns the name of the pipe that a file announces, without [`PIPES`].
 fn name_of(path: &Path) -> OsString {
     let mut name = OsString::from("milepost-");
     name.push(path.file_stem().unwrap_or_default());
     name
 }
 
-/// The path of the pipe of a file.
+/// Returns the path of the pipe that a file announces.
 fn pipe_of(path: &Path) -> OsString {
     let mut pipe = OsString::from(PIPES);
     pipe.push(name_of(path));
@@ -54,7 +54,7 @@ fn pipe_of(path: &Path) -> OsString {
 }
 
 impl SocketListener {
-    /// Makes a pipe that no other user can write to, and its file.
+    /// Creates a pipe to which no other user can write, and its file.
     ///
     /// # Errors
     /// If the system refuses.
@@ -65,15 +65,14 @@ impl SocketListener {
         Ok(Self { name, next: Mutex::new(Arc::new(first)) })
     }
 
-    /// The next connection. Cancel-safe.
+    /// Returns the next connection. Cancel-safe.
     ///
     /// # Errors
-    /// If the system has no room for a connection.
+    /// If the system cannot accept a connection.
     pub async fn accept(&self) -> io::Result<Option<LocalConnection>> {
         let taken = Arc::clone(&self.next.lock().unwrap_or_else(PoisonError::into_inner));
         taken.connect().await?;
-        // The next instance is created before this one is given out, so that a client that connects in between finds a
-        // pipe.
+        // Create the next instance before returning this one, so that a client that connects in between finds a pipe.
         let next = ServerOptions::new().create(&self.name)?;
         let mut place = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(next);
@@ -95,7 +94,7 @@ pub async fn connect(path: &Path) -> io::Result<LocalClient> {
     }
 }
 
-/// Whether an error of [`connect`] says that the process of the pipe has ended.
+/// Whether an error of [`connect`] means that the process of the pipe has ended.
 pub fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
@@ -105,8 +104,8 @@ pub fn is_socket(entry: &DirEntry) -> bool {
     entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
-/// Whether the pipe of a file no longer exists. The list of pipes is searched, because opening the pipe would use up
-/// the place of a client.
+/// Whether the pipe of a file no longer exists. Searches the list of pipes, because opening the pipe would use up an
+/// instance that a client needs.
 pub fn is_stale(path: &Path, _: Option<i32>) -> bool {
     let name = name_of(path);
     let Ok(pipes) = fs::read_dir(PIPES) else { return false };
@@ -114,7 +113,7 @@ pub fn is_stale(path: &Path, _: Option<i32>) -> bool {
     !names.any(|other| OsStr::eq_ignore_ascii_case(&other, &name))
 }
 
-/// Makes the folder of the files of pipes.
+/// Creates the directory for the files of pipes.
 ///
 /// # Errors
 /// If the system refuses.
@@ -122,8 +121,8 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Limits of a connection that Windows does not have.
+/// Does nothing: Windows has no such limits.
 pub fn limit_waiting(_: &TcpStream) {}
 
-/// Does nothing: Windows decides itself when it acknowledges.
+/// Does nothing: Windows itself decides when it acknowledges.
 pub fn acknowledge(_: &TcpStream) {}

@@ -1,14 +1,14 @@
-//! Standard input and output of this process. The event loop of Windows does not drive them: threads read and
-//! write them.
+//! Standard input and output of this process. On Windows the event loop cannot drive them, so threads read and write
+//! them.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Standard input, if the event loop can drive it: never.
+/// Returns `None`: the event loop cannot drive standard input.
 pub fn input() -> Option<Box<dyn AsyncRead + Send + Unpin>> {
     None
 }
 
-/// Standard output, if the event loop can drive it: never.
+/// Returns `None`: the event loop cannot drive standard output.
 pub fn output() -> Option<Box<dyn AsyncWrite + Send + Unpin>> {
     None
 }

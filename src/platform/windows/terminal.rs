@@ -2,12 +2,12 @@
 
 use std::io;
 
-/// The mode of a terminal that hands over each key at once and shows none: that is how keys are read here.
+/// The mode of a terminal that passes on each key immediately and does not show it. On Windows keys are always read so.
 #[derive(Debug)]
 pub struct RawMode(());
 
 impl RawMode {
-    /// Begins the mode.
+    /// Does nothing.
     ///
     /// # Errors
     /// Never.
@@ -15,6 +15,6 @@ impl RawMode {
         Ok(Self(()))
     }
 
-    /// Brings back the mode before.
+    /// Does nothing.
     pub fn end(&self) {}
 }

@@ -1,5 +1,5 @@
-//! A quick start before a slow server: while a child starts, `initialize`, `ping` and the lists are answered as the
-//! server answered them at its last start. All other messages wait for the server.
+//! A quick start before a slow server: while a child starts, `initialize`, `ping` and the lists are answered with the
+//! server's answers at its last start. All other messages wait for the server.
 //!
 //! ```text
 //!  Fresh ──initialize, no answers are known──> Asking ──the answer──> Started
@@ -7,12 +7,12 @@
 //!                                                └──another answer──> Changed: each request gets an error
 //! ```
 //!
-//! The server gets every request all the same. Its answers are compared with those that the client has had: other
-//! lists are said by a notification.
+//! The server still gets every request. Its answers are compared with those that the client has already received: if a
+//! list differs, a notification tells the client.
 //!
-//! No principal gets the list of another. Where the principal of a session is not known, a list is kept only if the
-//! server had read nothing but the beginning of the session and requests for lists: the list of such a server cannot
-//! depend on what a client asked for or answered.
+//! No principal gets the list of another. If the principal of a session is not known, a list is stored only if the
+//! server had read nothing but the beginning of the session and requests for lists, because such a list cannot depend
+//! on anything that a client has asked or answered.
 
 pub(crate) mod store;
 
@@ -31,17 +31,17 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
 use crate::relay::legs::MessagePart;
 
-/// Bytes of messages that wait for a server that starts. Beyond the limit the client is not read.
+/// Maximum number of bytes of messages that wait for a server to start. Beyond the limit the client is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum number of concurrent requests for lists whose answers are compared. The answer of a further request is not
-/// kept.
+/// Maximum number of concurrent list requests whose answers are compared. The answer to a further request is not
+/// stored.
 const ASKED_MAX: usize = 64;
 
-/// The error for requests to a server that differs from the one at its last start.
+/// The error for requests to a server that has changed since its last start.
 const CHANGED: &str = "the server has changed since its last start (its revision or its capabilities); connect to it again";
 
-/// Methods of lists, each with the capability that it belongs to.
+/// The methods that request lists, each with the capability that it belongs to.
 const LISTS: [(&str, &str); 4] = [
     (mcp::TOOLS_LIST, "tools"),
     ("prompts/list", "prompts"),
@@ -49,55 +49,55 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resources"),
 ];
 
-/// A message, or a part of a message, that waits for the server.
+/// A message, or a part of one, that waits for the server.
 pub(crate) enum HeldMessage {
-    /// A message. With the client's own text, if it is a client's.
+    /// A message for the server, with the client's original text if it came from a client.
     Whole(Box<(Option<Message>, Payload)>),
     /// A part of a large message.
     Part(MessagePart),
 }
 
 enum StartPhase {
-    /// The client has not begun.
+    /// The client has not sent `initialize` yet.
     Fresh,
-    /// The server has been asked, under this id.
+    /// The server was sent `initialize` under this id, and the client waits for its answer.
     Asking(Key),
-    /// The client has its answer, and the server has not answered under this id.
+    /// The client already has the answer of the last start. The server has not answered under this id yet.
     Waiting(Key),
-    /// The server has answered.
+    /// The server has started.
     Started,
-    /// The server has answered something else than at its last start.
+    /// The server's answer differs from that at its last start.
     Changed,
 }
 
-/// A request for a list that the server has not answered.
+/// A list request that the server has not answered.
 struct ListRequest {
     method: &'static str,
     capability: &'static str,
-    /// The result that the client has had already.
+    /// The list that the client has already received.
     told: Option<Value>,
 }
 
-/// The answers of the last start of one server, and the messages that wait for this start.
+/// The server's answers at its last start, and the messages that wait for this start.
 pub(crate) struct CachedStart {
     store: StartStore,
     phase: StartPhase,
     file: Option<PathBuf>,
-    /// The answers as the file has them, or is about to have them.
+    /// The answers, as they are in the file or will be written to it.
     known: StartAnswers,
     asked: BTreeMap<Key, ListRequest>,
-    /// Whether clients have sent nothing from which the server could know more than at the beginning of any session.
+    /// Whether the server cannot know more about its clients than at the beginning of any session.
     is_pristine: bool,
     held: VecDeque<HeldMessage>,
     held_bytes: usize,
-    /// Messages in the server's place.
+    /// Messages to the client in the server's place.
     own: VecDeque<Message>,
     writes: Arc<Mutex<u64>>,
     written: u64,
 }
 
 impl CachedStart {
-    /// The answers in `store`.
+    /// Returns a start that uses the answers in `store`.
     pub(crate) fn new(store: StartStore) -> Self {
         Self {
             store,
@@ -114,7 +114,7 @@ impl CachedStart {
         }
     }
 
-    /// The next message in the server's place.
+    /// Returns the next message to the client in the server's place.
     pub(crate) fn next_own(&mut self) -> Option<Message> {
         self.own.pop_front()
     }
@@ -134,7 +134,7 @@ impl CachedStart {
         self.held_bytes >= HELD_BYTES_MAX
     }
 
-    /// Queues a message, or a part of a message.
+    /// Queues a message, or a part of one.
     fn hold(&mut self, held: HeldMessage) {
         self.held_bytes += match &held {
             HeldMessage::Whole(whole) => whole.1.len(),
@@ -146,20 +146,20 @@ impl CachedStart {
         self.held.push_back(held);
     }
 
-    /// The next message that waits no longer.
+    /// Returns the next queued message, if messages need not wait any more.
     pub(crate) fn release(&mut self) -> Option<HeldMessage> {
         if self.is_waiting() {
             return None;
         }
         let held = self.held.pop_front();
-        // The sum is reset only when the queue is empty: until then it is an upper bound, which suffices.
+        // Reset the sum only when the queue is empty. Until then it is an upper bound, which is sufficient.
         if self.held.is_empty() {
             self.held_bytes = 0;
         }
         held
     }
 
-    /// Takes note of a message for the server. False if the message does not go to the server now.
+    /// Notes a message for the server. Returns false if the message must not be sent now.
     pub(crate) fn note_sent(&mut self, message: Option<&Message>, payload: &Payload) -> bool {
         let is_first = matches!(self.phase, StartPhase::Fresh);
         self.is_pristine =
@@ -168,7 +168,7 @@ impl CachedStart {
         let is_request = message.is_some_and(|message| message.kind() == Kind::Request);
         match &self.phase {
             StartPhase::Fresh if is_request && method.as_deref() == Some(mcp::INITIALIZE) => {
-                // The server gets `initialize` at once, even if the client is answered from the file.
+                // The server gets `initialize` immediately, even if the client is answered from the file.
                 self.begin(&Message::parse(payload.to_bytes()));
                 true
             }
@@ -177,7 +177,7 @@ impl CachedStart {
                     message.filter(|_| is_request).map(|_| Message::parse(payload.to_bytes()));
                 let sent = sent.and_then(|sent| Some((sent.id()?, sent)));
                 if let (Some((id, sent)), Some(method)) = (sent, method) {
-                    // The server cannot answer before it has started.
+                    // A server that is starting cannot answer yet.
                     if method == mcp::PING {
                         self.answer(&id, b"{}");
                         return false;
@@ -205,17 +205,17 @@ impl CachedStart {
         }
     }
 
-    /// Takes note of a part of a large message for the server. False if the part does not go to the server now.
+    /// Notes a part of a large message for the server. Returns false if the part must not be sent now.
     pub(crate) fn note_part(&mut self, part: &MessagePart) -> bool {
         self.is_pristine = false;
         if self.is_waiting() {
             self.hold(HeldMessage::Part(part.clone()));
         }
-        // The rest of a message whose beginning was dropped is not a message.
+        // Drop the rest of a message whose beginning was dropped.
         !matches!(self.phase, StartPhase::Waiting(_) | StartPhase::Changed)
     }
 
-    /// The client begins.
+    /// Handles the client's `initialize`: answers it from the file, if there is one.
     fn begin(&mut self, sent: &Message) {
         let (Some(key), Some(id)) = (sent.id_key(), sent.id()) else { return };
         let Some(file) = self.store.file_of(sent.raw()) else {
@@ -235,13 +235,13 @@ impl CachedStart {
         };
     }
 
-    /// A client asks for a list: the client gets the list of the last start while the server starts.
+    /// Handles a client's list request: while the server starts, the client gets the list of the last start.
     fn ask_list(&mut self, method: &str, sent: &Message, id: &Bytes) {
         let Some((method, capability)) = LISTS.iter().find(|(list, _)| *list == method).copied()
         else {
             return;
         };
-        // Only the first page of a list is compared, and only if the server says when the list changes.
+        // Compare only the first page of a list, and only if the server announces changes of the list.
         let cursor = sent.params().and_then(|params| json::member(&params, "cursor"));
         let Some(key) = sent.id_key().filter(|_| cursor.is_none() && self.says_changes(capability))
         else {
@@ -251,7 +251,7 @@ impl CachedStart {
             return;
         }
         let told = self.known.lists.get(method).filter(|_| self.is_waiting()).cloned();
-        // The server gets the request too, and its answer is compared with this answer.
+        // The server gets the request too, and its answer is compared with this one.
         if let Some(told) = &told {
             let text = told.to_string();
             self.answer(id, text.as_bytes());
@@ -276,7 +276,7 @@ impl CachedStart {
         }
     }
 
-    /// Examines a server message; `None` if the client does not get the message.
+    /// Examines a server message. Returns `None` if the client must not get it.
     pub(crate) fn intercept(&mut self, from_server: FromServer) -> Option<FromServer> {
         let FromServer::Message(origin, message) = from_server else { return Some(from_server) };
         let answers = message.kind() == Kind::Response;
@@ -301,11 +301,11 @@ impl CachedStart {
         passes.then_some(FromServer::Message(origin, message))
     }
 
-    /// The server has answered `initialize`, which the client has had an answer to.
+    /// Compares the server's answer to `initialize` with the answer that the client has already received.
     fn compare_start(&mut self, message: &Message) {
         let result = result_of(message);
         let is_same = result.as_ref().is_some_and(|result| {
-            // The client has acted on these two members; other members, such as the version of the server, may be new.
+            // The client relies on these two members. Others, such as the server's version, may be new.
             ["protocolVersion", "capabilities"]
                 .iter()
                 .all(|name| result[name] == self.known.initialize[name])
@@ -330,18 +330,18 @@ impl CachedStart {
                 && let (Some(_), payload) = &*whole
             {
                 let sent = Message::parse(payload.to_bytes());
-                // A request that was already answered gets no second answer: the filter withholds it.
+                // If the request was already answered, the filter withholds this second answer.
                 self.refuse(&sent);
             }
         }
     }
 
-    /// Compares the answer to a request for a list; false if the client has had an answer.
+    /// Compares the answer to a list request. Returns false if the client has already received an answer.
     fn compare_list(&mut self, key: &Key, message: &Message) -> bool {
         let Some(ListRequest { method, capability, told }) = self.asked.remove(key) else {
             return true;
         };
-        // One page is not the list: a list of several pages is not kept.
+        // Do not store a list of several pages, because one page is not the whole list.
         let result = result_of(message).filter(|result| result.get("nextCursor").is_none());
         let is_everybodys = self.store.has_one_principal() || self.is_pristine;
         let known = self.known.lists.get(method);
@@ -349,7 +349,7 @@ impl CachedStart {
             let was_known = known.is_some();
             match result.clone().filter(|_| is_everybodys) {
                 Some(result) => drop(self.known.lists.insert(method.to_owned(), result)),
-                // A list that is outdated, or may be, is not given again.
+                // Remove a list that is outdated, or may be.
                 None => drop(self.known.lists.remove(method)),
             }
             if was_known || is_everybodys {
@@ -366,7 +366,7 @@ impl CachedStart {
         false
     }
 
-    /// Writes the answers a moment later: no message waits for the file.
+    /// Writes the answers in the background, so that no message waits for the file.
     fn save(&mut self) {
         let known = self.known.clone();
         self.change_file(move |path| store::write(path, &known));
@@ -385,7 +385,7 @@ impl CachedStart {
         let (number, last) = (self.written, Arc::clone(&self.writes));
         let work = move || {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            // Blocking threads may run in any order, so an older write must not replace a newer one.
+            // Blocking threads run in any order, and an older write must not replace a newer one.
             if *last < number {
                 *last = number;
                 if let Err(error) = change(&path) {
@@ -400,8 +400,8 @@ impl CachedStart {
     }
 }
 
-/// Whether a server that has read this message, and others of this kind, knows no more of its client than at the
-/// beginning of any session.
+/// Whether a server that has read only messages such as this one knows no more about its client than at the beginning
+/// of any session.
 fn is_of_beginning(sent: &Message, is_first: bool) -> bool {
     let Some(method) = sent.method() else { return false };
     let is_list = || LISTS.iter().any(|(list, _)| *list == method);
@@ -411,12 +411,12 @@ fn is_of_beginning(sent: &Message, is_first: bool) -> bool {
             params.as_object().map_or_else(|| params.is_null(), Map::is_empty)
         })
     };
-    // The parameters of the first `initialize` are a part of the name of the file.
+    // The parameters of the first `initialize` need no check, because the file's name depends on them.
     method == mcp::INITIALIZE && is_first
         || (method == mcp::INITIALIZED || method == mcp::PING || is_list()) && is_bare()
 }
 
-/// The result of an answer.
+/// Returns the result in an answer.
 fn result_of(message: &Message) -> Option<Value> {
     serde_json::from_slice(&message.result()?).ok()
 }

@@ -1,4 +1,4 @@
-//! The answers of a server's last start, in one small file for each server and client.
+//! Stores the answers of a server's last start, in one small file for each server and client.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use crate::protocol::trace_context::to_hex;
 use crate::transport::child::{KeptStarts, Program};
 use crate::transport::random::random_id;
 
-/// The longest file that is read or written, in bytes. Longer answers are not kept.
+/// Maximum number of bytes of a file that is read or written. Longer answers are not stored.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Files in the folder. One more removes the oldest.
+/// Maximum number of files in the directory. One more removes the oldest.
 const FILES_MAX: usize = 256;
 
 /// The answers of a server's last start.
@@ -31,8 +31,8 @@ pub(crate) struct StartAnswers {
     pub(crate) lists: BTreeMap<String, Value>,
 }
 
-/// Variables that name a terminal, a login or a start of a process, and change with each start. No answer of a server
-/// should depend on them.
+/// Variables that identify a terminal, a login or the start of a process, and so change with each start. The answers of
+/// a server should not depend on them.
 const CHANGING_NAMES: [&str; 17] = [
     "_",
     "COLUMNS",
@@ -53,26 +53,26 @@ const CHANGING_NAMES: [&str; 17] = [
     "XDG_SESSION_ID",
 ];
 
-/// The directory and the key of the answers of one server.
+/// Where the answers of one server are stored.
 #[derive(Clone)]
 pub(crate) struct StartStore {
     folder: PathBuf,
-    /// All that the answers may depend on, besides the client.
+    /// A digest of everything that the answers may depend on, except for the client.
     server: Context,
     has_one_principal: bool,
 }
 
 impl StartStore {
-    /// The place of the answers of `program`; `None` if they are not kept.
+    /// Returns the store for the answers of `program`; `None` if they are not to be stored.
     pub(crate) fn of(program: &Program) -> Option<Self> {
         let KeptStarts { folder, scope, principal } = program.starts.clone()?;
-        // Relative paths of a command mean something else in another folder.
+        // Include the directory, because relative paths in a command depend on it.
         let cwd = program.cwd.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
         let environment = program.environment();
         let is_stable = |name: &OsStr| !CHANGING_NAMES.iter().any(|changing| name == *changing);
         let environment = environment.iter().filter(|(name, _)| is_stable(name));
         let mut server = Context::new(&SHA256);
-        // The parts of one list cannot be taken for parts of the next, because each list begins with its length.
+        // Each list begins with its length, so that parts of one list cannot be taken for parts of the next.
         let lists: [Vec<&[u8]>; 5] = [
             program.command.iter().map(|part| part.as_encoded_bytes()).collect(),
             vec![cwd.as_os_str().as_encoded_bytes()],
@@ -89,15 +89,16 @@ impl StartStore {
         Some(Self { folder, server, has_one_principal: principal.is_some() })
     }
 
-    /// Whether all kept answers belong to one principal.
+    /// Whether all stored answers are for one principal.
     pub(crate) fn has_one_principal(&self) -> bool {
         self.has_one_principal
     }
 
-    /// The file of a client that sends this `initialize`. `None` if two servers could read the message in two ways.
+    /// Returns the file for a client that sends this `initialize`; `None` if the message is ambiguous, so that two
+    /// servers could read it differently.
     pub(crate) fn file_of(&self, initialize: &[u8]) -> Option<PathBuf> {
         let params = exact_params(initialize)?;
-        // The name is a digest: arguments and variables may be secrets.
+        // The name is a digest, because arguments and variables may contain secrets.
         let mut whole = self.server.clone();
         add(&mut whole, params.to_string().as_bytes());
         let name = to_hex(whole.finish().as_ref());
@@ -105,20 +106,19 @@ impl StartStore {
     }
 }
 
-/// Adds a part with its length.
+/// Adds a part, preceded by its length, to a digest.
 fn add(context: &mut Context, part: &[u8]) {
     context.update(&(part.len() as u64).to_le_bytes());
     context.update(part);
 }
 
-/// Reads the answers in a file; `None` if the file does not exist, or other users could have written it.
+/// Reads the answers in a file; returns `None` if the file does not exist, or other users could have written it.
 pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     let mut options = OpenOptions::new();
-    // Symbolic links are not followed, and the checks use the open file, so that the file cannot be exchanged between
-    // check and read.
+    // Do not follow symbolic links, and check the open file: the path could lead to another file after the check.
     let file = files::without_link(options.read(true)).open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // The client would get text of another user as the server's own answer.
+    // The client takes the content for the server's own answer, so another user must not have written it.
     let is_own = metadata.is_file()
         && files::is_own(&metadata)
         && files::is_private(&metadata)
@@ -132,7 +132,7 @@ pub(crate) fn read(path: &Path) -> Option<StartAnswers> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Writes the answers of a start, and replaces those of the last start.
+/// Writes the answers of a start, in place of those of the last start.
 ///
 /// # Errors
 /// If the system refuses.
@@ -144,7 +144,7 @@ pub(crate) fn write(path: &Path, answers: &StartAnswers) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     files::make_private_folder(folder)?;
     remove_oldest(folder);
-    // Written to a new file and renamed, so that a reader sees either the old file or the new file, each complete.
+    // Write a new file and rename it, so that a reader sees the complete old file or the complete new one.
     let name = random_id().ok_or(io::ErrorKind::Unsupported)?;
     let made = folder.join(format!("{name}.new"));
     let mut options = OpenOptions::new();

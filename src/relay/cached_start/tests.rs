@@ -1,4 +1,4 @@
-//! The answers of the last start, message by message.
+//! Tests of the answers of the last start, message by message.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const INITIALIZE: &str =
 const STARTED: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"prompts":{}}}}"#;
 const TOOLS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
-/// A start of a server, between its client and its pipe.
+/// A start of a server: the part between the client and the server's pipe.
 struct Start(CachedStart);
 
 impl Start {
@@ -63,7 +63,7 @@ fn tools(names: &[&str]) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{}]}}}}"#, tools.join(","))
 }
 
-/// A first start, which everything passes.
+/// Runs a first start, which forwards all messages.
 fn first_start(folder: &Path) {
     let mut start = Start::new(folder);
     assert!(start.client(INITIALIZE) && start.server(STARTED));
@@ -90,7 +90,7 @@ fn the_second_start_is_answered_at_once_and_the_server_gets_every_request() {
     let ponged = r#"{"jsonrpc":"2.0","id":3,"result":{}}"#;
     assert_eq!(start.own(), [tools(&["a"]), ponged.to_owned()]);
     assert!(start.0.is_holding() && start.released().is_empty());
-    // The server has started: its client knows the answer, and what waited goes on.
+    // The server has started: the client already has this answer, and the waiting messages are released.
     assert!(!start.server(STARTED));
     assert_eq!(start.released(), [initialized, TOOLS, call]);
     assert!(!start.server(&tools(&["a"])));
@@ -151,14 +151,14 @@ fn another_server_gets_its_client_to_connect_again() {
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"login"}}"#;
 
-/// A start of a client of `principal`, which sends `first` before it asks for the list.
+/// Starts the server for a client of `principal`, which sends `first` before it requests the list.
 fn start_with(folder: &Path, principal: Option<&str>, first: &str) {
     let mut start = Start::of(folder, principal);
     assert!(start.client(INITIALIZE) && start.server(STARTED));
     assert!(start.client(first) && start.client(TOOLS) && start.server(&tools(&["of-ada"])));
 }
 
-/// The list that a new client is answered with.
+/// Returns the list that a new client gets in the server's place.
 fn list_for(folder: &Path, principal: Option<&str>) -> Option<String> {
     let mut start = Start::of(folder, principal);
     start.client(INITIALIZE);
@@ -190,7 +190,7 @@ fn the_list_of_an_untouched_server_is_everybodys() {
     let folder = tempfile::tempdir().unwrap();
     start_with(folder.path(), None, initialized);
     assert_eq!(list_for(folder.path(), None), Some(tools(&["of-ada"])));
-    // A list that came after a call does not replace the stored list, and an outdated list is no longer given.
+    // The list that came after a call is not stored, and the outdated list is removed.
     let mut start = Start::of(folder.path(), None);
     start.client(INITIALIZE);
     start.server(STARTED);

@@ -1,4 +1,4 @@
-//! The state after a filter has failed: its connection is forwarded unchanged, with progress withheld.
+//! What happens after a filter has failed: its connection is forwarded unchanged, with progress withheld.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl FilterGuard {
         }
     }
 
-    /// A piece of a large message.
+    /// Handles a later piece of a large message.
     pub(super) fn piece_without_filter(&mut self, origin: Origin, piece: Bytes, part: Fragment) {
         let stream = self.stream_of(origin);
         if let Some(failed) = &mut self.failed {
@@ -42,7 +42,7 @@ impl FilterGuard {
         match origin {
             Origin::Shared => self.rest,
             Origin::Stream(id) if self.filter.calls().streams().has_stream(id) => id,
-            // The stream belongs to requests that are no longer known.
+            // The upstream stream belongs to a request that is no longer known.
             Origin::Stream(_) => self.rest,
         }
     }
@@ -57,7 +57,7 @@ impl FilterGuard {
         let stream = self.stream_of(origin);
         match &mut self.failed {
             Some(failed) if failed_before => failed.forward(stream, message),
-            // The message that the filter was handling when it failed has been salvaged.
+            // The failed filter was handling this message, and its text has been saved already.
             _ => Disposition::Consumed,
         }
     }

@@ -1,4 +1,4 @@
-//! The fast paths of the filter, with the observers' view of them.
+//! The fast paths of the filter, which observers see as ordinary paths.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::progress::{
 use crate::protocol::jsonrpc::{Framing, Key, Message};
 
 impl FilterGuard {
-    /// [`Intake::fast_path`](crate::progress::Intake::fast_path), of the text of a whole message.
+    /// See [`Intake::fast_path`](crate::progress::Intake::fast_path). `text` is a whole message.
     pub fn fast_path(&mut self, now: Instant, stream: StreamId, text: &Bytes) -> bool {
         let number = self.filter.intake().messages() + 1;
         let plain = self.try_with(|filter| filter.intake_mut().fast_path(now, stream, text));
@@ -27,7 +27,7 @@ impl FilterGuard {
         is_plain
     }
 
-    /// [`Intake::fast_repair`](crate::progress::Intake::fast_repair).
+    /// See [`Intake::fast_repair`](crate::progress::Intake::fast_repair).
     pub fn fast_repair(
         &mut self,
         now: Instant,
@@ -49,12 +49,12 @@ impl FilterGuard {
         fate
     }
 
-    /// [`Intake::rewritten`](crate::progress::Intake::rewritten).
+    /// See [`Intake::rewritten`](crate::progress::Intake::rewritten).
     pub fn rewritten(&self) -> &[u8] {
         self.filter.intake().rewritten()
     }
 
-    /// Shows the observers a message that took the fast path as if it had taken the ordinary path.
+    /// Shows the observers a message that took the fast path as if it had taken the ordinary one.
     fn show_fast(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! A filter that panics. A time that no clock can reach provokes the panic: the sum of an instant and
+//! Tests with a filter that panics. The panic is provoked by a time that no clock can reach: the sum of an instant and
 //! [`Duration::MAX`].
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn what_waits_is_forwarded_once_and_the_rest_as_it_comes() {
     now += Duration::from_secs(1);
     assert_eq!(told(&mut guard, now), [progress]);
     guard.apply(now, Input::MarkWritten(WIRE));
-    // The answer behind progress waits for the guard, which is too long for any clock.
+    // After progress, the answer waits for the guard time, which overflows any clock here.
     let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
     guard.server_message(now, Origin::Shared, &message(answer));
     assert_eq!(told(&mut guard, now), [answer]);
@@ -55,8 +55,8 @@ fn what_waits_is_forwarded_once_and_the_rest_as_it_comes() {
     assert_eq!(verdicts.collect::<Vec<_>>(), expected);
 }
 
-/// The rest of an answer that was being repaired does not fit the part that its client has received: the object around
-/// the error's text has no end.
+/// The rest of an answer that was being repaired no longer fits the part that its client has received: the object
+/// around the error's text would not end.
 #[test]
 fn an_answer_that_was_being_repaired_breaks_off_and_another_goes_on() {
     let text = "x".repeat(10_000);

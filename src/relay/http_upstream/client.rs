@@ -1,4 +1,4 @@
-//! The MCP client of one server over HTTP: the order of messages, and the effects of answers.
+//! The MCP client of one server over HTTP: keeps messages in order, and reacts to answers.
 
 mod messages;
 mod recovery;
@@ -37,10 +37,10 @@ use crate::transport::mcp_http::tool_headers::ToolHeaders;
 /// Maximum number of concurrent POSTs to one server. Each uses a connection; further requests wait.
 const POSTS_MAX: usize = 128;
 
-/// Maximum number of requests to one server that wait for their answer. Further requests are sent later.
+/// Maximum number of unanswered requests to one server. Further requests wait.
 const ASKED_MAX: usize = 4096;
 
-/// Whether a server has ever answered.
+/// Whether a server was ever asked, and whether it ever answered.
 #[derive(Debug, Clone, Default)]
 pub struct Reachability {
     tried: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ pub struct Reachability {
 }
 
 impl Reachability {
-    /// Whether the server was asked and never answered.
+    /// Whether the server was asked but never answered.
     pub fn has_failed(&self) -> bool {
         self.tried.load(Relaxed) && !self.reached.load(Relaxed)
     }
@@ -63,14 +63,14 @@ pub(crate) struct UpstreamClient {
     exchanges: PostExchanges,
     pending: PendingRequests,
     listen: ListenStream,
-    /// The POSTs whose answers come on the GET stream.
+    /// The POSTs whose answers are expected on the GET stream.
     elsewhere: BTreeSet<StreamId>,
-    /// The stream of HTTP+SSE, for a server that speaks this transport, as far as is known.
+    /// The stream of HTTP+SSE, if the server uses this transport as far as is known.
     http_sse: Option<HttpSseStream>,
     tools: ToolHeaders,
     refresh: ToolRefresh,
     pub(crate) inbox: Inbox,
-    /// The exchange that is read first next time: all take turns.
+    /// The index of the exchange that is read first next time, so that all take turns.
     turn: usize,
     last_stream: u64,
 }
@@ -105,19 +105,19 @@ impl UpstreamClient {
         StreamId(self.last_stream)
     }
 
-    /// Sends a message of the client as soon as possible. Returns the stream of its answers, if they have a stream of
-    /// their own.
+    /// Sends a client message as soon as possible. Returns the stream on which its answers come, if they have a
+    /// separate stream.
     pub(crate) fn send(&mut self, message: Message, headers: &ClientHeaders) -> Option<StreamId> {
         let is_array = message.kind() == Kind::Batch;
-        // An array is sent whole, including cancellations that would not be needed alone. `fold` and not `any`: each
-        // cancellation of an array must be noted.
+        // An array is sent whole, even if it contains cancellations that need not be sent. `fold` instead of `any`,
+        // because each cancellation of an array must be noted.
         let is_needless =
             cancels_in(&message).iter().map(|cancel| self.cancel(cancel)).fold(false, |a, b| a | b);
         if is_needless && !is_array {
             return None;
         }
         if self.http_sse.is_some() && message.method().is_some_and(|method| method == DISCOVER) {
-            // HTTP+SSE is older than this request, and its servers may never answer it.
+            // HTTP+SSE is older than `server/discover`, and such servers may never answer it.
             if let Some(id) = message.id().filter(|_| message.kind() == Kind::Request) {
                 let why = "the server speaks HTTP+SSE of 2024-11-05";
                 let error = error_answer(&id, METHOD_NOT_FOUND, why, None);
@@ -133,13 +133,13 @@ impl UpstreamClient {
         (has_requests && self.http_sse.is_none()).then_some(stream)
     }
 
-    /// Cancels a request if the server needs no notification: in 2026-07-28 the end of the stream cancels, and an
-    /// unsent request needs no cancellation. Returns whether that was enough.
+    /// Cancels a request without a notification to the server, if possible: an unsent request is dropped, and in
+    /// 2026-07-28 closing the stream cancels. Returns whether no notification is needed.
     fn cancel(&mut self, cancel: &Message) -> bool {
         let params = cancel.params().unwrap_or_default();
         let id = json::member(&params, "requestId");
         let Some(id) = id.as_ref().and_then(Key::read) else { return false };
-        // The server gets neither the request nor its cancellation.
+        // The request was not sent yet, so the server gets neither the request nor its cancellation.
         if self.queue.cancel(&id) || self.refresh.cancel(&id) {
             return true;
         }
@@ -161,19 +161,19 @@ impl UpstreamClient {
         modern
     }
 
-    /// Whether nothing may be sent now.
+    /// Whether no message may be sent now.
     fn is_blocked(&self) -> bool {
         let unnamed = self.http_sse.as_ref().is_some_and(|stream| !stream.is_named());
         unnamed || self.session.phase != SessionPhase::Free
     }
 
-    /// Whether as many requests are open as may be.
+    /// Whether the maximum number of requests is open.
     fn is_busy(&self) -> bool {
         self.exchanges.open() >= POSTS_MAX || self.pending.len() >= ASKED_MAX
     }
 
-    /// Sends all messages that may be sent. Notifications and answers are sent one after the other, and no message
-    /// overtakes them; requests are sent at once, up to the limit.
+    /// Sends all messages that may be sent. Each notification or answer must be accepted before the next message is
+    /// sent; requests are sent simultaneously, up to the limit.
     pub(crate) fn pump(&mut self) -> bool {
         if self.session.phase == SessionPhase::Lost && !self.queue.is_empty() && self.can_renew() {
             self.renew();
@@ -184,7 +184,7 @@ impl UpstreamClient {
             return true;
         }
         let (mut moved, mut at) = (false, 0);
-        // Both conditions are checked before each message: the message that was just sent may make the next one wait.
+        // Check both conditions before each message, because the message just sent may make the next one wait.
         while !self.is_blocked() && !self.exchanges.are_ordered() {
             let Some(out) = self.queue.next(&mut at, !self.is_busy()) else { break };
             self.launch(out);
@@ -222,7 +222,7 @@ impl UpstreamClient {
         requests::post(&self.target, destination, out, &self.session, &self.tools)
     }
 
-    /// Whether a sent or waiting message has not reached the server.
+    /// Whether a sent or waiting message may not have reached the server yet.
     pub(crate) fn is_sending(&self) -> bool {
         !self.queue.is_empty() || self.exchanges.await_head()
     }
@@ -231,7 +231,7 @@ impl UpstreamClient {
         self.queue.is_full()
     }
 
-    /// Waits for the heads of responses, and reads bodies that are not answers.
+    /// Waits for the heads of responses, and reads bodies that are not answers. Returns whether something happened.
     pub(crate) fn poll_heads(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         for stream in self.exchanges.streams() {
@@ -251,17 +251,17 @@ impl UpstreamClient {
         moved
     }
 
-    /// Reads one item, if one is available: from the stream whose large message is being forwarded, or from each stream
-    /// in turn.
+    /// Reads one item if one is available: from the stream whose large message is being forwarded, or else from the
+    /// streams in turn.
     pub(crate) fn poll_items(&mut self, cx: &mut Context<'_>) -> bool {
         match self.inbox.midway() {
             Some(ResponseStream::Exchange(stream)) => return self.poll_exchange(stream, cx),
             Some(ResponseStream::Listen) => return self.poll_listen(cx),
-            // `poll_http_sse` reads this stream.
+            // This stream is read by `poll_http_sse`.
             Some(ResponseStream::HttpSse) => return false,
             None => {}
         }
-        // A copy of the list, because an item may end its exchange.
+        // Copy the list, because an item may end its exchange.
         let streams = self.exchanges.streams();
         self.turn = self.turn.wrapping_add(1);
         for at in 0..streams.len() {
@@ -323,7 +323,7 @@ impl UpstreamClient {
         self.fail(request, own_error(&request.id, why, status), why);
     }
 
-    /// Answers a request with `error`; a request of the leg itself fails because of `why`.
+    /// Answers a request with `error`. For a request of the leg itself, handles its failure because of `why`.
     fn fail(&mut self, request: &PendingRequest, error: Bytes, why: &str) {
         match request.kind {
             RequestKind::Renewal => return self.fail_renewal(why),
@@ -347,11 +347,11 @@ impl UpstreamClient {
 
     fn drop_exchange(&mut self, stream: StreamId) {
         self.exchanges.remove(stream);
-        // The large message on this stream ends here, so that other streams are read again.
+        // The large message on this stream ends here. Until then no other stream is read.
         self.inbox.close(ResponseStream::Exchange(stream));
     }
 
-    /// Reads the response of a POST for a while longer, once its requests are answered or cancelled.
+    /// Reads the rest of a POST's response for a limited time, once its requests are answered or cancelled.
     fn linger(&mut self, stream: StreamId) {
         if !self.pending.has(stream)
             && self.http_sse.is_none()
@@ -361,7 +361,7 @@ impl UpstreamClient {
         }
     }
 
-    /// The next time that something is due, if a server may be silent for `idle`.
+    /// Returns the next time at which something is due. `idle` is the longest silence of a server that is allowed.
     pub(crate) fn next_due(&self, idle: Option<Duration>) -> Option<Instant> {
         let http_sse = self.http_sse.as_ref().and_then(|stream| stream.due(idle));
         let absent = self.listen.absent_at().filter(|_| !self.elsewhere.is_empty());
@@ -369,10 +369,10 @@ impl UpstreamClient {
         own.into_iter().flatten().chain(self.exchanges.next_due(idle)).min()
     }
 
-    /// Does all due work.
+    /// Does all work that is due.
     pub(crate) fn act(&mut self, now: Instant, idle: Option<Duration>) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        // Collected before the loop, because an exchange may be removed in it.
+        // Collect the streams first, because an exchange may be removed in the loop.
         for stream in self.exchanges.due_at(now, idle) {
             let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
             if is_due(exchange.ahead_until) {
@@ -405,7 +405,7 @@ impl UpstreamClient {
         }
     }
 
-    /// The request that ends the session at the server, if there is a session.
+    /// Returns the request that ends the session at the server, if there is a session.
     pub(crate) fn end_session(&self) -> Option<Sending> {
         // HTTP+SSE has no request that ends a session: the session ends with its stream.
         if self.http_sse.is_some() {
@@ -414,7 +414,7 @@ impl UpstreamClient {
         requests::delete(&self.target, &self.session)
     }
 
-    /// Drops all that is under way.
+    /// Drops all open and waiting requests.
     pub(crate) fn stop(&mut self) {
         self.queue.take_all();
         self.exchanges.clear();
@@ -426,7 +426,7 @@ impl UpstreamClient {
         self.inbox = Inbox::default();
     }
 
-    /// The next message for the relay, without waiting.
+    /// Returns the next message for the relay, without waiting.
     pub(crate) fn pop(&mut self) -> Option<FromServer> {
         self.inbox.pop()
     }

@@ -1,4 +1,4 @@
-//! HTTP error statuses, as errors for the client.
+//! Turns HTTP error statuses into errors for the client.
 
 use std::time::SystemTime;
 
@@ -14,8 +14,8 @@ pub(crate) fn is_about_access(status: StatusCode) -> bool {
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
 }
 
-/// The answer to the request `id`: with the server's own `error`, if that error is complete, or
-/// with an error of Milepost's own with the reason `why`.
+/// Returns the answer to the request `id`: the server's own `error` if it is complete, or an error of Milepost with the
+/// reason `why`.
 pub(crate) fn answer(id: &Bytes, error: Option<&Bytes>, why: &str, head: &Parts) -> Bytes {
     match error {
         Some(error) if !is_about_access(head.status) => {
@@ -29,8 +29,8 @@ pub(crate) fn answer(id: &Bytes, error: Option<&Bytes>, why: &str, head: &Parts)
     }
 }
 
-/// Returns the status of a response, the text of its body, a possible remedy, and the time after which to retry, for
-/// the person who configured the server.
+/// Returns a text for the person who configured the server: the status, the text of the body, possible advice, and when
+/// to retry.
 pub(crate) fn explain(head: &Parts, body: &[u8]) -> String {
     let again = try_again(retry_after(&head.headers, SystemTime::now()));
     refused(head.status, body) + &cure(head) + &again
@@ -45,7 +45,7 @@ fn cure(head: &Parts) -> String {
     }
     let place = head.headers.get(header::LOCATION).and_then(|place| place.to_str().ok());
     let Some(place) = place.filter(|_| head.status.is_redirection()) else { return String::new() };
-    // A query may contain a secret, and so may the user information before the host.
+    // Leave out the query and the user information before the host, because they may contain secrets.
     let place = place.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = place.split_once("//").unwrap_or((place, ""));
     let host = rest.find('/').unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! One POST and the response to it.
+//! One POST and its response.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Values;
@@ -20,54 +20,54 @@ use crate::transport::mcp_http::content::{Content, is_untyped};
 use crate::transport::mcp_http::response_body::{self, ErrorBody, ResponseBody};
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// The time that later messages wait until the server has accepted a client's notification or answer.
+/// Deadline for the server to accept a notification or answer of the client. Until then later messages wait.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 
-/// The time that a server has to accept a notification or an answer.
+/// Deadline for a server to accept a notification or an answer before the POST is given up.
 const ACCEPT_WAIT: Duration = Duration::from_secs(60);
 
-/// The time that a response is read after its requests have been answered. Most responses end at once,
-/// the responses of some servers never.
+/// For how long a response is still read after its requests have been answered. Most responses end immediately, but
+/// those of some servers never do.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Responses that are still read after their requests have been answered. Beyond the limit the
-/// oldest is closed.
+/// Maximum number of responses that are still read after their requests have been answered. Beyond the limit the oldest
+/// is closed.
 const LINGERING_MAX: usize = 16;
 
-/// Attempts to resume a stream that sends nothing.
+/// Maximum number of attempts to resume a stream without receiving an event.
 const RESUMES_MAX: u32 = 5;
 
-/// The time that the leg waits for the body of an error response.
+/// Deadline for the body of an error response.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes of a response without meaning that are read before its connection is closed.
+/// Maximum number of bytes that are read of a body that is not needed. With more, the connection is closed.
 const REST_READ_MAX: usize = 64 << 10;
 
 /// The state of an exchange.
 enum ExchangeState {
     /// The request was sent.
     Head(Sending),
-    /// The server answers.
+    /// The server's response is being read.
     Reading(ResponseReader),
     /// The server answered with a status that is not a success; the second field is the beginning of the body.
     Failure(Box<response::Parts>, ErrorBody),
-    /// The rest of the body has no meaning and is discarded.
+    /// The rest of the body is not needed and is discarded.
     Rest(UpstreamBody, usize),
-    /// The server has closed the stream. It is resumed at this time, after this event.
+    /// The server has closed the stream. It will be resumed at this time, after this event.
     Away(Instant, HeaderValue),
-    /// The request to resume was sent.
+    /// The request to resume the stream was sent.
     Back(Sending, HeaderValue),
 }
 
-/// An event of an exchange that is not read yet.
+/// An event of an exchange whose response is not being read yet.
 pub(crate) enum HeadEvent {
-    /// Bytes were read, and the caller has nothing to do.
+    /// Something happened that the caller need not handle.
     Progress,
-    /// The head of the response.
+    /// The head of the response has arrived.
     Head(Box<Response<UpstreamBody>>),
     /// No response arrived.
     Unreachable(UpstreamError),
-    /// The response to a request to resume after an event.
+    /// The response to a request to resume the stream, after this event, has arrived.
     Resumed(Box<Response<UpstreamBody>>, HeaderValue),
     /// A request to resume the stream got no response.
     ResumeFailed(HeaderValue, UpstreamError),
@@ -77,19 +77,19 @@ pub(crate) enum HeadEvent {
     Finished,
 }
 
-/// The meaning of the head of a response for the requests of its POST.
+/// What the head of a response means for the requests of its POST.
 pub(crate) enum HeadOutcome {
-    /// The response is read on.
+    /// The response is being read.
     Reads,
     /// The server does not know the session.
     SessionLost,
     /// The status is not a success, and the body cannot be read.
     Refused(StatusCode),
-    /// The message was accepted; the response has nothing for it.
+    /// The message was accepted, and the response has no answer.
     Accepted,
-    /// The answer comes on the GET stream.
+    /// The answer will come on the GET stream.
     AnsweredElsewhere,
-    /// The response cannot be read: the reason, and the status to report.
+    /// The response cannot be read. Holds the reason, and the status to report.
     Unreadable(String, Option<StatusCode>),
 }
 
@@ -99,19 +99,19 @@ pub(crate) struct PostExchange {
     state: ExchangeState,
     /// The number of the session that the message belongs to.
     pub(crate) session: Option<u64>,
-    /// The time until which later messages wait for this message.
+    /// The time until which later messages wait for this one.
     pub(crate) ahead_until: Option<Instant>,
-    /// The latest end of the exchange.
+    /// The time at which the exchange is given up.
     pub(crate) leaves_at: Option<Instant>,
-    /// The time when the last request was sent.
+    /// When the last request was sent.
     sent: Instant,
-    /// The last message answers a request that the POST does not have.
+    /// Whether the last message was an answer to a request that the POST does not have.
     pub(crate) ends_astray: bool,
     /// Whether a message has come in the response.
     pub(crate) is_heard: bool,
     /// Number of failed attempts to resume.
     resumes: u32,
-    /// The server's time to retry.
+    /// The pause before the stream is resumed, as the server asked for.
     retry: Duration,
 }
 
@@ -122,7 +122,7 @@ impl PostExchange {
         Self {
             state: ExchangeState::Head(sending),
             session,
-            // POSTs on different connections can overtake each other, so messages after a notification or an answer
+            // POSTs on different connections can arrive in another order, so messages after a notification or an answer
             // wait until the server has accepted it.
             ahead_until: is_one_way.then(|| now + ORDER_WAIT),
             leaves_at: is_one_way.then(|| now + ACCEPT_WAIT),
@@ -135,7 +135,7 @@ impl PostExchange {
         }
     }
 
-    /// The next time that something is due, if a server may be silent for `idle`.
+    /// Returns the next time at which something is due. `idle` is the longest silence of a server that is allowed.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         let back = match self.state {
             ExchangeState::Away(at, _) => Some(at),
@@ -144,7 +144,7 @@ impl PostExchange {
         [back, self.ahead_until, self.leaves_at].into_iter().flatten().min()
     }
 
-    /// Until when the server may be silent.
+    /// Returns the time until which the server may be silent.
     pub(crate) fn silent_until(&self, idle: Option<Duration>) -> Option<Instant> {
         let since = match &self.state {
             ExchangeState::Head(_) | ExchangeState::Back(..) => self.sent,
@@ -154,7 +154,7 @@ impl PostExchange {
         idle.map(|idle| since + idle)
     }
 
-    /// Whether the head of the response is awaited.
+    /// Whether the head of the first response has not arrived yet.
     pub(crate) fn awaits_head(&self) -> bool {
         matches!(self.state, ExchangeState::Head(_))
     }
@@ -187,7 +187,7 @@ impl PostExchange {
                 false => HeadEvent::ErrorRead,
             },
             ExchangeState::Rest(body, read) => match ready!(body.poll_data(cx)) {
-                // A short rest is read to its end, so that the connection can serve another request.
+                // Read a short rest to its end, so that the connection can be reused for another request.
                 Some(Ok(chunk)) if *read < REST_READ_MAX => {
                     *read += chunk.len();
                     HeadEvent::Progress
@@ -198,8 +198,8 @@ impl PostExchange {
         })
     }
 
-    /// Takes the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`: the session has a
-    /// GET stream, or will have one soon.
+    /// Handles the head of the response. `http_sse`: answers come on the stream of HTTP+SSE. `listens`: the session has
+    /// a GET stream, or will have one soon.
     pub(crate) fn accept(
         &mut self,
         response: Response<UpstreamBody>,
@@ -208,7 +208,7 @@ impl PostExchange {
     ) -> HeadOutcome {
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
-            // MCP 2025-03-26, Session Management: with 404 the server says that it does not know the session.
+            // MCP 2025-03-26, Session Management: the status 404 means that the server does not know the session.
             if parts.status == StatusCode::NOT_FOUND && self.session.is_some() {
                 return HeadOutcome::SessionLost;
             }
@@ -225,7 +225,7 @@ impl PostExchange {
             return HeadOutcome::Accepted;
         }
         let announces_none = [StatusCode::ACCEPTED, StatusCode::NO_CONTENT].contains(&parts.status);
-        // A body of a readable type is read as the answer, even if the status says that none follows.
+        // A body of a readable type is read as the answer, even if the status says that no answer follows.
         let is_untold = announces_none && Content::unpacked(&parts.headers) == Content::Other;
         if is_untold || body.is_empty() {
             // Some servers accept the POST with 202 and answer on the GET stream. 2026-07-28 has no such stream.
@@ -262,7 +262,7 @@ impl PostExchange {
         HeadOutcome::Reads
     }
 
-    /// The head and the beginning of the body of an error, with the message that it answers.
+    /// Returns the message, and the head and the beginning of the body of the error response to it.
     pub(crate) fn into_failure(self) -> Option<(Outgoing, Box<response::Parts>, Bytes)> {
         match self.state {
             ExchangeState::Failure(parts, mut body) => Some((self.out, parts, body.take())),
@@ -270,29 +270,29 @@ impl PostExchange {
         }
     }
 
-    /// Reads the next item of the response; `None` at the end.
+    /// Reads the next item of the response; returns `None` at its end.
     pub(crate) fn poll_item(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<ResponseItem, UpstreamError>>> {
         let ExchangeState::Reading(reader) = &mut self.state else { return Poll::Pending };
         let item = ready!(reader.poll(cx));
-        // An event shows that resuming works, so the attempts are counted from zero.
+        // An event shows that resuming works, so the attempts are counted from zero again.
         if std::mem::take(&mut reader.has_event) {
             self.resumes = 0;
         }
         Poll::Ready(item)
     }
 
-    /// Takes the id of the event after which a response that has ended can be resumed.
+    /// Takes the id of the event after which an ended response can be resumed.
     pub(crate) fn take_last_id(&mut self) -> Option<HeaderValue> {
         let ExchangeState::Reading(reader) = &mut self.state else { return None };
-        // The retry time that the server named last stays, if a later response names none.
+        // Keep the last pause that the server asked for, if a later response does not name one.
         self.retry = reader.retry.unwrap_or(self.retry);
         reader.last_id.take()
     }
 
-    /// Waits before the response is resumed after an event; `false` after too many failed attempts.
+    /// Waits before resuming the response after an event. Returns false after too many failed attempts.
     pub(crate) fn wait_to_resume(&mut self, id: HeaderValue) -> bool {
         if self.resumes >= RESUMES_MAX {
             return false;
@@ -303,7 +303,7 @@ impl PostExchange {
         true
     }
 
-    /// Returns the id of the event after which the response is to be resumed.
+    /// Returns the id of the event after which the response must be resumed.
     pub(crate) fn resumes_behind(&self) -> Option<HeaderValue> {
         match &self.state {
             ExchangeState::Away(_, id) => Some(id.clone()),
@@ -311,13 +311,13 @@ impl PostExchange {
         }
     }
 
-    /// Takes the request to resume after an event.
+    /// Remembers the sent request to resume the stream after an event.
     pub(crate) fn resume(&mut self, sending: Sending, id: HeaderValue) {
         self.sent = Instant::now();
         self.state = ExchangeState::Back(sending, id);
     }
 
-    /// Reads a resumed response, which continues behind an event.
+    /// Reads a resumed response, which continues after an event.
     ///
     /// # Errors
     /// The status of a response that is not an event stream.
@@ -329,7 +329,7 @@ impl PostExchange {
         match response_body::events(response) {
             Ok(body) => {
                 let mut reader = ResponseReader::events(body);
-                // A response without ids is resumed after the same event again.
+                // If the response has no ids, it will be resumed after the same event again.
                 reader.last_id = Some(id);
                 self.state = ExchangeState::Reading(reader);
                 Ok(())
@@ -339,7 +339,7 @@ impl PostExchange {
     }
 }
 
-/// All POSTs that are open, by the upstream stream of each.
+/// All open POSTs, by the upstream stream of each.
 #[derive(Default)]
 pub(crate) struct PostExchanges(BTreeMap<StreamId, PostExchange>);
 
@@ -372,12 +372,12 @@ impl PostExchanges {
         self.0.keys().copied().collect()
     }
 
-    /// Whether a head is awaited: not everything has been sent.
+    /// Whether the head of some POST's response has not arrived, so that its message may not have reached the server.
     pub(crate) fn await_head(&self) -> bool {
         self.values().any(PostExchange::awaits_head)
     }
 
-    /// Whether messages must wait for an unfinished POST.
+    /// Whether messages must wait until a notification or an answer is accepted.
     pub(crate) fn are_ordered(&self) -> bool {
         self.values().any(|exchange| exchange.ahead_until.is_some())
     }
@@ -387,17 +387,16 @@ impl PostExchanges {
         self.values().filter(|exchange| exchange.leaves_at.is_none()).count()
     }
 
-    /// Whether a message of the leg itself of this kind is on its way.
+    /// Whether a message of this kind, sent by the leg itself, is under way.
     pub(crate) fn has_own(&self, kind: RequestKind) -> bool {
         self.values().any(|exchange| exchange.out.own == Some(kind))
     }
 
-    /// Reads a response for a while longer, although its requests have been answered. Returns the
-    /// response to close if too many are read so.
+    /// Keeps reading a response whose requests have been answered. Returns the response to close if there are too many.
     pub(crate) fn linger(&mut self, stream: StreamId) -> Option<StreamId> {
         let exchange = self.0.get_mut(&stream)?;
         exchange.leaves_at.get_or_insert_with(|| Instant::now() + LINGER);
-        // One-way messages have `leaves_at` from the beginning, and do not linger.
+        // Notifications and answers have `leaves_at` from the beginning, and do not count.
         let lingers = |one: &&PostExchange| one.leaves_at.is_some() && one.out.has_requests();
         let mut lingering = self.values().filter(lingers);
         let is_too_many = lingering.clone().count() > LINGERING_MAX;
@@ -408,7 +407,7 @@ impl PostExchanges {
         self.values().filter_map(|exchange| exchange.due(idle)).min()
     }
 
-    /// The exchanges for which something is due.
+    /// Returns the exchanges for which something is due.
     pub(crate) fn due_at(&self, now: Instant, idle: Option<Duration>) -> Vec<StreamId> {
         let is_due = |one: &&PostExchange| one.due(idle).is_some_and(|at| at <= now);
         self.values().filter(is_due).map(|one| one.out.stream).collect()

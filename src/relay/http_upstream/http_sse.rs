@@ -1,5 +1,4 @@
-//! The stream of HTTP+SSE (2024-11-05): it carries all messages of the server, after the endpoint
-//! for POSTs.
+//! The stream of HTTP+SSE (2024-11-05). It carries the endpoint for POSTs, and then all messages of the server.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,13 +14,13 @@ use crate::transport::http::client::{UpstreamBody, UpstreamError};
 use crate::transport::mcp_http::response_body;
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// The time that a server has to send its `endpoint` event.
+/// Deadline for a server to send its `endpoint` event.
 const ENDPOINT_WAIT: Duration = Duration::from_secs(10);
 
-/// Pause before a lost stream is opened again; twice as long each time.
+/// The first pause before a lost stream is opened again. Each further pause is twice as long.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Attempts to open a lost HTTP+SSE stream again before the next message of the client.
+/// Maximum number of attempts to reopen a lost stream before the client sends another message.
 const RETRIES_MAX: u32 = 5;
 
 #[derive(Default)]
@@ -35,7 +34,7 @@ enum HttpSseState {
 
 /// An event of the stream that the leg acts on.
 pub(crate) enum HttpSseEvent {
-    /// A message waits to be sent, and the stream is to be requested.
+    /// A message waits to be sent, so the stream must be requested.
     Wanted,
     /// The server has answered the request for the stream.
     Answered(Box<Response<UpstreamBody>>),
@@ -43,38 +42,38 @@ pub(crate) enum HttpSseEvent {
     /// The server has named its endpoint.
     Endpoint(Bytes),
     Lost(String),
-    /// The stream cannot be had, or has failed.
+    /// The stream cannot be opened, or has failed.
     Failed(UpstreamError),
 }
 
-/// The outcome of a wait.
+/// What is due when the waiting time is over.
 pub(crate) enum Due {
-    /// The stream is to be requested again.
+    /// The stream must be requested again.
     Connect,
     Lost(String),
 }
 
-/// The stream and its endpoint.
+/// The stream of HTTP+SSE and its endpoint.
 #[derive(Default)]
 pub(crate) struct HttpSseStream {
     state: HttpSseState,
     /// The endpoint for messages, once the server has named it.
     pub(crate) endpoint: Option<PathAndQuery>,
-    /// The latest time for the endpoint.
+    /// Deadline for the endpoint.
     named_by: Option<Instant>,
     /// Number of failed attempts.
     vain: u32,
-    /// The server's refusal of a POST, while the stream is only tried because of it.
+    /// The server's refusal of a POST, if the stream is being tried because of that refusal.
     pub(crate) refusal: Option<(String, StatusCode)>,
 }
 
 impl HttpSseStream {
-    /// A stream that is tried because the server has refused a POST.
+    /// Returns a stream to be tried after the server has refused a POST.
     pub(crate) fn after_refusal(why: String, status: StatusCode) -> Self {
         Self { refusal: Some((why, status)), ..Self::default() }
     }
 
-    /// Resets the number of failed attempts: the server has accepted a session on the stream.
+    /// Resets the number of failed attempts, because the server has accepted a session on the stream.
     pub(crate) fn mark_working(&mut self) {
         self.vain = 0;
     }
@@ -83,17 +82,17 @@ impl HttpSseStream {
         self.endpoint.is_some()
     }
 
-    /// The next time that something is due, if the server may be silent for `idle`.
+    /// Returns the next time at which something is due. `idle` is the longest silence of the server that is allowed.
     pub(crate) fn due(&self, idle: Option<Duration>) -> Option<Instant> {
         match &self.state {
             HttpSseState::At(at) => Some(*at),
-            // Idle time counts only once the endpoint is named; until then `named_by` is the limit.
+            // Until the endpoint is named, `named_by` is the deadline; afterwards the idle time counts.
             HttpSseState::Open(reader) if self.is_named() => idle.map(|idle| reader.read_at + idle),
             _ => self.named_by,
         }
     }
 
-    /// The action at the time of [`HttpSseStream::due`].
+    /// Returns what to do at the time of [`HttpSseStream::due`].
     pub(crate) fn expire(&self, idle: Option<Duration>) -> Due {
         match self.state {
             HttpSseState::At(_) => Due::Connect,
@@ -104,14 +103,14 @@ impl HttpSseStream {
         }
     }
 
-    /// Waits for the answer to the request for the stream.
+    /// Waits for the response to the request for the stream.
     pub(crate) fn connect(&mut self, sent: Sending) {
         self.state = HttpSseState::Head(sent);
         self.named_by = Some(Instant::now() + ENDPOINT_WAIT);
     }
 
-    /// Opens and reads the stream. `wanted`: a message waits to be sent. Messages are read only with
-    /// `reads`, the endpoint always.
+    /// Opens and reads the stream. `wanted`: a message waits to be sent. Reads messages only with `reads`, but always
+    /// reads the endpoint.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +125,7 @@ impl HttpSseStream {
                 Ok(response) => HttpSseEvent::Answered(Box::new(response)),
                 Err(error) => HttpSseEvent::Failed(error),
             },
-            // While the relay accepts no messages, only the endpoint is read: without it no message can be sent.
+            // While the relay accepts no messages, read only the endpoint, because no message can be sent without it.
             HttpSseState::Open(_) if !reads && is_named => return Poll::Pending,
             HttpSseState::Open(reader) => match ready!(reader.poll(cx)) {
                 Some(Ok(ResponseItem::Endpoint(named))) => HttpSseEvent::Endpoint(named),
@@ -140,7 +139,7 @@ impl HttpSseStream {
     /// Begins to read the stream.
     ///
     /// # Errors
-    /// Why the response is not an event stream.
+    /// The reason why the response is not an event stream.
     pub(crate) fn accept(&mut self, response: Response<UpstreamBody>) -> Result<(), String> {
         match response_body::events(response) {
             Ok(body) => {
@@ -154,7 +153,7 @@ impl HttpSseStream {
         }
     }
 
-    /// Takes the endpoint that the server has named.
+    /// Sets the endpoint that the server has named.
     pub(crate) fn set_endpoint(&mut self, endpoint: PathAndQuery) {
         if self.refusal.take().is_some() {
             tracing::info!("the server speaks HTTP+SSE (2024-11-05)");
@@ -163,10 +162,10 @@ impl HttpSseStream {
         self.named_by = None;
     }
 
-    /// The successor of this lost stream. With a session the successor is opened again without a
-    /// message, a few times.
+    /// Returns the successor of this lost stream. If there is a session, the successor is opened even without a waiting
+    /// message, but only a few times.
     pub(crate) fn successor(&self, has_session: bool) -> Self {
-        // Without a session nothing can be lost: the next message opens a new stream.
+        // Without a session nothing is lost: the next message opens a new stream.
         if !has_session || self.vain >= RETRIES_MAX {
             return Self { vain: self.vain, ..Self::default() };
         }

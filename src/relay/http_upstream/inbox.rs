@@ -7,7 +7,7 @@ use crate::protocol::jsonrpc::{Key, Kind, Message, Scan};
 use crate::relay::legs::FromServer;
 use crate::transport::mcp_http::response_reader::ResponseItem;
 
-/// A stream of the server that messages come on.
+/// The server's stream on which a message came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStream {
     /// The response to a POST.
@@ -26,7 +26,7 @@ impl ResponseStream {
         }
     }
 
-    /// The POST that the stream answers.
+    /// Returns the POST to which the stream is the response.
     pub(crate) fn exchange(self) -> Option<StreamId> {
         match self {
             Self::Exchange(stream) => Some(stream),
@@ -35,11 +35,11 @@ impl ResponseStream {
     }
 }
 
-/// An item that needs the leg's attention.
+/// An item that the leg must handle.
 pub(crate) enum InboxItem {
-    /// A whole message, which is not in the inbox yet.
+    /// A whole message. It is not in the inbox yet.
     Message(Message),
-    /// The end of a large answer to the request with this id.
+    /// A large answer to the request with this id has ended.
     Answered(Key),
 }
 
@@ -70,12 +70,12 @@ impl Inbox {
         self.push_from(from.origin(), message);
     }
 
-    /// Adds a message of the leg's own.
+    /// Adds a message made by the leg itself.
     pub(crate) fn push_from(&mut self, origin: Origin, message: Message) {
         self.ready.push_back(FromServer::Message(origin, message));
     }
 
-    /// Takes an item from a stream. Pieces of large messages go to the relay at once.
+    /// Handles an item from a stream. Adds pieces of large messages to the inbox immediately.
     pub(crate) fn receive(
         &mut self,
         from: ResponseStream,
@@ -99,17 +99,17 @@ impl Inbox {
             ResponseItem::End(whole) => {
                 let scan = self.midway.take().map(|(_, scan)| scan);
                 self.ready.push_back(FromServer::End(origin, whole));
-                // An incomplete message answers no request.
+                // An incomplete message does not answer a request.
                 let scan = scan.filter(|scan| whole && scan.kind() == Kind::Response);
                 return scan.and_then(|scan| scan.id()).map(InboxItem::Answered);
             }
-            // The event names an address only on the stream of HTTP+SSE, and is not for the relay.
+            // The event names an endpoint only on the stream of HTTP+SSE, and is not for the relay.
             ResponseItem::Endpoint(_) => {}
         }
         None
     }
 
-    /// The response to a POST has ended without all answers.
+    /// Notes that the response to a POST has ended without all answers.
     pub(crate) fn end_response(&mut self, stream: StreamId) {
         self.ready.push_back(FromServer::ResponseEnds(stream));
     }

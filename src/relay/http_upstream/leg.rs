@@ -1,4 +1,4 @@
-//! The relay's leg towards a server that is reached over HTTP.
+//! The relay's leg towards a server over HTTP.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,11 +15,11 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan, own_error};
 use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePart, ServerLeg};
 use crate::transport::http::client::Sending;
 
-/// The time that the server has to end its session after the client has disconnected. The official SDKs kill the proxy
-/// after 2 s.
+/// Deadline for the server to end its session after the client has disconnected. The official SDKs kill the proxy after
+/// 2 s.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
-/// A server that is reached over HTTP.
+/// A server over HTTP.
 pub struct HttpUpstreamLeg {
     client: UpstreamClient,
     /// The received part of a large client message.
@@ -39,13 +39,13 @@ impl HttpUpstreamLeg {
         }
     }
 
-    /// Returns whether the server has ever answered; it can be asked after the leg was dropped.
+    /// Returns whether the server has ever answered. The result can be used even after the leg was dropped.
     pub fn reachability(&self) -> Reachability {
         self.client.reachability()
     }
 
-    /// Does all possible work until everything waits. With `reads` bodies are read too, until there
-    /// is a message for the relay.
+    /// Does all possible work until everything waits. With `reads`, also reads bodies until there is a message for the
+    /// relay.
     fn drive(&mut self, cx: &mut Context<'_>, reads: bool) {
         let client = &mut self.client;
         loop {
@@ -55,7 +55,7 @@ impl HttpUpstreamLeg {
             if reads && client.inbox.is_empty() {
                 moved |= client.poll_items(cx);
             }
-            // Last, so that a server whose bytes arrived just now does not count as silent.
+            // Check times last, so that a server whose bytes have just arrived does not count as silent.
             let moved = moved || act_on_time(client, &mut self.timer, cx, reads);
             if !moved || (reads && !client.inbox.is_empty()) {
                 return;
@@ -63,17 +63,17 @@ impl HttpUpstreamLeg {
         }
     }
 
-    /// Takes a piece of a large message.
+    /// Adds a piece of a large client message.
     fn collect(&mut self, piece: &Bytes) {
         let Some((text, scan, _)) = &mut self.collecting else { return };
         scan.feed(piece);
-        // Of a message that is too long, only the id is read.
+        // If a message is too long, only its id is still searched for.
         if text.len() <= self.client.target.message_max {
             text.extend_from_slice(piece);
         }
     }
 
-    /// Sends a large message that has arrived completely.
+    /// Sends a large client message that has arrived completely.
     fn send_collected(&mut self) {
         let Some((text, scan, headers)) = self.collecting.take() else { return };
         let max = self.client.target.message_max;
@@ -91,7 +91,7 @@ impl HttpUpstreamLeg {
     }
 }
 
-/// Does the due work, and sets the timer for the next due time.
+/// Does the work that is due, and sets the timer for the next time.
 fn act_on_time(
     client: &mut UpstreamClient,
     timer: &mut Pin<Box<Sleep>>,
@@ -99,7 +99,7 @@ fn act_on_time(
     reads: bool,
 ) -> bool {
     let mut moved = false;
-    // If Milepost does not read, the server cannot be judged as silent.
+    // A server does not count as silent while Milepost does not read.
     let idle = client.target.idle.filter(|_| reads);
     while let Some(due) = client.next_due(idle) {
         if timer.deadline() != due {
@@ -133,7 +133,7 @@ impl ServerLeg for HttpUpstreamLeg {
         headers: &ClientHeaders,
     ) -> Option<StreamId> {
         let text = payload.to_bytes();
-        // Parsed again only if the filter has changed the message.
+        // Parse the message again only if the filter has changed it.
         let as_sent = message.filter(|message| text == *message.raw()).cloned();
         let message = as_sent.unwrap_or_else(|| Message::parse(text));
         self.client.send(message, headers)
@@ -147,9 +147,9 @@ impl ServerLeg for HttpUpstreamLeg {
             }
             MessagePart::Piece(piece) => self.collect(&piece),
             MessagePart::End => self.send_collected(),
-            // No part of the message has been sent.
+            // Drop the message, of which nothing has been sent.
             MessagePart::BrokenOff => self.collecting = None,
-            // This leg has no raw mode.
+            // This leg does not support raw mode.
             MessagePart::Raw(_) => {}
         }
     }
@@ -177,7 +177,7 @@ impl ServerLeg for HttpUpstreamLeg {
             self.closing = Some((farewell, Box::pin(patience)));
         }
         let Some((farewell, patience)) = &mut self.closing else { return Poll::Ready(()) };
-        // A server that keeps its sessions answers 405, which is allowed.
+        // Ignore the status: a server that does not end sessions answers 405, which is allowed.
         if farewell.as_mut().poll(cx).is_pending() && patience.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }

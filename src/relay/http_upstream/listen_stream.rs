@@ -1,4 +1,4 @@
-//! The GET stream of a session: messages of the server that belong to no request of a client.
+//! The GET stream of a session: messages of the server that do not belong to a client's request.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::transport::http::client::UpstreamBody;
 use crate::transport::mcp_http::response_body;
 use crate::transport::mcp_http::response_reader::{ResponseItem, ResponseReader};
 
-/// The pause before a stream that has ended is opened again, unless the server asks for another.
+/// The pause before an ended stream is opened again, unless the server asks for another.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest pause before a lost GET stream is opened again.
+/// Maximum pause before a lost GET stream is opened again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The time without a GET stream after which requests whose answers would come there get an error.
+/// After this time without a GET stream, requests whose answers were expected there get an error.
 const ABSENT_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -39,22 +39,22 @@ pub(crate) struct ListenStream {
     retry: Option<Duration>,
     /// Number of failed attempts since the last event.
     vain: u32,
-    /// The time since when the stream is not open.
+    /// Since when the stream has not been open.
     closed_since: Option<Instant>,
 }
 
 impl ListenStream {
-    /// Whether the stream is open, or is about to be.
+    /// Whether the stream is open, or will be opened.
     pub(crate) fn may_open(&self) -> bool {
         !matches!(self.state, ListenState::Off)
     }
 
-    /// Returns the time after which requests no longer wait for a stream that does not open again.
+    /// Returns the time at which requests no longer wait for a stream that does not open again.
     pub(crate) fn absent_at(&self) -> Option<Instant> {
         self.closed_since.map(|since| since + ABSENT_MAX)
     }
 
-    /// The time when the stream is opened next.
+    /// Returns the time at which the stream is opened next.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.state {
             ListenState::At(at) => Some(at),
@@ -67,9 +67,9 @@ impl ListenStream {
         self.last_id.as_ref()
     }
 
-    /// Takes the request for the stream, or the reason why there can be none.
+    /// Remembers the sent request for the stream, or handles the reason why no request can be made.
     pub(crate) fn open(&mut self, sent: Result<Sending, String>) {
-        // The time begins with the first attempt, because a server that never opens the stream must be given up too.
+        // The time counts from the first attempt, because a server that never opens the stream must be given up too.
         self.closed_since.get_or_insert_with(Instant::now);
         match sent {
             Ok(sent) => self.state = ListenState::Head(sent),
@@ -88,7 +88,7 @@ impl ListenStream {
         self.state = ListenState::At(Instant::now() + pause);
     }
 
-    /// Reads the stream. Ready with `None` when the state of the stream has changed.
+    /// Reads the stream. Ready with `None` if the state of the stream has changed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem>> {
         match &mut self.state {
             ListenState::Off | ListenState::At(_) => return Poll::Pending,

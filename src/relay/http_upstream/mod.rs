@@ -1,5 +1,5 @@
-//! The leg towards a server that is reached over HTTP, for clients of another transport: Streamable HTTP
-//! of every revision, and HTTP+SSE.
+//! The leg towards a server over HTTP, for clients of another transport: Streamable HTTP of every revision, and
+//! HTTP+SSE.
 //!
 //! ```text
 //! HttpUpstreamLeg (leg): polls, timers, large messages
@@ -8,8 +8,8 @@
 //!     UpstreamSession, ListenStream, HttpSseStream, PendingRequests, ToolHeaders, ToolRefresh
 //! ```
 //!
-//! The leg has no task: polling the leg polls all its exchanges. The leg awaits the heads of responses
-//! while it sends messages, and reads bodies only while the relay takes their messages.
+//! The leg has no task of its own: polling it polls all its exchanges. While it sends messages, it also waits for the
+//! heads of responses; bodies are read only while the relay takes their messages.
 
 mod client;
 mod error_status;

@@ -6,7 +6,7 @@ use crate::protocol::mcp;
 use crate::relay::legs::ClientHeaders;
 use crate::transport::mcp_http::header_mirror;
 
-/// The kinds of requests whose answers change the leg.
+/// The kinds of requests whose answers the leg must handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// `initialize` of a client.
@@ -15,9 +15,9 @@ pub(crate) enum RequestKind {
     Tools,
     /// Any other request of a client.
     Other,
-    /// `initialize` that the leg sends again in the client's place.
+    /// `initialize`, sent by the leg to renew a session.
     Renewal,
-    /// `tools/list` that the leg sends itself.
+    /// `tools/list`, sent by the leg itself.
     Refresh,
 }
 
@@ -31,18 +31,18 @@ impl RequestKind {
     }
 }
 
-/// A message to be sent.
+/// A message for the server.
 #[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) message: Message,
-    /// The headers of the client's request with this message.
+    /// The headers of the client's HTTP request with this message.
     pub(crate) headers: ClientHeaders,
     pub(crate) stream: StreamId,
     /// Whether the message belongs to 2026-07-28, which has no sessions.
     pub(crate) modern: bool,
-    /// Whether the message was sent before and the server provably did not process it.
+    /// Whether the message was sent before, and the server certainly did not process it.
     pub(crate) is_retry: bool,
-    /// The kind of a message that the leg sends itself.
+    /// The kind of the message, if the leg itself sends it.
     pub(crate) own: Option<RequestKind>,
 }
 
@@ -52,7 +52,7 @@ impl Outgoing {
         Self { message, headers, stream, modern, is_retry: false, own: None }
     }
 
-    /// A message of the leg itself.
+    /// Returns a message that the leg itself sends.
     pub(crate) fn own(
         kind: RequestKind,
         message: Message,
@@ -62,7 +62,7 @@ impl Outgoing {
         Self { own: Some(kind), ..Self::new(message, headers, stream) }
     }
 
-    /// Whether the message has requests, for which the server owes answers.
+    /// Whether the message has requests, to which the server must answer.
     pub(crate) fn has_requests(&self) -> bool {
         !requests(&self.message).is_empty()
     }
@@ -81,7 +81,7 @@ impl Outgoing {
     }
 }
 
-/// The requests in a message: the message itself, or those of a batch.
+/// Returns the requests in a message: the message itself, or those of a batch.
 pub(crate) fn requests(message: &Message) -> Vec<Message> {
     match message.kind() {
         Kind::Request => vec![message.clone()],

@@ -8,7 +8,7 @@ use super::outgoing::{Outgoing, RequestKind, requests};
 use crate::progress::StreamId;
 use crate::protocol::jsonrpc::Key;
 
-/// One request without an answer.
+/// An unanswered request.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingRequest {
     key: Option<Key>,
@@ -19,13 +19,13 @@ pub(crate) struct PendingRequest {
     pub(crate) kind: RequestKind,
 }
 
-/// All requests without an answer, oldest first.
+/// All unanswered requests, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
-    /// By the order in which they were sent.
+    /// The requests, in the order in which they were sent.
     requests: BTreeMap<u64, PendingRequest>,
     by_key: BTreeMap<Key, BTreeSet<u64>>,
-    /// The requests of each POST.
+    /// The numbers of the requests in each POST.
     by_stream: BTreeMap<StreamId, BTreeSet<u64>>,
     next: u64,
 }
@@ -58,26 +58,26 @@ impl PendingRequests {
         Some(request)
     }
 
-    /// The requests with this id, oldest first.
+    /// Returns the requests with this id, oldest first.
     fn named(&self, id: &Key) -> impl Iterator<Item = (u64, &PendingRequest)> {
         let numbers = self.by_key.get(id).into_iter().flatten();
         numbers.filter_map(|number| Some((*number, self.requests.get(number)?)))
     }
 
-    /// Removes the request with this id. If several have it, the request whose POST is `stream` is preferred.
+    /// Removes the request with this id. If several requests have the id, the one in the POST `stream` is preferred.
     pub(crate) fn answer(&mut self, id: &Key, stream: Option<StreamId>) -> Option<PendingRequest> {
-        // Two requests may have the same id: the stream of the answer tells them apart.
+        // Two requests may have the same id: the answer's stream shows which is meant.
         let here = self.named(id).find(|(_, one)| Some(one.stream) == stream);
         let (number, _) = here.or_else(|| self.named(id).next())?;
         self.remove(number)
     }
 
-    /// The POST that carried the request with this id.
+    /// Returns the POST that carried the request with this id.
     pub(crate) fn stream_of(&self, id: &Key) -> Option<StreamId> {
         self.named(id).next().map(|(_, one)| one.stream)
     }
 
-    /// Whether the leg itself reads the answer to a request with this id.
+    /// Whether the leg itself must read the answer to a request with this id.
     pub(crate) fn is_read(&self, id: &Key) -> bool {
         self.named(id).any(|(_, one)| one.kind != RequestKind::Other)
     }
@@ -87,12 +87,12 @@ impl PendingRequests {
         self.named(id).any(|(_, one)| one.stream == stream)
     }
 
-    /// Whether a request of this POST waits for its answer.
+    /// Whether a request of this POST is unanswered.
     pub(crate) fn has(&self, stream: StreamId) -> bool {
         self.by_stream.contains_key(&stream)
     }
 
-    /// Whether a request of this kind waits for its answer.
+    /// Whether a request of this kind is unanswered.
     pub(crate) fn has_kind(&self, kind: RequestKind) -> bool {
         self.requests.values().any(|one| one.kind == kind)
     }

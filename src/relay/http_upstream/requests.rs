@@ -1,4 +1,4 @@
-//! The HTTP requests of the leg: POST for a message, GET for events, DELETE for the end of a session.
+//! The HTTP requests of the leg: POST for messages, GET for events, DELETE to end a session.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use crate::transport::mcp_http::header_names::LAST_EVENT_ID;
 use crate::transport::mcp_http::target::Target;
 use crate::transport::mcp_http::tool_headers::ToolHeaders;
 
-/// The `Accept` of a POST, as clients of Streamable HTTP must send it.
+/// The `Accept` of a POST, as Streamable HTTP requires it.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// The `Accept` of a GET, whose response can only contain events.
@@ -27,7 +27,7 @@ fn send(target: &Target, request: Request<RequestBody>) -> Sending {
     async move { client.send(request).await }.boxed()
 }
 
-/// Sends a request of a session, with the cookies of the session, and keeps the cookies that the response sets.
+/// Sends a request with the session's cookies, and keeps the cookies that the response sets.
 fn send_in_session(
     target: &Target,
     mut request: Request<RequestBody>,
@@ -43,10 +43,10 @@ fn send_in_session(
     .boxed()
 }
 
-/// The POST of a message.
+/// Returns the POST of a message.
 ///
 /// # Errors
-/// The reason why no request can be made, as text.
+/// The reason, as text, why the request cannot be made.
 pub(crate) fn post(
     upstream: &UpstreamTarget,
     (target, uri): (&Target, Uri),
@@ -69,7 +69,7 @@ pub(crate) fn post(
         own.extend(session.headers());
     }
     let raw = out.message.raw();
-    // Spaces and line ends after a message belong to the framing of stdio.
+    // Leave out spaces and line breaks after a message, which belong to the framing of stdio.
     let end = raw.len() - raw.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
     let body = RequestBody::from(raw.slice(..end));
     let headers = if out.headers.is_some() { &out.headers } else { &session.client_headers };
@@ -80,7 +80,7 @@ pub(crate) fn post(
 /// Returns a GET for events: a new stream, or the rest of a stream after the event with this id.
 ///
 /// # Errors
-/// The reason why no request can be made, as text.
+/// The reason, as text, why the request cannot be made.
 pub(crate) fn get(
     upstream: &UpstreamTarget,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Messages of clients that wait to be sent, and their order.
+//! Client messages that wait to be sent, in their order.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::outgoing::Outgoing;
 use crate::progress::QUEUE_MAX;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
 
-/// Maximum number of messages that wait to be sent to one server. Beyond it clients are not read.
+/// Maximum number of messages that wait to be sent to one server. Beyond the limit clients are not read.
 const QUEUED_MAX: usize = 1024;
 
 /// Messages that wait to be sent.
@@ -18,7 +18,7 @@ impl SendQueue {
         self.0.is_empty()
     }
 
-    /// Whether so many bytes wait that clients should not be read.
+    /// Whether so many messages or bytes wait that clients should not be read.
     pub(crate) fn is_full(&self) -> bool {
         let bytes: usize = self.0.iter().map(|out| out.message.raw().len()).sum();
         self.0.len() >= QUEUED_MAX || bytes >= QUEUE_MAX
@@ -28,18 +28,18 @@ impl SendQueue {
         self.0.push_back(out);
     }
 
-    /// Puts a message back where it was.
+    /// Puts a message back at its old position.
     pub(crate) fn requeue(&mut self, out: Outgoing) {
         // Streams are numbered in the order in which their messages came.
         let at = self.0.partition_point(|other| other.stream < out.stream);
         self.0.insert(at, out);
     }
 
-    /// Removes the next message that may be sent. Requests are skipped unless `with_requests`; `at` is the position
-    /// after those that were skipped before.
+    /// Removes the next message that may be sent. Skips requests unless `with_requests`. `at` is the position after the
+    /// requests skipped before.
     pub(crate) fn next(&mut self, at: &mut usize, with_requests: bool) -> Option<Outgoing> {
         while let Some(out) = self.0.get(*at) {
-            // An open call may wait for the client's own answer to the server, so such answers are sent first.
+            // An open call may wait for an answer of the client, so such answers may be sent before requests.
             if with_requests || is_one_way(out) {
                 return self.0.remove(*at);
             }
@@ -52,7 +52,7 @@ impl SendQueue {
         self.0.pop_front()
     }
 
-    /// Removes a request that its client has cancelled. Returns whether the queue had it.
+    /// Removes a request that its client has cancelled. Returns whether it was in the queue.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.0.iter().position(|out| is_request(&out.message, id));
         at.and_then(|at| self.0.remove(at)).is_some()

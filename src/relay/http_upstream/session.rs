@@ -1,5 +1,5 @@
-//! The session with the server, up to 2025-11-25: its id, its revision, and the `initialize` that renews a lost
-//! session.
+//! The session with the server, in revisions up to 2025-11-25: its id, its revision, and the `initialize` that renews a
+//! lost session.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ pub(crate) enum SessionPhase {
     /// Messages may be sent.
     #[default]
     Free,
-    /// `initialize` was sent: everything else waits for the answer.
+    /// `initialize` was sent, and everything else waits for the answer.
     Begins,
-    /// `initialize` was sent again.
+    /// `initialize` was sent again to renew the session, and everything else waits.
     Renews,
-    /// The session is lost and must begin again before anything else is sent.
+    /// The session is lost, and must be renewed before anything else is sent.
     Lost,
 }
 
@@ -38,27 +38,27 @@ pub(crate) struct UpstreamSession {
     pub(crate) phase: SessionPhase,
     /// The session id, if the server has sent one.
     pub(crate) id: Option<HeaderValue>,
-    /// Until when the session must have begun again.
+    /// Deadline for the renewal of the session.
     renews_until: Option<Instant>,
-    /// The agreed revision.
+    /// The negotiated revision.
     revision: Option<HeaderValue>,
-    /// The number of this session: a session that was lost and its successor have different numbers.
+    /// The number of this session. The renewed session has a new number.
     pub(crate) number: u64,
     /// The client's `initialize`, once the server has accepted it.
     begun: Option<Message>,
     /// The client's `initialize`, until the server has answered.
     beginning: Option<Message>,
-    /// The headers of the client's last request, for requests of the leg's own. Once the server has accepted
-    /// credentials, only a request with credentials that it accepts too takes their place.
+    /// The headers of the client's last request, for requests of the leg itself. Once the server has accepted
+    /// credentials, they are replaced only by a request whose credentials it has accepted too.
     pub(crate) client_headers: ClientHeaders,
-    /// Whether the server has accepted these headers.
+    /// Whether the server has accepted `client_headers`.
     has_accepted: bool,
     /// The cookies that the server has set.
     pub(crate) cookies: SessionCookies,
 }
 
 impl UpstreamSession {
-    /// Takes note of a message that is sent now.
+    /// Notes a message that is being sent.
     pub(crate) fn note_sent(&mut self, out: &Outgoing) {
         if out.kind() == RequestKind::Initialize {
             self.phase = SessionPhase::Begins;
@@ -74,7 +74,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Takes note of the headers of a client's request that the server has answered with success.
+    /// Notes the headers of a client's request that the server has answered with success.
     pub(crate) fn accept_headers(&mut self, headers: &Arc<ClientHead>) {
         if !self.has_accepted || !self.has_credentials_of(headers) {
             self.client_headers = Some(Arc::clone(headers));
@@ -91,7 +91,7 @@ impl UpstreamSession {
 
     /// Returns the number of the session that a message belongs to, if any.
     pub(crate) fn number_for(&self, out: &Outgoing) -> Option<u64> {
-        // Requests of 2026-07-28 belong to no session, and `initialize` begins one.
+        // Requests of 2026-07-28 do not belong to a session, and `initialize` begins one.
         let in_session = !out.modern && !out.begins_session();
         (in_session && self.id.is_some()).then_some(self.number)
     }
@@ -101,7 +101,7 @@ impl UpstreamSession {
         self.begun.is_some()
     }
 
-    /// Takes note of the answer to the client's `initialize`.
+    /// Handles the answer to the client's `initialize`.
     pub(crate) fn set_revision(&mut self, answer: &Message) {
         self.phase = SessionPhase::Free;
         let beginning = self.beginning.take();
@@ -109,12 +109,12 @@ impl UpstreamSession {
             self.note_revision(answer);
             self.begun = beginning;
         } else {
-            // The server has refused to begin, so an id in the refusal means nothing.
+            // The server refused to begin a session, so an id in the refusal means nothing.
             self.id = None;
         }
     }
 
-    /// Takes note of the revision in the answer to an `initialize`.
+    /// Notes the revision in the answer to an `initialize`.
     pub(crate) fn note_revision(&mut self, answer: &Message) {
         let result = answer.result().unwrap_or_default();
         let revision = json::member(&result, "protocolVersion");
@@ -123,20 +123,20 @@ impl UpstreamSession {
         self.revision = revision;
     }
 
-    /// The headers that every request of the session must have.
+    /// Returns the headers that every request of the session must have.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<> {
         let id = self.id.clone().map(|id| (SESSION_ID, id));
         let revision = self.revision.clone().map(|revision| (REVISION, revision));
         id.into_iter().chain(revision)
     }
 
-    /// Begins the session again with the client's `initialize` under an id of Milepost's own.
-    /// `None` if the session never began.
+    /// Returns the client's `initialize` with an id of Milepost, to renew the session; `None` if the session never
+    /// began.
     pub(crate) fn renew(&mut self, stream: StreamId) -> Option<Outgoing> {
         self.id = None;
         self.number += 1;
         let begun = self.begun.as_ref()?;
-        // The client may be using its own id for another request by now.
+        // Use another id, because the client may be using its own id for another request by now.
         let own = format!(r#""milepost-{}""#, stream.0);
         let text = Payload::splice(begun.raw(), begun.id_range()?, Bytes::from(own)).to_bytes();
         self.phase = SessionPhase::Renews;
@@ -144,24 +144,24 @@ impl UpstreamSession {
         Some(Outgoing::own(RequestKind::Renewal, Message::parse(text), headers, stream))
     }
 
-    /// Takes note of the time by which the session must have begun again.
+    /// Sets the deadline for the renewal of the session.
     pub(crate) fn limit_renewal(&mut self, until: Instant) {
         self.renews_until = Some(until);
     }
 
-    /// Returns when the renewal of a session is given up.
+    /// Returns the time at which the renewal of a session is given up.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.renews_until.filter(|_| self.phase == SessionPhase::Renews)
     }
 
-    /// The notification that completes a session which was begun again.
+    /// Returns the notification that completes a renewed session.
     pub(crate) fn initialized(&self, stream: StreamId) -> Outgoing {
         let text = format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, mcp::INITIALIZED);
         let (message, headers) = (Message::parse(text.into()), self.client_headers.clone());
         Outgoing::own(RequestKind::Other, message, headers, stream)
     }
 
-    /// The server has accepted the notification that completes a session.
+    /// Notes that the server has accepted the notification that completes a session.
     pub(crate) fn complete(&mut self) {
         if self.phase == SessionPhase::Renews {
             self.phase = SessionPhase::Free;

@@ -1,5 +1,4 @@
-//! The target: a server's endpoints, the headers of requests, and the name that Milepost gives
-//! itself.
+//! The target of requests: a server's endpoints, the headers of requests, and the name that Milepost gives itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,37 +23,36 @@ pub(crate) type HeadersAccepted = Box<dyn Fn(&HeaderMap) + Send + Sync>;
 /// Returns the newest settings of a route; `None` if they have not changed.
 pub(crate) type LatestRoute = Box<dyn Fn() -> Option<Arc<Route>> + Send + Sync>;
 
-/// The endpoints of a server, and the settings of the requests to them.
+/// The endpoints of a server, and the settings for requests to them.
 pub struct UpstreamTarget {
     /// The server's Streamable HTTP endpoint, or an endpoint whose transport is not known yet.
     pub(crate) endpoint: Option<Target>,
     /// The server's HTTP+SSE endpoint.
     pub(crate) sse: Option<Target>,
     rules: HeaderRules,
-    /// The newest settings of the route: its rules for headers may change while the route is
-    /// served.
+    /// Returns the newest settings of the route, whose rules for headers may change while the route is served.
     latest: LatestRoute,
     via: Via,
     bearer: Option<BearerFile>,
-    /// Whether the clients' `Authorization` is for Milepost.
+    /// Whether the clients' `Authorization` was meant for Milepost.
     authorization_was_ours: bool,
-    /// The longest client message, in bytes; a longer one is refused.
+    /// Maximum number of bytes of a client message. A longer one is refused.
     pub(crate) message_max: usize,
-    /// The time without a byte of the server after which a stream is given up.
+    /// The time without a byte from the server after which a stream is given up.
     pub(crate) idle: Option<Duration>,
-    /// The time that the server has to begin a lost session again.
+    /// Deadline for the server to renew a lost session.
     pub(crate) renewal_timeout: Duration,
-    /// The counters of its failures.
+    /// The counters of the route, for failures.
     pub(crate) counts: Option<Arc<RouteCounts>>,
-    /// Receives the headers that the server accepts.
+    /// Receives the headers of requests that the server accepts.
     pub(crate) accepted: Option<HeadersAccepted>,
 }
 
 impl UpstreamTarget {
-    /// To the server of a route. Nothing is connected. `connect`: in place of the network.
+    /// Returns a target for the server of a route, without connecting. `connect` replaces the network.
     ///
     /// # Errors
-    /// If the route's certificates cannot be used or its address is none.
+    /// If the route's certificates cannot be used, or its URL is not valid.
     pub fn new(
         route: &Route,
         via: Via,
@@ -78,8 +76,8 @@ impl UpstreamTarget {
         })
     }
 
-    /// The target of a served route. `latest` finds the route's newest settings; `proxy_auth`: the
-    /// clients' `Authorization` is for Milepost.
+    /// Returns the target of a served route. `latest` finds the route's newest settings. `proxy_auth`: the clients'
+    /// `Authorization` is meant for Milepost.
     pub(crate) fn served(
         route: &Route,
         (endpoint, sse): (Option<Target>, Option<Target>),
@@ -104,21 +102,20 @@ impl UpstreamTarget {
         }
     }
 
-    /// Returns the target changed so that `accepted` receives the headers of each client's request that the server
-    /// answers with success.
+    /// Makes `accepted` receive the headers of each client's request that the server answers with success.
     pub(crate) fn telling(self, accepted: Option<HeadersAccepted>) -> Self {
         Self { accepted, ..self }
     }
 
-    /// Returns the endpoint for HTTP+SSE: its own, or the endpoint whose transport is not known.
+    /// Returns the endpoint of HTTP+SSE, or else the endpoint whose transport is not known yet.
     pub(crate) fn sse_endpoint(&self) -> Option<&Target> {
         self.sse.as_ref().or(self.endpoint.as_ref())
     }
 
-    /// Returns a request with the client's headers that are for the server, and with `own` headers.
+    /// Returns a request with those headers of the client that are for the server, and with the headers `own`.
     ///
     /// # Errors
-    /// The reason why no request can be made, as text.
+    /// The reason, as text, why the request cannot be made.
     pub(crate) fn request(
         &self,
         target: &Target,
@@ -139,20 +136,20 @@ impl UpstreamTarget {
             all.insert(USER_AGENT, HeaderValue::from_static(us));
         }
         all.extend(own);
-        // Looked up for each request: the route may have other rules after a reload.
+        // Look the rules up for each request, because they may change at a reload.
         let latest = (self.latest)();
         let passage = Passage {
             via: &self.via,
             rules: latest.as_ref().map_or(&self.rules, |route| &route.request_headers),
             received: Version::HTTP_11,
-            // The body is built from the message, so headers about the client's body are removed.
+            // The body is made from the message, so headers about the client's body are removed.
             body_changes: true,
             traffic: self.counts.as_ref().map(|counts| counts.traffic()),
         };
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
-            // The token of the file replaces the `Authorization` of clients.
+            // The token from the file replaces the `Authorization` of clients.
             authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
         };
         let mut request = Request::new(body);
@@ -160,7 +157,7 @@ impl UpstreamTarget {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::request_headers(all, &passage, &onward);
         if self.counts.is_some() {
-            // The client of `wrap` has set the credential, and reads the answer itself.
+            // The client of `wrap` has set the credential itself, and reads the server's answer itself.
             RouteCredential::mark(&mut request, passage.rules);
         }
         if let Some(bearer) = &self.bearer {
@@ -170,8 +167,7 @@ impl UpstreamTarget {
     }
 }
 
-/// Whether a header of a client's request belongs to the client's transport, and not to the
-/// message.
+/// Whether a header of a client's request belongs to the client's transport and not to the message.
 fn is_of_the_transport(name: &HeaderName) -> bool {
     [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING, SESSION_ID, LAST_EVENT_ID].contains(name)
         || *name == REVISION

@@ -1,5 +1,5 @@
-//! Calls that a server has refused for their headers (2026-07-28, -32020) and that wait until its
-//! tools have been listed again.
+//! Calls that a server has refused because of their headers (2026-07-28, -32020). They wait until the server's tools
+//! have been listed again.
 
 use bytes::Bytes;
 
@@ -11,10 +11,10 @@ use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::mcp;
 
-/// The specification's code for headers that do not match (26:basic §Error Codes).
+/// The specification's error code for headers that do not match (26:basic §Error Codes).
 const HEADER_MISMATCH: &[u8] = b"-32020";
 
-/// Pages of a server's list of tools that are requested.
+/// Maximum number of pages of a server's list of tools that are requested.
 const PAGES_MAX: u32 = 16;
 
 /// Calls that wait for a list of tools.
@@ -28,15 +28,15 @@ pub(crate) struct ToolRefresh {
 }
 
 impl ToolRefresh {
-    /// Whether the answer refuses a call for headers that a new list of tools may correct.
+    /// Whether an answer refuses a call because of headers that a new list of tools may correct.
     pub(crate) fn applies_to(out: &Outgoing, answer: &Message) -> bool {
         let code = answer.error().and_then(|error| json::member(&error, "code"));
         let mismatch = code.is_some_and(|code| *code == *HEADER_MISMATCH);
-        // Only once: a call that has been repeated with the new headers is not repeated again.
+        // A call that has already been repeated with new headers is not repeated again.
         mismatch && out.modern && !out.is_retry && out.is(mcp::TOOLS_CALL)
     }
 
-    /// Adds a call; whether the call is the first, for which the tools must be listed.
+    /// Adds a call. Returns whether it is the first, so that the tools must be listed.
     pub(crate) fn add(&mut self, mut out: Outgoing, refusal: Bytes) -> bool {
         tracing::info!("the server wants other headers for a call: its tools are listed again");
         out.is_retry = true;
@@ -50,7 +50,7 @@ impl ToolRefresh {
         is_first
     }
 
-    /// The request for a page of the list.
+    /// Returns the request for a page of the list.
     pub(crate) fn list_request(&self, stream: StreamId, cursor: Option<&Bytes>) -> Outgoing {
         let cursor = cursor.map(|cursor| [br#""cursor":"#, &cursor[..], b","].concat());
         let head = format!(
@@ -65,15 +65,15 @@ impl ToolRefresh {
         Outgoing::own(RequestKind::Refresh, message, headers, stream)
     }
 
-    /// Returns the cursor of the page after this result, if that page is to be requested.
+    /// Returns the cursor of the next page, if there is one and it is to be requested.
     pub(crate) fn next_page(&mut self, result: &Bytes) -> Option<Bytes> {
         self.pages += 1;
         let cursor = json::member(result, "nextCursor").filter(|cursor| cursor.starts_with(b"\""));
-        // Limited, because the list of a faulty server may never end.
+        // Limit the pages, because the list of a faulty server may never end.
         cursor.filter(|_| self.pages < PAGES_MAX)
     }
 
-    /// Removes a call that its client has cancelled. Returns whether it was there.
+    /// Removes a call that its client has cancelled. Returns whether it was waiting.
     pub(crate) fn cancel(&mut self, id: &Key) -> bool {
         let at = self.waiting.iter().position(|(out, _)| is_request(&out.message, id));
         at.map(|at| self.waiting.remove(at)).is_some()
@@ -85,7 +85,7 @@ impl ToolRefresh {
     }
 }
 
-/// The members of a call's `_meta` that every request must have, without the call's token.
+/// Returns the members of a call's `_meta` that every request must have, without the call's token.
 fn own_meta(meta: &Bytes) -> Bytes {
     let prefix = mcp::META_PREFIX.as_bytes();
     let is_own = |key: &[u8]| json::unescape(key).is_some_and(|key| key.starts_with(prefix));

@@ -1,4 +1,4 @@
-//! Answers and notifications of an old server on their way to a client.
+//! Answers and notifications of an old server, on their way to a client.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -12,22 +12,22 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::FromServer;
 use crate::relay::spooled_response::SpooledResponse;
 
-/// The code of earlier revisions for a resource that does not exist.
+/// The error code of earlier revisions for a resource that does not exist.
 const NO_RESOURCE: i32 = -32002;
 
-/// The code of 2025-11-25 for a request that needs the user at an address first.
+/// The error code of 2025-11-25 for a request before which the user must visit a URL.
 const NEEDS_URL: i32 = -32042;
 
-/// The notification of 2025-11-25 that a user has been at an address: later revisions have none.
+/// The notification of 2025-11-25 that a user has visited a URL. Later revisions do not have it.
 const URL_DONE: &str = "notifications/elicitation/complete";
 
-/// Names of members, in lower case, that have a token.
+/// Names of members, in lower case, that have a progress token.
 const TOKEN_NAMES: [&str; 3] = ["progresstoken", "progress_token", "token"];
 
 /// Names of members, in lower case, that have the id of a request.
 const ID_NAMES: [&str; 5] = ["requestid", "request_id", "id", "callid", "toolcallid"];
 
-/// Methods whose results must say how long they may be cached, which no older server does.
+/// Methods whose results must say in 2026-07-28 how long they may be cached. Older servers do not say that.
 const CACHED: [&str; 5] = [
     mcp::TOOLS_LIST,
     "prompts/list",
@@ -37,7 +37,7 @@ const CACHED: [&str; 5] = [
 ];
 
 impl ModernFace {
-    /// An answer as its client gets it; `None` if no client gets the answer now.
+    /// Translates an answer for its client. Returns `None` if no client gets the answer now.
     pub(super) fn answer(
         &mut self,
         origin: Origin,
@@ -49,7 +49,7 @@ impl ModernFace {
             self.greeted(&message, now);
             return None;
         }
-        // The answer to one of Milepost's own requests, which no client expects.
+        // The answer to a request of Milepost itself is for no client.
         if matches!(&key, Key::Text(text) if text.starts_with(OWN_ID.as_bytes())) {
             return None;
         }
@@ -57,7 +57,7 @@ impl ModernFace {
             if self.task_answer(&key, &message, now) {
                 return None;
             }
-            // The client has cancelled the request, or has been asked a question meanwhile.
+            // The client has cancelled the request, or was asked a question in its place meanwhile.
             return self.keep_answer(&key, FromServer::Message(origin, message));
         };
         let told = self.modern_answer(&message, &id, &open);
@@ -65,7 +65,7 @@ impl ModernFace {
         Some(FromServer::Message(origin, told))
     }
 
-    /// Handles an answer in a file, which stays as the server wrote it.
+    /// Handles a large answer in a file, whose text is not translated.
     pub(super) fn large_answer(
         &mut self,
         mut response: Box<SpooledResponse>,
@@ -83,14 +83,14 @@ impl ModernFace {
         Some(FromServer::Spooled(response))
     }
 
-    /// Notes that an answer was forwarded in pieces. A request that continues an earlier request has another id for its
-    /// client.
+    /// Notes that an answer was forwarded in pieces. Its client gets an error if the answer has the wrong id, because
+    /// the client's request continued an earlier request.
     pub(super) fn passed_in_pieces(&mut self, key: &Key, now: Instant) {
         let Some((id, _)) = self.take_open(key) else {
             self.large_task_answer(key, now);
             return;
         };
-        // The pieces were forwarded with the id that the server knows, which can no longer be changed.
+        // The pieces had the id that the server knows, which can no longer be changed.
         if id != *key {
             let why = "the answer is too large for a request that continues an earlier one";
             let error = crate::protocol::jsonrpc::own_error(&id.to_json(), why, None);
@@ -99,7 +99,7 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// The open request that the server knows by this id, and the id that its client knows.
+    /// Removes and returns the open request that the server knows by this id, with the id that its client knows.
     fn take_open(&mut self, key: &Key) -> Option<(Key, FaceRequest)> {
         let continues = |(_, open): &(&Key, &FaceRequest)| open.server_id.as_ref() == Some(key);
         let id = self.open.iter().find(continues).map(|(id, _)| id.clone());
@@ -107,8 +107,7 @@ impl ModernFace {
         self.open.remove(&id).map(|open| (id, open))
     }
 
-    /// Returns an answer with the id that its client knows, with the members that 2026-07-28 requires, and its error
-    /// codes.
+    /// Returns an answer with the id that its client knows, and with the members and error codes of 2026-07-28.
     pub(super) fn modern_answer(&self, message: &Message, id: &Key, open: &FaceRequest) -> Message {
         let message = match message.id_range() {
             Some(range) if message.id_key().as_ref() != Some(id) => {
@@ -122,7 +121,7 @@ impl ModernFace {
         let Some(result) = message.result().filter(|result| result.starts_with(b"{")) else {
             return message;
         };
-        // 2026-07-28 requires this member of each result.
+        // 2026-07-28 requires this member in each result.
         let mut added: Vec<(&str, Value)> = vec![("resultType", json!("complete"))];
         if CACHED.contains(&&*open.method) {
             added.extend([("ttlMs", json!(0)), ("cacheScope", json!("private"))]);
@@ -148,7 +147,7 @@ impl ModernFace {
 
     fn modern_error(&self, message: &Message, error: &Bytes, open: &FaceRequest) -> Message {
         let asked = || self.questions_at_addresses(error, open);
-        // Milepost may ask the client's user only if the client has declared the capability.
+        // Milepost may ask the user only if the client has declared the capability for it.
         if message.error_code() == Some(NEEDS_URL)
             && let Some(asked) = asked()
             && let Some(id) = message.id()
@@ -163,7 +162,7 @@ impl ModernFace {
         code.map_or_else(|| message.clone(), Message::parse)
     }
 
-    /// The addresses that a user has to visit before a request, as 2026-07-28 asks for that.
+    /// Returns the URLs that a user must visit before a request, as questions of 2026-07-28.
     fn questions_at_addresses(&self, error: &Bytes, open: &FaceRequest) -> Option<Value> {
         let can = open.capabilities["elicitation"].get("url").is_some()
             && CAN_ASK.contains(&&*open.method);
@@ -180,7 +179,7 @@ impl ModernFace {
         Some(questions.into())
     }
 
-    /// A notification as a client gets it; `None` if no client does.
+    /// Translates a notification for its client; returns `None` if no client gets it.
     pub(super) fn server_notification(
         &mut self,
         message: Message,
@@ -196,8 +195,8 @@ impl ModernFace {
         }
     }
 
-    /// Replaces token and id in a message about a request that continues an earlier request: the server only knows
-    /// those of the earlier one.
+    /// Replaces token and id in a message about a request that continues an earlier request, because the server knows
+    /// only those of the earlier one.
     fn renamed(&self, message: Message) -> Message {
         let ids = self.open.iter().filter_map(|(id, open)| Some((open.server_id.as_ref()?, id)));
         let ids: Vec<(&Key, &Key)> = ids.collect();
@@ -212,7 +211,7 @@ impl ModernFace {
             places.extend(renamed_members(&object, &TOKEN_NAMES, &tokens));
             places.extend(renamed_members(&object, &ID_NAMES, &ids));
         }
-        // From the last place to the first: a replacement does not move the places before it.
+        // Replace from the last place to the first, because a replacement moves the places after it.
         places.sort_by_key(|(text, _)| std::cmp::Reverse(text.as_ptr() as usize));
         let start = message.raw().as_ptr() as usize;
         let text = places.into_iter().fold(message.raw().clone(), |raw, (old, new)| {
@@ -222,7 +221,7 @@ impl ModernFace {
         Message::parse(text)
     }
 
-    /// Whether an open request wants a log message of this level.
+    /// Whether an open request wants log messages of this level.
     fn wants_log(&self, message: &Message) -> bool {
         let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
         let level = message.params().and_then(|params| json::member(&params, "level"));
@@ -233,7 +232,7 @@ impl ModernFace {
     }
 }
 
-/// Returns the members with these names whose values are old names, and their replacements.
+/// Returns the members with these names whose value is an earlier token or id, with their replacements.
 fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec<(Bytes, Bytes)> {
     let renamed = json::Members::new(object).filter_map(|member| {
         let name = json::decode_str(&object[member.key])?.to_ascii_lowercase();
@@ -245,7 +244,7 @@ fn renamed_members(object: &Bytes, names: &[&str], keys: &[(&Key, &Key)]) -> Vec
     renamed.collect()
 }
 
-/// Returns an object with these members before its own; a member that the object already has stays.
+/// Returns an object with these members added at its beginning. Members that it already has stay.
 fn with_members(object: &Bytes, added: &[(&str, Value)]) -> Bytes {
     let is_new = |(name, _): &&(&str, Value)| json::member(object, name).is_none();
     let members: Vec<String> =

@@ -1,4 +1,4 @@
-//! The session with an old server: its beginning with the first request of a client, and `server/discover`.
+//! The beginning of the session with an old server, at the first request of a client; and `server/discover`.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::protocol::mcp::Revision;
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 
-/// Requests that wait until the server has answered `initialize`. A further request gets an error.
+/// Maximum number of requests that wait until the server has answered `initialize`. A further request gets an error.
 const WAITING_MAX: usize = 256;
 
-/// The longest time that requests wait until the server has answered `initialize`.
+/// Deadline for the server to answer `initialize`.
 const GREETING_MAX: Duration = Duration::from_secs(60);
 
 /// The newest revision that old servers know.
 const NEWEST: &str = "2025-11-25";
 
-/// The id of Milepost's own `initialize`.
+/// Returns the id of Milepost's own `initialize`.
 fn greeting_id() -> String {
     format!("{OWN_ID}initialize")
 }
 
 impl ModernFace {
-    /// Begins the server's session with the capabilities of the first request.
+    /// Sends `initialize` to the server, with the capabilities of the client's first request.
     pub(super) fn greet(&mut self, first: &Message, headers: &ClientHeaders, now: Instant) {
         let own = || json!({"name": "milepost", "version": env!("CARGO_PKG_VERSION")});
         // All clients share one session with the server, so its capabilities are those of the first request.
@@ -54,7 +54,7 @@ impl ModernFace {
         self.waiting.push_back((sent, headers.clone()));
     }
 
-    /// The server has not answered `initialize` in time.
+    /// Refuses the waiting requests, because the server has not answered `initialize` in time.
     pub(super) fn give_up_waiting(&mut self) {
         self.waits_until = None;
         let why =
@@ -69,7 +69,7 @@ impl ModernFace {
         *key == Key::Text(Bytes::from(greeting_id()))
     }
 
-    /// The server has answered `initialize`.
+    /// Handles the server's answer to `initialize`.
     pub(super) fn greeted(&mut self, answer: &Message, now: Instant) {
         let result = answer.result().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         self.waits_until = None;
@@ -79,7 +79,7 @@ impl ModernFace {
             let said = said.as_ref().and_then(|said| json::decode_str(said));
             let said = said.unwrap_or_default();
             let why = format!("the server has refused to begin a session: {said}");
-            // The next request tries again: a server over HTTP may have refused a token.
+            // The next request tries again, because a server over HTTP may only have refused a token.
             self.phase = FacePhase::Fresh;
             return waiting.iter().for_each(|(sent, _)| self.refuse(sent, &why));
         };
@@ -98,7 +98,7 @@ impl ModernFace {
         let FacePhase::Ready(started) = &self.phase else { return };
         let mut capabilities = started["capabilities"].clone();
         if let Some(all) = capabilities.as_object_mut() {
-            // The tasks of 2025-11-25 use another protocol than those of 2026-07-28.
+            // The tasks of 2025-11-25 have another protocol than those of 2026-07-28.
             all.remove("tasks");
             if self.policy.has_tasks() {
                 let extensions = all.entry("extensions").or_insert_with(|| json!({}));

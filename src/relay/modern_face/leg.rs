@@ -16,21 +16,21 @@ use crate::relay::legs::{Backlog, ClientHeaders, FromServer, LegFact, MessagePar
 pub struct FaceLeg<L> {
     leg: L,
     face: ModernFace,
-    /// An answer that passes in pieces.
+    /// A large answer that is being forwarded in pieces.
     passing: Option<Scan>,
-    /// The number of tasks and questions that wait for clients, as the relay was last told.
+    /// The number of waiting tasks and questions that the relay was last told.
     in_use: usize,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<L: ServerLeg> FaceLeg<L> {
-    /// `leg` behind `face`.
+    /// Puts `face` in front of `leg`.
     pub fn new(leg: L, face: ModernFace) -> Self {
         let timer = Box::pin(sleep_until(Instant::now()));
         Self { leg, face, passing: None, in_use: 0, timer }
     }
 
-    /// The leg without its face.
+    /// Returns the leg without its face.
     pub fn inner(&mut self) -> &mut L {
         &mut self.leg
     }
@@ -53,7 +53,7 @@ impl<L: ServerLeg> FaceLeg<L> {
                 self.passing.iter_mut().for_each(|scan| scan.feed(piece));
             }
             FromServer::End(..) => {
-                // Only answers matter: other large messages have no id that the client knows.
+                // Only answers matter, because other large messages have no id that the client knows.
                 let scan = self.passing.take().filter(|scan| scan.kind() == Kind::Response);
                 if let Some(key) = scan.and_then(|scan| scan.id()) {
                     self.face.passed_in_pieces(&key, Instant::now());
@@ -75,11 +75,11 @@ impl<L: ServerLeg> FaceLeg<L> {
         if std::mem::replace(&mut self.in_use, in_use) != in_use {
             return Some(FromServer::InUse(in_use));
         }
-        // No other message may be written between the pieces of a message.
+        // No other message may be written between two pieces of a message.
         if self.passing.is_none() { face.next_own() } else { None }
     }
 
-    /// Does the work that is due; false if none is.
+    /// Does the work that is due. Returns false if none is due.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(due) = self.face.next_due() else { return false };
         if self.timer.deadline() != due {
@@ -110,7 +110,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
                 Poll::Pending => return Poll::Pending,
             }
             if self.leg.backlog().is_writing() {
-                // The face may have sent a message to the server. The task is woken, so that the message is written.
+                // The face may have queued a message for the server. Wake the task, so that the message is written.
                 cx.waker().wake_by_ref();
             }
         }
@@ -155,7 +155,7 @@ impl<L: ServerLeg> ServerLeg for FaceLeg<L> {
     }
 
     fn enter_raw_mode(&mut self) -> bool {
-        // Raw mode would forward bytes unread, but the face changes messages and adds some.
+        // Raw mode would forward bytes without reading them, but the face changes and adds messages.
         false
     }
 

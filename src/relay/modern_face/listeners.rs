@@ -1,4 +1,4 @@
-//! Streams of clients that listen for changes (`subscriptions/listen`).
+//! Streams on which clients listen for changes (`subscriptions/listen`).
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -9,14 +9,14 @@ use crate::protocol::jsonrpc::{Key, Message};
 use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 
-/// Maximum number of streams that listen at one server. A further stream gets an error.
+/// Maximum number of listening streams at one server. A further stream gets an error.
 const LISTENERS_MAX: usize = 1024;
 
 /// Maximum number of resources about which one stream is notified. Further resources are left out of the
 /// acknowledgement.
 const LISTENED_RESOURCES_MAX: usize = 256;
 
-/// The notifications of changes, each with the member of a subscription and the capability.
+/// The notifications of changes, each with its member of a subscription and its capability.
 const CHANGES: [(&str, &str, &str); 3] = [
     (mcp::TOOLS_CHANGED, "toolsListChanged", "tools"),
     ("notifications/prompts/list_changed", "promptsListChanged", "prompts"),
@@ -26,10 +26,10 @@ const CHANGES: [(&str, &str, &str); 3] = [
 /// The notification that a resource has changed.
 const UPDATED: &str = "notifications/resources/updated";
 
-/// A stream that listens.
+/// A listening stream.
 pub(super) struct Listener {
     key: Key,
-    /// The id as JSON.
+    /// The request's id as JSON.
     id: Value,
     methods: Vec<&'static str>,
     resources: Vec<String>,
@@ -46,7 +46,7 @@ impl ModernFace {
         }
         let params = sent.params().unwrap_or_default();
         let wanted = json::member(&params, "notifications").unwrap_or_default();
-        // The length is checked before parsing: the client sends this member, and it may be long.
+        // Check the length before parsing, because a client may send a long member.
         if wanted.len() > mcp::META_MAX {
             return self.refuse(sent, "the notifications that are asked for are too many");
         }
@@ -88,7 +88,7 @@ impl ModernFace {
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {"_meta": {(mcp::META_SUBSCRIPTION): id.clone()}, "notifications": accepted},
         }));
-        // One subscription at the server serves all streams: only the first stream begins it, ...
+        // All streams share one subscription at the server: only the first stream for a resource begins it, ...
         for uri in resources.iter().filter(|uri| !self.is_watched(uri)).cloned().collect::<Vec<_>>()
         {
             self.ask_server("resources/subscribe", &json!({"uri": uri}), headers);
@@ -96,18 +96,18 @@ impl ModernFace {
         self.listeners.push(Listener { key, id, methods, resources, tasks });
     }
 
-    /// Whether a stream is notified of changes of a resource.
+    /// Whether a stream listens for changes of a resource.
     fn is_watched(&self, uri: &str) -> bool {
         self.listeners.iter().any(|listener| listener.resources.iter().any(|known| known == uri))
     }
 
-    /// Handles the disconnect of a stream's client.
+    /// Handles the disconnect of a listening stream's client.
     pub(super) fn stop_listening(&mut self, key: &Key, headers: &ClientHeaders) {
         let Some(place) = self.listeners.iter().position(|listener| listener.key == *key) else {
             return;
         };
         let left = self.listeners.remove(place);
-        // ... and only the last one ends it.
+        // ... and only the last stream for the resource ends it.
         for uri in left.resources.iter().filter(|uri| !self.is_watched(uri)).collect::<Vec<_>>() {
             self.ask_server("resources/unsubscribe", &json!({"uri": uri}), headers);
         }
@@ -119,12 +119,12 @@ impl ModernFace {
         self.listeners.iter().filter(hears).map(|listener| listener.id.clone()).collect()
     }
 
-    /// Tells each stream that listens of a change; false if the notification is about no change.
+    /// Passes a change on to each stream that listens for it. Returns false if the notification is not about a change.
     pub(super) fn changed(&mut self, method: &str, message: &Message) -> bool {
         let params = message.params().and_then(|params| serde_json::from_slice(&params).ok());
         let mut params: Value = params.unwrap_or_else(|| json!({}));
         let is_update = method == UPDATED;
-        // Other notifications are about requests, and are handled as usual.
+        // Other notifications belong to requests, and are handled elsewhere.
         if !is_update && CHANGES.iter().all(|(known, ..)| *known != method) {
             return false;
         }

@@ -1,5 +1,5 @@
-//! A modern face for an old server: requests of 2026-07-28, which have no session, before a server that knows
-//! revisions up to 2025-11-25 only.
+//! A modern face for an old server: translates requests of 2026-07-28, which have no session, for a server that
+//! supports only revisions up to 2025-11-25.
 //!
 //! ```text
 //!  client ──request──> requests ──without the members of 2026-07-28──> server
@@ -8,8 +8,8 @@
 //!                      listeners <──list_changed, updated
 //! ```
 //!
-//! The first request begins the server's session with `initialize`. A first request that is `initialize` itself
-//! comes from an older client: then everything passes.
+//! The first request makes Milepost begin the server's session with `initialize`. If the first request is itself
+//! `initialize`, the client is older, and everything is forwarded unchanged.
 
 mod answers;
 mod begin;
@@ -41,10 +41,10 @@ use crate::transport::byte_budget::ByteRoom;
 /// Maximum number of open requests whose answers are translated. A further request gets an error.
 const OPEN_MAX: usize = 4096;
 
-/// The beginning of the ids of Milepost's own requests.
+/// The beginning of the ids of requests that Milepost itself sends.
 const OWN_ID: &str = "milepost-";
 
-/// The code for a revision that is not known (26:basic §Error Codes).
+/// The error code for an unsupported revision (26:basic §Error Codes).
 const UNSUPPORTED_REVISION: i32 = -32022;
 
 /// Methods of earlier revisions that 2026-07-28 has removed.
@@ -55,11 +55,11 @@ const REMOVED: [&str; 5] =
 enum FacePhase {
     /// No request has arrived.
     Fresh,
-    /// The clients are older: everything passes.
+    /// The clients are older, so everything is forwarded unchanged.
     Off,
-    /// The server has been sent `initialize`.
+    /// `initialize` was sent to the server.
     Greeting,
-    /// The server's answer to `initialize`.
+    /// The server has answered `initialize` with this result.
     Ready(Value),
 }
 
@@ -68,27 +68,27 @@ struct FaceRequest {
     method: String,
     tool: Option<String>,
     came: Instant,
-    /// The time at which the call becomes a task.
+    /// When the call becomes a task, if it is still open then.
     task_at: Option<Instant>,
-    /// The level of the log messages that the client wants.
+    /// The lowest level of log messages that the client wants.
     wants_logs: Option<String>,
-    /// The token by which the server reports on the request.
+    /// The token with which the server reports progress on the request.
     token: Option<Key>,
-    /// The id by which the server knows the request, if the request continues an earlier request.
+    /// The id by which the server knows the request, if it continues an earlier request.
     server_id: Option<Key>,
-    /// The server's stream for messages about the request, if it has one.
+    /// The server's stream for messages about the request, if there is a separate one.
     stream: Option<StreamId>,
     headers: ClientHeaders,
-    /// The capabilities that the client states with the request.
+    /// The capabilities that the client declares in the request.
     capabilities: Value,
-    /// Stands for the parameters, where the client can be asked something.
+    /// A digest of the parameters, if the client can be asked a question.
     digest: Option<[u8; 32]>,
 }
 
-/// A message on its way to the server.
+/// A message for the server.
 struct ToServer {
     message: Message,
-    /// The id of the client's request that the message is.
+    /// The id of the client's request, if the message is one.
     request: Option<Key>,
     headers: ClientHeaders,
 }
@@ -99,24 +99,24 @@ pub struct ModernFace {
     phase: FacePhase,
     /// Requests that wait until the server has answered `initialize`.
     waiting: VecDeque<(Message, ClientHeaders)>,
-    /// The time until which requests wait.
+    /// Deadline for the server's answer to `initialize`.
     waits_until: Option<Instant>,
     open: BTreeMap<Key, FaceRequest>,
     listeners: Vec<Listener>,
     questions: BTreeMap<QuestionNumber, Question>,
-    /// Seals the states of questions; made with the first question.
+    /// Seals the `requestState` of questions. Made for the first question.
     states: Option<StateSeal>,
     undecided: VecDeque<Undecided>,
     tasks: WorkStore<FaceTask, FaceEnd>,
-    /// The room for the answers of tasks among all that is kept for clients.
+    /// Limits the memory for the answers of tasks, which is shared with all that is kept for clients.
     kept: Option<ByteRoom>,
     /// Events of tasks.
     news: VecDeque<TaskNews>,
     /// The tokens and ids of earlier requests that the server knows, with those of the requests that continue them.
     renamed_tokens: BTreeMap<Key, Key>,
-    /// The level that the server was asked for last.
+    /// The log level that the server was last asked for.
     log_level: Option<String>,
-    /// The number of the names that were given.
+    /// The number of names given so far, for the next name.
     count: u64,
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<FromServer>,
@@ -146,27 +146,27 @@ impl ModernFace {
         })
     }
 
-    /// The next message for the server.
+    /// Returns the next message for the server.
     fn next_to_server(&mut self) -> Option<ToServer> {
         self.to_server.pop_front()
     }
 
-    /// The next message for a client, in the server's place.
+    /// Returns the next message for a client in the server's place.
     fn next_own(&mut self) -> Option<FromServer> {
         self.to_client.pop_front()
     }
 
-    /// Whether the clients are older than 2026-07-28, or have not begun.
+    /// Whether the clients are older than 2026-07-28, or have not sent a request yet.
     fn is_off(&self) -> bool {
         matches!(self.phase, FacePhase::Off | FacePhase::Fresh)
     }
 
-    /// Takes a message for the server. False if the message is to be sent unchanged.
+    /// Handles a message for the server. Returns false if it must be sent unchanged.
     fn take(&mut self, sent: Message, headers: &ClientHeaders, now: Instant) -> bool {
         if matches!(self.phase, FacePhase::Off) {
             return false;
         }
-        // Before the phase is checked: a request of another revision is refused even if it is the first.
+        // Checked before the phase, so that a request of another revision is refused even if it is the first one.
         if sent.kind() == Kind::Request && self.refuse_revision(&sent) {
             return true;
         }
@@ -183,13 +183,13 @@ impl ModernFace {
             (FacePhase::Greeting, Kind::Request) => self.wait(sent, headers),
             (_, Kind::Request) => self.request(&sent, headers, now),
             (_, Kind::Notification) => self.client_notification(&sent, headers),
-            // Clients answer a question of the server with their next request, so a response here answers nothing.
+            // A response is ignored: clients of 2026-07-28 answer the server's questions with their next request.
             _ => {}
         }
         true
     }
 
-    /// Examines a message of the server; `None` if no client gets the message unchanged.
+    /// Examines a server message. Returns `None` if no client gets it unchanged.
     fn intercept(&mut self, received: FromServer, now: Instant) -> Option<FromServer> {
         if self.is_off() {
             return Some(received);
@@ -203,7 +203,7 @@ impl ModernFace {
                         return None;
                     }
                     Kind::Notification => self.server_notification(message, now)?,
-                    // Clients of 2026-07-28 do not know arrays.
+                    // Clients of 2026-07-28 do not support arrays.
                     Kind::Batch => {
                         for part in message.apart() {
                             let told = self.intercept(FromServer::Message(origin, part), now);
@@ -220,12 +220,12 @@ impl ModernFace {
         }
     }
 
-    /// Counts the memory used for the clients of tasks in `room`.
+    /// Counts the memory for the answers of tasks in `room`.
     pub(crate) fn set_kept(&mut self, room: ByteRoom) {
         self.kept = Some(room);
     }
 
-    /// The time at which something is due.
+    /// Returns the next time at which something is due.
     fn next_due(&self) -> Option<Instant> {
         let questions = self.questions.values().map(|question| question.until);
         let undecided = self.undecided.iter().map(|undecided| undecided.until);
@@ -240,19 +240,19 @@ impl ModernFace {
         if self.waits_until.is_some_and(|until| until <= now) {
             self.give_up_waiting();
         }
-        // Calls that are due become tasks before questions are decided, because a task is asked in another way.
+        // Tasks first, because a task is asked questions in another way.
         self.begin_tasks(now);
         self.expire_tasks(now);
         self.forget_old_questions(now);
         self.decide(now);
     }
 
-    /// Questions and tasks that wait for their clients: the server is in use.
+    /// Returns the number of questions and tasks that wait for their clients. Meanwhile the server is in use.
     fn held(&self) -> usize {
         self.questions.len() + self.tasks.iter().filter(|task| task.is_open()).count()
     }
 
-    /// A name that no other thing of this server has.
+    /// Returns a number for a name that is unique at this server.
     fn next_name(&mut self) -> u64 {
         self.count += 1;
         self.count
@@ -270,7 +270,7 @@ impl ModernFace {
         }
     }
 
-    /// Refuses a request of a revision that the face does not speak; false if the request is of another kind.
+    /// Refuses a request of a revision that the face does not support. Returns false if the request is not refused.
     fn refuse_revision(&mut self, sent: &Message) -> bool {
         let date = meta_value(sent, mcp::META_REVISION);
         let Some(date) = date.filter(|date| *date != Revision::V2026_07_28.date()) else {
@@ -301,13 +301,13 @@ impl ModernFace {
         self.to_client.push_back(FromServer::Message(Origin::Shared, message));
     }
 
-    /// Sends a message of Milepost's own.
+    /// Sends a message of Milepost itself to the server.
     fn send(&mut self, text: Bytes, headers: &ClientHeaders) {
         let message = Message::parse(text);
         self.to_server.push_back(ToServer { message, request: None, headers: headers.clone() });
     }
 
-    /// The capabilities that the server has declared.
+    /// Returns the capabilities that the server has declared.
     fn server_capabilities(&self) -> Option<&Value> {
         match &self.phase {
             FacePhase::Ready(started) => Some(&started["capabilities"]),
@@ -316,12 +316,12 @@ impl ModernFace {
     }
 }
 
-/// An answer with this result.
+/// Returns an answer with this result.
 fn result_answer(id: &[u8], result: &[u8]) -> Bytes {
     Bytes::from([br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat())
 }
 
-/// A member of the `_meta` of a request, as a value. One that is longer than any client writes counts as missing.
+/// Returns a member of a request's `_meta`. A member that is too long counts as missing.
 fn meta_value(sent: &Message, name: &str) -> Option<Value> {
     let params = sent.params().unwrap_or_default();
     let meta = json::member(&params, "_meta").unwrap_or_default();

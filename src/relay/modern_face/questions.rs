@@ -18,24 +18,23 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::{ClientHeaders, FromServer};
 use crate::transport::random::random_bytes;
 
-/// Maximum number of questions that wait for the clients of one server. For a further question the server gets an
-/// error.
+/// Maximum number of questions that wait for the clients of one server. A further question is answered with an error.
 const QUESTIONS_MAX: usize = 256;
 
-/// Maximum number of questions whose call is not known yet. For a further question the server gets an error.
+/// Maximum number of questions whose call is not known yet. A further question is answered with an error.
 const UNDECIDED_MAX: usize = 64;
 
-/// Bytes of answers that wait for the clients of one server, because their requests have become questions. Beyond
-/// the limit the client gets an error.
+/// Maximum number of bytes of answers that wait for the clients of one server because a question has taken their place.
+/// Beyond the limit the client gets an error.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// The longest time that the server's request waits for the client's next request.
+/// Deadline for the client's next request, which answers the question.
 const QUESTION_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// The longest time that the server's request waits until only one call can be its cause.
+/// Deadline for only one call to be left that the question can belong to.
 const UNDECIDED_TTL: Duration = Duration::from_secs(20);
 
-/// The requests that a client answers, each with the capability that the client must have.
+/// The requests that a client can answer, each with the capability that the client needs.
 const KINDS: [(&str, &str); 3] = [
     ("sampling/createMessage", "sampling"),
     ("elicitation/create", "elicitation"),
@@ -46,15 +45,15 @@ const KINDS: [(&str, &str); 3] = [
 const UNKNOWN: &str =
     "this requestState is not known: it has been answered, is too old, or is another client's";
 
-/// A request of the server, which its client answers with its next request.
+/// A question: a request of the server, which a client answers with its next request.
 pub(super) struct Question {
-    /// The id by which the server knows the request of the client that waits.
+    /// The server's id of the client's request during which the question came.
     call_id: Key,
-    /// The request that waits.
+    /// The client's request during which the question came.
     waits: FaceRequest,
     asked: Asked,
     pub(super) until: Instant,
-    /// The server's answer to the request that waits: the server has not waited.
+    /// The server's answer to that request, if it came without waiting for the client.
     answer: Option<FromServer>,
 }
 
@@ -67,24 +66,24 @@ impl Question {
     }
 }
 
-/// A request of the server to the client of a task.
+/// A request of the server, as its client is asked it.
 pub(super) struct Asked {
     /// The name of the question.
     pub(super) name: String,
-    /// The id by which the server knows its own request.
+    /// The id of the server's request.
     pub(super) server_id: Bytes,
     pub(super) question: Value,
 }
 
-/// The request or task that a question of the server belongs to.
+/// The request or task during which the server asks a question.
 enum Asker {
-    /// The request of this id.
+    /// The request with this id.
     Call(Key),
-    /// The task at this place.
+    /// The task at this index.
     Task(usize),
 }
 
-/// A request of the server whose call is not known.
+/// A request of the server of which it is not known yet to which call it belongs.
 pub(super) struct Undecided {
     origin: Origin,
     message: Message,
@@ -92,13 +91,13 @@ pub(super) struct Undecided {
 }
 
 impl ModernFace {
-    /// The server asks its client something.
+    /// Handles a request of the server to its client.
     pub(super) fn question(&mut self, origin: Origin, message: Message, now: Instant) {
         let Some(id) = message.id() else { return };
-        // A call that is due becomes a task first, because a task is asked in another way.
+        // Calls that are due become tasks first, because a task is asked questions in another way.
         self.begin_tasks(now);
         let method = message.method().unwrap_or_default().into_owned();
-        // The server checks whether its client is alive. Milepost answers itself.
+        // Answer `ping` here: the server only checks whether its client is alive.
         if method == mcp::PING {
             return self.send(result_answer(&id, b"{}"), &None);
         }
@@ -116,9 +115,9 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Sends each question whose call is now known to its client.
+    /// Asks each waiting question whose call is known by now.
     pub(super) fn decide(&mut self, now: Instant) {
-        // The list is taken out, because undecided questions are put back in their order.
+        // Take the list, because questions that are still undecided are put back in their order.
         for undecided in std::mem::take(&mut self.undecided) {
             match self.author(undecided.origin) {
                 Some(asker) => self.ask(&asker, &undecided.message, now),
@@ -132,11 +131,11 @@ impl ModernFace {
         }
     }
 
-    /// Returns the request or task that the server asks about: that of the stream, or the only open one.
+    /// Returns the request or task that the question belongs to: that of its stream, or else the only open one.
     fn author(&self, origin: Origin) -> Option<Asker> {
         let asks = |open: &FaceRequest| CAN_ASK.contains(&&*open.method);
         let working = self.tasks.iter().enumerate().filter(|(_, task)| task.is_running());
-        // A stream of the server belongs to one request, so the question is about that request.
+        // A separate stream of the server belongs to one request, so the question belongs to it too.
         if let Origin::Stream(on) = origin {
             let open = self.open.iter().find(|(_, open)| open.stream == Some(on));
             if let Some((key, open)) = open {
@@ -153,11 +152,11 @@ impl ModernFace {
         let calls = calls.map(|(key, _)| Asker::Call(key.clone()));
         let mut found = calls.chain(working.map(|(place, _)| Asker::Task(place)));
         let first = found.next()?;
-        // Two candidates: a wrong guess would show one client the question of another.
+        // With two candidates, a wrong guess would show a client the question of another client.
         found.next().is_none().then_some(first)
     }
 
-    /// Gives a question of the server to its client.
+    /// Asks a client a question of the server.
     fn ask(&mut self, asker: &Asker, message: &Message, now: Instant) {
         let Some(server_id) = message.id().map(|id| Bytes::copy_from_slice(&id)) else { return };
         let method = message.method().unwrap_or_default().into_owned();
@@ -171,7 +170,7 @@ impl ModernFace {
             let why = "the client of this call has not declared that it can be asked this";
             return self.send(error_answer(&server_id, METHOD_NOT_FOUND, why, None), &None);
         }
-        // The client's next request could not be recognised as the same request.
+        // Without a digest, the client's next request could not be recognised as the same request.
         if matches!(asker, Asker::Call(_)) && request.digest.is_none() {
             let why = "the request of this call is nested too deep, or may be read in two ways";
             return self.send(error_answer(&server_id, INVALID_PARAMS, why, None), &None);
@@ -187,7 +186,7 @@ impl ModernFace {
         }
     }
 
-    /// Answers the request of a client with a question of the server.
+    /// Answers a client's request with a question of the server.
     fn hold(&mut self, key: &Key, asked: Asked, now: Instant) {
         if self.states.is_none() {
             self.states = StateSeal::random();
@@ -220,8 +219,7 @@ impl ModernFace {
         self.tell_message(Message::parse(text));
     }
 
-    /// Handles a client's answer to a question. The client sends it with its next request, which replaces the request
-    /// that waits.
+    /// Handles a client's request that answers a question. It continues the earlier request.
     pub(super) fn retry(
         &mut self,
         sent: &Message,
@@ -238,7 +236,7 @@ impl ModernFace {
             return self.refuse_with(sent, INVALID_PARAMS, UNKNOWN);
         };
         let method = sent.method().unwrap_or_default();
-        // The state is bound to the request, so that it cannot be used with another request.
+        // The state is bound to the request, so that it cannot be used for another request.
         if digest_of(sent) != Some(state.digest) {
             let why = "this requestState belongs to a request with another method or parameters";
             return self.refuse_with(sent, INVALID_PARAMS, why);
@@ -250,11 +248,11 @@ impl ModernFace {
         }
         let Some(mut question) = self.questions.remove(&state.number) else { return };
         match given {
-            // The server has finished without the client's answer.
+            // The server has already finished without the client's answer.
             _ if question.answer.is_some() => {}
             Some(given) => self.send(result_answer(&question.asked.server_id, &given), headers),
             None => {
-                // Not answered yet, so the client is asked again.
+                // The request has no answer, so ask the client again.
                 question.until = now + QUESTION_TTL;
                 self.ask_client(&key, &question, state.number);
                 self.questions.insert(state.number, question);
@@ -268,7 +266,7 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Lets the request with this id replace the request that has waited.
+    /// Continues an earlier request as the request with this id.
     fn go_on(&mut self, question: Question, key: Key, token: Option<Key>) {
         if let (Some(old), Some(new)) = (&question.waits.token, token) {
             self.renamed_tokens.insert(old.clone(), new);
@@ -288,7 +286,7 @@ impl ModernFace {
         self.forget_renamed_tokens();
     }
 
-    /// Keeps an answer whose request has become a question. An answer to any other request is returned.
+    /// Stores an answer to a request in place of which its client was asked a question. Returns any other answer.
     pub(super) fn keep_answer(&mut self, key: &Key, answer: FromServer) -> Option<FromServer> {
         let held: usize = self.questions.values().map(Question::held_bytes).sum();
         let mut questions = self.questions.values_mut();
@@ -306,7 +304,7 @@ impl ModernFace {
         None
     }
 
-    /// Tokens of requests that are over mean nothing any more.
+    /// Forgets the tokens of requests that have ended.
     fn forget_renamed_tokens(&mut self) {
         let open = self.open.values().filter_map(|open| open.token.clone());
         let held = self.questions.values().filter_map(|question| question.waits.token.clone());
@@ -314,13 +312,13 @@ impl ModernFace {
         self.renamed_tokens.retain(|old, _| known.contains(old));
     }
 
-    /// Gives up questions that were not answered in time.
+    /// Gives up questions that were not answered before their deadline.
     pub(super) fn forget_old_questions(&mut self, now: Instant) {
         let old = self.questions.iter().filter(|(_, question)| question.until <= now);
         let old: Vec<QuestionNumber> = old.map(|(number, _)| *number).collect();
         for number in old {
             let Some(question) = self.questions.remove(&number) else { continue };
-            // The server has finished without the answer of the client, so it waits for nothing.
+            // The server has finished without the client's answer, so it need not be told.
             if question.answer.is_some() {
                 continue;
             }
@@ -331,7 +329,7 @@ impl ModernFace {
     }
 }
 
-/// Returns the parameters of a question, without members of 2025-11-25 that later revisions do not know.
+/// Returns the parameters of a question, without members of 2025-11-25 that later revisions do not have.
 fn asked_params(message: &Message) -> Value {
     let params = message.params().and_then(|params| serde_json::from_slice::<Value>(&params).ok());
     let mut params = params.unwrap_or_else(|| json!({}));

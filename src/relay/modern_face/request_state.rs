@@ -1,11 +1,11 @@
-//! The `requestState` of a question: sealed, so that a client can neither read nor make one.
+//! The `requestState` of a question. It is sealed, so that a client can neither read nor forge it.
 //!
 //! ```text
 //! base64url( nonce 12 | AES-256-GCM( the number of the question 16 | the digest of the request 32 ) + 16 )
 //! ```
 //!
-//! Each face has a key of its own. So a state is bound to the route and to the principal whose server the face
-//! is for, and ends with the server, whose call it continues.
+//! Each face has its own key. So a state is valid only for the face's route and principal, and only as long as the
+//! server whose call it continues.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,24 +13,24 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::transport::random::random_bytes;
 use crate::transport::sealing::{SealKey, SealNonce};
 
-/// The number of a question, which cannot be guessed.
+/// A random number of a question, which cannot be guessed.
 pub(super) type QuestionNumber = [u8; 16];
 
-/// The characters of a state.
+/// The length of a state in characters.
 const STATE_LENGTH: usize = 102;
 
-/// The data that the state is bound to besides the key: its kind and version.
+/// Data that a state is authenticated with: its kind and version.
 const BOUND_TO: &[u8] = b"requestState 1";
 
 /// The content of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestState {
     pub(super) number: QuestionNumber,
-    /// Stands for the method and the parameters of the request that the server's question is about.
+    /// A digest of the method and the parameters of the request during which the question came.
     pub(super) digest: [u8; 32],
 }
 
-/// The seal of one face.
+/// Seals and opens the states of one face.
 pub(super) struct StateSeal {
     key: SealKey,
 }
@@ -49,9 +49,9 @@ impl StateSeal {
         Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
     }
 
-    /// Opens a text that a client gives as a state. `None` if it is none of this face.
+    /// Opens a text that a client sends as a state. Returns `None` if it was not sealed by this face.
     pub(super) fn open(&self, text: &str) -> Option<RequestState> {
-        // Checked before the text is decoded: a client can send a text of any length.
+        // Check the length before decoding, because a client can send a text of any length.
         if text.len() != STATE_LENGTH {
             return None;
         }

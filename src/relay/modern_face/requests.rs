@@ -1,4 +1,4 @@
-//! Requests of clients on their way to an old server.
+//! Requests of clients, on their way to an old server.
 
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
@@ -19,11 +19,11 @@ pub(super) const LEVELS: [&str; 8] =
 /// The methods of requests whose clients can be asked questions (26:mrtr §Supported Requests).
 pub(super) const CAN_ASK: [&str; 3] = [mcp::TOOLS_CALL, "prompts/get", "resources/read"];
 
-/// Members of the parameters that only a request of 2026-07-28 has: its client was asked something before.
+/// Members of parameters that only 2026-07-28 has. A request with them answers an earlier question.
 const ANSWERS: [&str; 2] = ["requestState", "inputResponses"];
 
 impl ModernFace {
-    /// Takes a request of a client.
+    /// Handles a request of a client.
     pub(super) fn request(&mut self, sent: &Message, headers: &ClientHeaders, now: Instant) {
         let method = sent.method().unwrap_or_default().into_owned();
         match &*method {
@@ -49,7 +49,7 @@ impl ModernFace {
         self.ask_for_logs(wants_logs.as_deref(), headers);
         let tool = json::member(&params, "name");
         let tool = tool.and_then(|name| Some(json::decode_str(&name)?.into_owned()));
-        // The digest costs a pass over the request: only for a client that can be asked something.
+        // The digest reads the whole request, so it is only made if the client can be asked a question.
         let is_asked = CAN_ASK.contains(&&*method)
             && capabilities.as_object().is_some_and(|stated| !stated.is_empty());
         let open = FaceRequest {
@@ -75,13 +75,14 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// The server logs for all its requests at once: Milepost asks for the most talkative level that any wants.
+    /// Asks the server for the lowest log level that any request wants, because the server has one level for all
+    /// requests.
     fn ask_for_logs(&mut self, wanted: Option<&str>, headers: &ClientHeaders) {
         let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
         let Some(new) = wanted.and_then(rank) else { return };
         let known = self.log_level.as_deref().and_then(rank);
         let logs = self.server_capabilities().is_some_and(|all| all.get("logging").is_some());
-        // The log level of the server is never lowered, because another request may still need it.
+        // Never raise the level again, because another request may still need it.
         if !logs || known.is_some_and(|old| old <= new) {
             return;
         }
@@ -96,7 +97,7 @@ impl ModernFace {
         self.send(Bytes::from(text.to_string()), headers);
     }
 
-    /// Takes a notification of a client: it may give a request up.
+    /// Handles a notification of a client, which may cancel a request.
     pub(super) fn client_notification(&mut self, sent: &Message, headers: &ClientHeaders) {
         let params = sent.params().unwrap_or_default();
         let id = json::member(&params, "requestId").and_then(|id| Key::read(&id));
@@ -104,7 +105,7 @@ impl ModernFace {
             return self.send(sent.raw().clone(), headers);
         };
         self.waiting.retain(|(waiting, _)| waiting.id_key().as_ref() != Some(&id));
-        // A request either waits for the beginning of the session, or listens, or is open.
+        // The request either waits for the beginning of the session, or listens, or is open.
         self.stop_listening(&id, headers);
         let Some(open) = self.open.remove(&id) else { return };
         self.cancel(&open.server_id.unwrap_or(id), headers);
@@ -117,12 +118,12 @@ impl ModernFace {
         self.send(Bytes::from([&head[..], &id.to_json(), tail].concat()), headers);
     }
 
-    /// The stream of the server for messages about a request of a client.
+    /// Returns the server's stream for messages about a client's request.
     pub(super) fn stream_of(&self, request: &Key) -> Option<StreamId> {
         self.open.get(request)?.stream
     }
 
-    /// The server's messages about a request come on this stream.
+    /// Sets the server's stream for messages about a client's request.
     pub(super) fn note_stream(&mut self, request: &Key, stream: StreamId) {
         if let Some(open) = self.open.get_mut(request) {
             open.stream = Some(stream);
@@ -130,29 +131,29 @@ impl ModernFace {
     }
 }
 
-/// The progress token of a request.
+/// Returns the progress token of a request.
 pub(super) fn token_in(params: &Bytes) -> Option<Key> {
     let meta = json::member(params, "_meta")?;
     Key::read(&json::member(&meta, "progressToken")?)
 }
 
-/// Returns a digest that two requests share only if they ask for the same. `None` if two readers could read the request
-/// in two ways.
+/// Returns a digest that two requests share only if they ask for the same. Returns `None` if the request is ambiguous,
+/// so that two readers could read it differently.
 pub(super) fn digest_of(sent: &Message) -> Option<[u8; 32]> {
     let mut sent = exact_value(sent.raw())?;
     let method = sent["method"].take();
     let mut value = sent["params"].take();
     if let Some(members) = value.as_object_mut() {
-        // `_meta` contains the token and the trace, which may differ in a request that continues another request.
+        // Leave out `_meta`: its token and trace may differ in a request that continues another.
         members.remove("_meta");
         ANSWERS.iter().for_each(|name| drop(members.remove(*name)));
     }
-    // Method and parameters together: the same parameters of another method are another request.
+    // Include the method, because the same parameters with another method are another request.
     let text = format!("{method} {value}");
     digest(&SHA256, text.as_bytes()).as_ref().try_into().ok()
 }
 
-/// A request without the members that only 2026-07-28 has.
+/// Returns a request without the members that only 2026-07-28 has.
 fn without_modern_members(sent: &Message) -> Bytes {
     let mut raw = sent.raw().clone();
     let is_answer = |name: &str| ANSWERS.contains(&name);
@@ -167,7 +168,7 @@ fn without_modern_members(sent: &Message) -> Bytes {
     }
 }
 
-/// An object without some of its members.
+/// Returns an object without some of its members.
 fn without(object: &Bytes, is_left_out: impl Fn(&str) -> bool) -> Bytes {
     let name = |key: &[u8]| json::decode_str(key).is_some_and(|name| is_left_out(&name));
     if !object.starts_with(b"{") || !json::Members::new(object).any(|it| name(&object[it.key])) {
@@ -178,7 +179,7 @@ fn without(object: &Bytes, is_left_out: impl Fn(&str) -> bool) -> Bytes {
     Bytes::from([b"{", &kept.join(&b","[..])[..], b"}"].concat())
 }
 
-/// A text with another text in the place of a part.
+/// Returns a text in which `part` is replaced by `new`.
 pub(super) fn replaced(raw: &Bytes, part: &Bytes, new: Bytes) -> Bytes {
     let start = (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize);
     let range = start.map(|start| start..start + part.len()).filter(|range| range.end <= raw.len());

@@ -1,5 +1,5 @@
-//! Tasks of 2026-07-28: a call that takes long becomes a task, if its client declares that it knows tasks. The server
-//! goes on with an ordinary call.
+//! Tasks of 2026-07-28: a call that takes long becomes a task, if its client has declared support for tasks. For the
+//! server it stays an ordinary call.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -15,26 +15,26 @@ use crate::protocol::{json, mcp};
 use crate::relay::legs::ClientHeaders;
 use crate::transport::random::random_id;
 
-/// The name of the extension.
+/// The name of the extension for tasks.
 pub(super) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// The time between two looks of a client at a task, in milliseconds.
+/// The interval at which a client should ask for the state of a task, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 2000;
 
-/// The longest text of a server that the status of a task shows, in characters.
+/// Maximum number of characters of a server's text that the status of a task shows.
 const WORDS_MAX: usize = 200;
 
-/// The code for a client that has not declared a capability (26:basic §Error Codes).
+/// The error code for a client that has not declared a capability (26:basic §Error Codes).
 const MISSING_CAPABILITY: i32 = -32021;
 
 /// The members of a notification in which servers describe their work.
 const WORDS: [&str; 4] = ["message", "status", "text", "data"];
 
-/// The end of a task.
+/// How a task ended.
 pub(super) enum FaceEnd {
-    /// The result.
+    /// With this result.
     Completed(Bytes),
-    /// The error.
+    /// With this error.
     Failed(Bytes),
     Cancelled,
 }
@@ -52,11 +52,11 @@ impl KeptBytes for FaceEnd {
 pub(super) struct FaceTask {
     pub(super) id: String,
     pub(super) request: FaceRequest,
-    /// The times of the beginning and of the last change, in milliseconds since 1970.
+    /// When the task began, in milliseconds since 1970.
     created: u64,
     updated: u64,
     words: Option<String>,
-    /// The server's requests to the client that are unanswered.
+    /// The server's unanswered requests to the client.
     pub(super) asked: Vec<Asked>,
 }
 
@@ -79,7 +79,7 @@ fn status(work: &FaceWork) -> &'static str {
     }
 }
 
-/// The members of a task as JSON, without braces.
+/// Returns the members of a task as JSON, without braces.
 fn show(work: &FaceWork, now: Instant) -> String {
     let task = &work.details;
     let running = || {
@@ -110,7 +110,7 @@ fn show(work: &FaceWork, now: Instant) -> String {
         shown["inputRequests"] = requests.into();
     }
     let shown = shown.to_string();
-    // Spliced as text: the result stays as the server has written it.
+    // Splice the text, so that the result stays exactly as the server wrote it.
     let members = &shown[1..shown.len() - 1];
     match work.answer() {
         Some(FaceEnd::Completed(result)) => {
@@ -123,7 +123,7 @@ fn show(work: &FaceWork, now: Instant) -> String {
     }
 }
 
-/// Whether a client has declared with a request that it knows tasks.
+/// Whether a client has declared in a request that it supports tasks.
 pub(super) fn knows_tasks(capabilities: &Value) -> bool {
     capabilities["extensions"][TASKS].is_object()
 }
@@ -139,7 +139,7 @@ fn millis() -> u64 {
 }
 
 impl ModernFace {
-    /// The time at which a call becomes a task; `None` if it never does.
+    /// Returns the time at which a call becomes a task; `None` if it never does.
     pub(super) fn task_time(
         &self,
         (method, tool): (&str, Option<&str>),
@@ -151,24 +151,24 @@ impl ModernFace {
         Some(now + settings.after)
     }
 
-    /// Calls that have taken long enough become tasks.
+    /// Turns calls that have taken long enough into tasks.
     pub(super) fn begin_tasks(&mut self, now: Instant) {
         let is_due = |open: &FaceRequest| open.task_at.is_some_and(|at| at <= now);
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some(open) = self.open.get_mut(&key) else { continue };
-            // Decided only once: a call for which no task can be made stays an ordinary call.
+            // Decide only once: if no task can be made for a call, it stays an ordinary call.
             open.task_at = None;
             let ttl = self.policy.of(open.tool.as_deref()).task_settings().map(|set| set.ttl);
             let (Some(ttl), Some(id)) = (ttl.filter(|_| self.tasks.make_room()), random_id())
             else {
-                // If the limit is reached, or without random bytes, the call stays an ordinary call.
+                // If the limit is reached, or the system has no random bytes, the call stays an ordinary call.
                 continue;
             };
             let Some(request) = self.open.remove(&key) else { continue };
             let server_id = request.server_id.clone().unwrap_or_else(|| key.clone());
             let details = FaceTask {
-                // The id must not be guessable: it is enough to get the result.
+                // The id must not be guessable, because whoever knows it can get the result.
                 id: format!("mp-{id}"),
                 request,
                 created: millis(),
@@ -190,7 +190,7 @@ impl ModernFace {
         self.news.push_back(news(task, event, now));
     }
 
-    /// Takes a request about tasks.
+    /// Handles a request about tasks.
     pub(super) fn task_request(
         &mut self,
         sent: &Message,
@@ -233,7 +233,7 @@ impl ModernFace {
         self.tell_message(Message::parse(result_answer(&request, result.as_bytes())));
     }
 
-    /// The error for a client that has not declared tasks.
+    /// Refuses a request about tasks from a client that has not declared support for them.
     pub(super) fn refuse_without_tasks(&mut self, sent: &Message) {
         let Some(id) = sent.id().and_then(|id| serde_json::from_slice::<Value>(&id).ok()) else {
             return;
@@ -255,7 +255,7 @@ impl ModernFace {
         }
     }
 
-    /// Takes a client's answers to questions of the server. Answers to questions that are not open are ignored.
+    /// Handles a client's answers to questions of the server. Answers to unknown questions are ignored.
     fn update_task(&mut self, place: usize, given: &Bytes, headers: &ClientHeaders, now: Instant) {
         let task = &mut self.tasks[place].details;
         let mut answered = Vec::new();
@@ -272,13 +272,13 @@ impl ModernFace {
         self.tell_of_task(place, now);
     }
 
-    /// Cancels a task that runs.
+    /// Cancels a running task.
     fn cancel_task(&mut self, place: usize, why: &str, headers: &ClientHeaders, now: Instant) {
         let task = &mut self.tasks[place];
         if !task.is_running() {
             return;
         }
-        // The answer of a cancelled task is never requested.
+        // Mark the answer as fetched, because no client requests the answer of a cancelled task.
         task.finish(FaceEnd::Cancelled);
         task.fetch();
         task.details.updated = millis();
@@ -292,17 +292,17 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Takes the server's answer to a call that runs as a task; false if the answer is for anybody else.
+    /// Handles the server's answer to a call that became a task. Returns false if the answer is for another call.
     pub(super) fn task_answer(&mut self, key: &Key, message: &Message, now: Instant) -> bool {
         let Some(place) = self.tasks.place_of(|task| task.server_id == *key) else {
             return false;
         };
         if !self.tasks[place].is_running() {
-            // The server has answered although the task was cancelled.
+            // The task was cancelled, but the server has answered nevertheless.
             return true;
         }
         let told = self.modern_answer(message, key, &self.tasks[place].details.request);
-        // Copied, because an answer may wait for an hour and would keep a whole read buffer.
+        // Copy the text: an answer may wait for an hour, and would keep a whole read buffer in memory.
         let own = |text: &Bytes| Bytes::copy_from_slice(text);
         let (end, event) = match (told.result(), message.error()) {
             (_, Some(error)) => (FaceEnd::Failed(own(&error)), TaskEvent::Failed),
@@ -314,28 +314,28 @@ impl ModernFace {
                 (no_answer(why), TaskEvent::Failed)
             }
         };
-        // Making room may have removed tasks before this task, so its index is looked up again.
+        // Making room may have removed earlier tasks, so look the index up again.
         if let Some(place) = self.tasks.place_of(|task| task.server_id == *key) {
             self.end_task(place, end, event, now);
         }
         true
     }
 
-    /// Makes room for an answer that is to be kept; false if there is none.
+    /// Makes room for an answer that is to be kept. Returns false if there is not enough.
     fn make_kept_room(&mut self, bytes: usize) -> bool {
         let has_room = self.tasks.make_bytes(bytes, self.policy.call.tasks.bytes);
         self.count_kept();
         has_room && self.kept.as_ref().is_none_or(|room| bytes <= room.left())
     }
 
-    /// Counts the answers that are kept now.
+    /// Counts the memory for the answers that are kept now.
     fn count_kept(&mut self) {
         if let Some(room) = &mut self.kept {
             room.count(self.tasks.bytes());
         }
     }
 
-    /// The answer to a call that runs as a task is too large to be kept.
+    /// Handles an answer to a call that became a task, if the answer is too large to be kept.
     pub(super) fn large_task_answer(&mut self, key: &Key, now: Instant) -> bool {
         let Some(place) = self.tasks.place_of(|task| task.server_id == *key) else {
             return false;
@@ -358,7 +358,7 @@ impl ModernFace {
         self.decide(now);
     }
 
-    /// Tells each stream that listens for a task of its state.
+    /// Notifies each stream that listens for a task of its state.
     pub(super) fn tell_of_task(&mut self, place: usize, now: Instant) {
         let task = &self.tasks[place];
         let shown = show(task, now);
@@ -371,7 +371,7 @@ impl ModernFace {
         }
     }
 
-    /// Forgets tasks whose time to live is over; the server can stop its work.
+    /// Forgets tasks whose time to live is over, and cancels their work at the server.
     pub(super) fn expire_tasks(&mut self, now: Instant) {
         let at = now.into_std();
         while let Some(place) = self.tasks.place_of(|task| task.until <= at) {
@@ -384,7 +384,7 @@ impl ModernFace {
         }
     }
 
-    /// Notes the server's text about a call that runs as a task.
+    /// Notes the server's text about a call that became a task.
     pub(super) fn note_task_words(&mut self, message: &Message, now: Instant) {
         if self.tasks.iter().all(|task| !task.is_running()) {
             return;
@@ -400,7 +400,7 @@ impl ModernFace {
         let calls = self.open.values().filter(|open| open.method == mcp::TOOLS_CALL).count();
         let mut working: Vec<&mut FaceWork> =
             self.tasks.iter_mut().filter(|task| task.is_running()).collect();
-        // A notification that names no call is only given to a task if nothing else runs.
+        // A notification that names no call belongs to a task only if nothing else runs.
         let is_sole = working.len() == 1 && calls == 0;
         let Some(place) =
             working.iter_mut().position(|task| is_named(task)).or_else(|| is_sole.then_some(0))
@@ -419,12 +419,12 @@ impl ModernFace {
     }
 }
 
-/// The error of a task whose answer cannot be kept.
+/// Returns the end of a task whose answer cannot be kept.
 fn no_answer(why: &str) -> FaceEnd {
     FaceEnd::Failed(Bytes::from(json!({"code": INTERNAL_ERROR, "message": why}).to_string()))
 }
 
-/// The values of an object that may be tokens or ids.
+/// Returns the values of an object that may be tokens or ids.
 fn names(object: Bytes) -> Vec<Key> {
     let all = json::Members::new(&object).filter_map(|member| {
         let name = json::decode_str(&object[member.key])?.to_ascii_lowercase();
@@ -434,7 +434,7 @@ fn names(object: Bytes) -> Vec<Key> {
     all.collect()
 }
 
-/// Returns the text of a notification that belongs to no dialect.
+/// Returns the text in a notification that belongs to no dialect.
 fn words_in(params: &Bytes) -> Option<String> {
     let text = |name: &&str| {
         let value = json::member(params, name)?;

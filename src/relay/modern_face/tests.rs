@@ -1,4 +1,4 @@
-//! The modern face, message by message.
+//! Tests of the modern face, message by message.
 
 mod tasks;
 
@@ -22,7 +22,7 @@ impl Face {
         Self(ModernFace::of(&Arc::new(policy)).unwrap())
     }
 
-    /// A face whose child has started; `discover` was its first request.
+    /// Returns a face whose child has started. The first request was `discover`.
     pub(super) fn ready() -> Self {
         Self::fresh().begun()
     }
@@ -46,7 +46,7 @@ impl Face {
         self.server_on(Origin::Shared, text)
     }
 
-    /// The same, on this stream of the server.
+    /// Passes a message of the child on this stream. Returns what its client gets.
     fn server_on(&mut self, origin: Origin, text: &str) -> Option<String> {
         let message = Message::parse(Bytes::copy_from_slice(text.as_bytes()));
         match self.0.intercept(FromServer::Message(origin, message), Instant::now())? {
@@ -176,7 +176,7 @@ fn a_question_of_the_child_is_a_result_and_the_next_request_its_answer() {
     assert_eq!((&asked[0]["id"], &result["resultType"]), (&json!(2), &json!("input_required")));
     assert_eq!(result["inputRequests"]["ask-1"]["params"]["message"], "Sure?");
     let state = result["requestState"].as_str().unwrap();
-    // Another state, and no answer.
+    // A request with an unknown state, and one without an answer.
     let again = |id, more: &str| request(id, "tools/call", &format!(r#""name":"work",{more}"#));
     face.client(&again(3, r#""requestState":"other","inputResponses":{},"#));
     assert_eq!(face.own()[0]["error"]["code"], -32602);
@@ -186,7 +186,7 @@ fn a_question_of_the_child_is_a_result_and_the_next_request_its_answer() {
         format!(r#""requestState":"{state}","inputResponses":{{"ask-1":{{"action":"accept"}}}},"#);
     face.client(&again(5, &answered).replace(r#""progressToken":9"#, r#""progressToken":10"#));
     assert_eq!(face.sent(), [r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#]);
-    // The child goes on with the request that it knows.
+    // The child continues with the first request, which is the one it knows.
     let told = face.server(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9,"progress":1}}"#);
     assert!(told.unwrap().contains(r#""progressToken":10"#));
     let told = face.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/progress","params":{"requestId":2,"token":9,"progress":9}}"#);

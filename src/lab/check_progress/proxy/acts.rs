@@ -21,35 +21,35 @@ use crate::lab::doctor::{DoctorError, web_link};
 use crate::lab::reference::seen::SeenFacts;
 use crate::protocol::mcp::{CANCELLED, Revision, TOOLS_CALL};
 
-/// The name of the client.
+/// The name that the reference client gives itself.
 const CLIENT: &str = "milepost-check-progress";
 
-/// Number of quick calls, one after the other.
+/// Number of quick calls that are made one after the other.
 const QUICK_CALLS: u32 = 40;
 
 /// The time to wait for messages after an answer.
 const AFTER: Duration = Duration::from_millis(500);
 
-/// The time that a cancellation has to reach the server.
+/// Deadline for a cancellation to reach the server.
 const CANCEL_WAIT: Duration = Duration::from_secs(3);
 
-/// The interval of looks at the notes.
+/// The interval at which the notes of the server are read.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The longest wait for the answer to a response that was interrupted, if the longest wait of all is not shorter: the
-/// rest of the script takes a second.
+/// Deadline for the answer to an interrupted response, unless the deadline for all answers is shorter. The rest of the
+/// script takes only a second.
 const RESUME_WAIT: Duration = Duration::from_secs(15);
 
 /// A session through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyAct {
-    /// Two calls at once, a call without a token beside a quick call, and more quick calls.
+    /// Two simultaneous calls, then a call without a token at the same time as a quick call, then more quick calls.
     Calls,
     /// A call that is cancelled.
     Cancel,
     /// A call during which the server pings.
     Ping,
-    /// A call with signs of life.
+    /// A call whose progress rises in small steps with the same message.
     Heartbeat,
     /// A call whose response the server ends early.
     Polling,
@@ -109,18 +109,18 @@ impl ProxyAct {
 /// The messages and errors of an act.
 pub(super) struct ActRecord {
     pub(super) act: ProxyAct,
-    /// Whether the proxy runs, and listens where it has an address.
+    /// Whether the proxy has started, and listens if it has an address.
     pub(super) has_started: bool,
     pub(super) has_begun: bool,
     /// The names of the tools.
     pub(super) tools: Vec<String>,
     pub(super) entries: Vec<TrafficEntry>,
-    /// The responses that the client has broken off.
+    /// The number of responses that the client has broken off.
     pub(super) broken_off: usize,
     pub(super) trouble: Option<String>,
 }
 
-/// One pair of transports, with the texts of the places.
+/// One pair of transports: the terms, and the text for each placeholder.
 pub(super) struct PairTerms<'a> {
     pub(super) terms: &'a ProxyTerms,
     pub(super) template: &'a ProxyTemplate,
@@ -129,7 +129,7 @@ pub(super) struct PairTerms<'a> {
     pub(super) places: Vec<(&'static str, String)>,
 }
 
-/// A script of steps: the wait in milliseconds, and the members of the progress.
+/// Returns the script's steps as JSON: for each the wait in milliseconds, and the members of the progress.
 pub(super) fn steps(all: &[(u64, Value)]) -> Value {
     let step = |(wait, progress): &(u64, Value)| {
         let mut step = progress.clone();
@@ -139,7 +139,7 @@ pub(super) fn steps(all: &[(u64, Value)]) -> Value {
     all.iter().map(step).collect()
 }
 
-/// The progress of the call `a`: numbers that rounding changes, and texts beyond ASCII.
+/// Returns the progress of the call `a`: numbers that rounding would change, and texts beyond ASCII.
 pub(super) fn first_progress() -> Vec<Value> {
     let values = [0.5, 1.0, 2.25, 4.0, 6.125];
     let one = |(at, value): (usize, f64)| json!({ "progress": value, "total": 8, "message": format!("läuft: {} → 5", at + 1) });
@@ -156,7 +156,7 @@ pub(super) fn second_progress() -> Vec<Value> {
     ]
 }
 
-/// The progress of the call `beat`.
+/// Returns the progress of the call `beat`.
 pub(super) fn beats() -> Vec<Value> {
     (0..8)
         .map(|at| json!({ "progress": f64::from(at).mul_add(1e-6, 1.0), "message": "working" }))
@@ -271,7 +271,7 @@ impl PairTerms<'_> {
         }
     }
 
-    /// Begins a call.
+    /// Begins a call, and returns the id of its request.
     async fn begin(
         &self,
         client: &mut DoctorClient,
@@ -315,7 +315,7 @@ impl PairTerms<'_> {
         let hasty = self.begin(client, "d", &quick, Some(json!("quick"))).await?;
         client.wait(&[bare, hasty], self.terms.timeout).await?;
         client.drain(AFTER).await;
-        // Whether progress and its answer change places in a single call is chance.
+        // Whether a proxy swaps progress and answer is chance, so the call is repeated.
         for at in 1..=QUICK_CALLS {
             let token = json!(format!("quick {at}"));
             let again = self.begin(client, &format!("d{at}"), &quick, Some(token)).await?;
@@ -328,14 +328,14 @@ impl PairTerms<'_> {
     async fn cancel(&self, client: &mut DoctorClient) -> Result<(), Trouble> {
         let script = paced(100, (1..=100).map(|at| json!({ "progress": at })).collect());
         let id = self.begin(client, "wait", &script, Some(json!(7005))).await?;
-        // A proxy that starts a server for the call may need longer on a busy machine.
+        // Wait until the server has the call: a proxy that starts a server for it may take long on a busy machine.
         let deadline = Instant::now() + self.terms.timeout;
         while Instant::now() < deadline && SeenFacts::read(self.notes).token("wait").is_none() {
             client.drain(LOOK_EVERY).await;
         }
         client.drain(Duration::from_millis(700)).await;
         if self.terms.is_modern() && self.template.front == TransportKind::Streamable {
-            // The end of the stream is the cancellation.
+            // In 2026-07-28, closing the response stream cancels the call.
             client.link.leave();
         } else {
             let params = json!({ "requestId": id, "reason": "the user has changed his mind" });

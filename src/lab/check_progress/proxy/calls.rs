@@ -7,12 +7,12 @@ use crate::lab::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp::{PROGRESS, TOOLS_CALL};
 
-/// A message at its place in the conversation.
+/// A message with its place in the conversation.
 #[derive(Debug, Clone)]
 pub(super) struct PlacedMessage {
-    /// The place among all events.
+    /// The index among all events.
     pub(super) place: usize,
-    /// The time since the beginning, in milliseconds.
+    /// The time since the conversation began, in milliseconds.
     pub(super) at: u128,
     pub(super) stream: TrafficStream,
     pub(super) body: Value,
@@ -26,12 +26,12 @@ pub(super) struct ProxiedCall {
     pub(super) sent: usize,
     id: Value,
     pub(super) answers: Vec<PlacedMessage>,
-    /// The params of progress with the token of the call, in any spelling.
+    /// The parameters of progress with the call's token, whatever the token's JSON type.
     pub(super) progress: Vec<PlacedMessage>,
 }
 
 impl ProxiedCall {
-    /// The values of the progress that came.
+    /// Returns the values of the progress that arrived.
     pub(super) fn values(&self) -> Vec<Option<f64>> {
         self.progress.iter().map(|one| one.body["progress"].as_f64()).collect()
     }
@@ -44,7 +44,7 @@ pub(super) struct ProxiedCalls {
     pub(super) strays: Vec<PlacedMessage>,
 }
 
-/// The text of a token without its JSON type.
+/// Returns the text of a token, whatever its JSON type.
 fn spelled(token: &Value) -> String {
     token.as_str().map_or_else(|| token.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! The judgement of each scenario for a pair of transports.
+//! Judges each scenario for a pair of transports.
 
 use serde_json::Value;
 
@@ -12,11 +12,11 @@ use crate::lab::doctor::traffic::TransportKind;
 use crate::lab::reference::TOOLS;
 use crate::lab::reference::seen::SeenFacts;
 
-/// The shortest time between the first progress and the answer, of 1,200 ms at the server.
+/// Minimum time from the first progress to the answer at the client, in milliseconds. The server waits 1,200 ms.
 const PROMPT_MS: u128 = 500;
 
-/// The time in milliseconds in which messages of two streams may change places. No proxy decides which stream its
-/// client reads first.
+/// Messages of two streams may arrive in the other order within this time, in milliseconds, because a proxy cannot
+/// determine which stream its client reads first.
 const CROSSING_MS: u128 = 250;
 
 type Found = Result<Vec<ScenarioFinding>, String>;
@@ -62,11 +62,11 @@ struct ProxyJudge<'a> {
     records: &'a [ActRecord],
     facts: &'a SeenFacts,
     template: &'a ProxyTemplate,
-    /// Whether the revision is 2026-07-28: servers ask no questions, and responses are not resumed.
+    /// Whether the revision is 2026-07-28, in which servers ask no questions and responses are not resumed.
     is_modern: bool,
 }
 
-/// The reason why a scenario is not judged in 2026-07-28.
+/// The reason why a scenario is not judged for 2026-07-28.
 const NOT_MODERN: &str = "not in 2026-07-28";
 
 fn text(value: &Value) -> String {
@@ -80,7 +80,7 @@ fn summed(findings: impl IntoIterator<Item = ScenarioFinding>) -> Vec<ScenarioFi
 }
 
 impl ProxyJudge<'_> {
-    /// The session of an act.
+    /// Returns the record of an act's session.
     fn record(&self, act: ProxyAct) -> Result<&ActRecord, String> {
         let record = self.records.iter().find(|record| record.act == act);
         let record = record.ok_or("no session began through the proxy")?;
@@ -97,7 +97,7 @@ impl ProxyJudge<'_> {
         self.record(act).map(ProxiedCalls::of)
     }
 
-    /// The calls `a` and `b` with the progress that the server has sent for each.
+    /// Returns the calls `a` and `b`, each with the progress that the server sent for it.
     fn two(&self) -> Result<Vec<(ProxiedCall, Vec<Value>)>, String> {
         let calls = self.calls(ProxyAct::Calls)?;
         let both = [("a", first_progress()), ("b", second_progress())];
@@ -109,7 +109,7 @@ impl ProxyJudge<'_> {
         if both.is_empty() { Err("the server got no progress token".to_owned()) } else { Ok(both) }
     }
 
-    /// The calls of which some progress came.
+    /// Returns those of the calls `a` and `b` for which some progress arrived.
     fn two_with_progress(&self) -> Result<Vec<(ProxiedCall, Vec<Value>)>, String> {
         let mut both = self.two()?;
         both.retain(|(call, _)| !call.progress.is_empty());
@@ -238,8 +238,7 @@ impl ProxyJudge<'_> {
         Ok(summed(late))
     }
 
-    /// Fails if progress follows the answer. If both come on different streams, the order is not defined, so that is
-    /// only noted.
+    /// Fails if progress follows the answer. On different streams the order is not defined, so there it is only noted.
     fn after_answer(&self) -> Result<ScenarioOutcome, String> {
         let calls = self.calls(ProxyAct::Calls)?;
         let all = calls.calls.iter().filter_map(|call| Some((call, call.answers.first()?)));
@@ -353,7 +352,7 @@ impl ProxyJudge<'_> {
         Ok(found)
     }
 
-    /// A call whose response was interrupted: its answer, and its progress up to `last`.
+    /// Judges a call whose response was interrupted: its answer and the progress value `last` must have arrived.
     fn interrupted(&self, act: ProxyAct, key: &str, last: f64) -> Found {
         let record = self.record(act)?;
         let calls = ProxiedCalls::of(record);
@@ -423,13 +422,14 @@ impl ProxyJudge<'_> {
     }
 }
 
-/// Whether an answer is the server's for this call.
+/// Whether an answer is the one that the server gave to this call.
 fn is_own(call: &ProxiedCall, answer: &PlacedMessage) -> bool {
     let text = answer.body["result"]["content"][0]["text"].as_str();
     text.is_some_and(|text| text.starts_with(&format!("{}: done", call.key)))
 }
 
-/// Whether progress that belongs to no call can be about the call `d`, which runs beside the call without a token.
+/// Whether progress that belongs to no call may belong to the call `d`, which runs at the same time as the call without
+/// a token.
 fn is_quick(stray: &PlacedMessage) -> bool {
     stray.body.get("total").is_none() && stray.body.get("message").is_none()
 }
@@ -459,7 +459,7 @@ mod tests {
     use crate::lab::doctor::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
     use crate::protocol::jsonrpc::Message;
 
-    /// The outcome of a call on a POST, with progress at a time on a stream, and the answer at 100 ms.
+    /// Returns the outcome of a call with progress at `at` ms on `stream`, and its answer at 100 ms on the POST.
     fn after_answer(at: u64, stream: TrafficStream) -> &'static str {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"key":"a"},"_meta":{"progressToken":7}}}"#;
         let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;

@@ -1,5 +1,5 @@
-//! Tests a proxy: the reference server is behind the proxy, the reference client in front of it. Each act is a session
-//! of its own with a new process of the proxy, so that no fault hides another fault.
+//! Tests a proxy, with the reference server behind it and the reference client in front of it. Each act has its own
+//! session and its own process of the proxy, so that no fault hides another fault.
 
 mod acts;
 mod calls;
@@ -30,13 +30,13 @@ use crate::protocol::mcp::Revision;
 /// The proxy to judge.
 #[derive(Debug, Clone)]
 pub struct ProxyTerms {
-    /// Its command lines, one for each pair of transports.
+    /// The command lines of the proxy, one for each pair of transports.
     pub templates: Vec<ProxyTemplate>,
-    /// The longest wait for an answer.
+    /// Deadline for an answer.
     pub timeout: Duration,
-    /// The duration of a long call; `None`: no long call is made.
+    /// How long the long calls take; `None` if no long call is made.
     pub long: Option<Duration>,
-    /// The revision to ask for.
+    /// The revision that the client asks for.
     pub revision: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl ProxyTerms {
     }
 }
 
-/// Judges a proxy by those of these scenarios that are for proxies.
+/// Judges a proxy by the scenarios of `only` that are for proxies.
 pub(super) async fn judge(
     terms: ProxyTerms,
     only: &[Scenario],
@@ -86,14 +86,14 @@ async fn in_each_pair(
     Ok(ProgressReport { judged: Judged::Proxy { commands }, results, unstarted })
 }
 
-/// The outcomes for one pair of transports.
+/// The outcomes of all scenarios for one pair of transports.
 struct PairOutcomes {
     all: Vec<(Scenario, ScenarioOutcome)>,
-    /// Why the proxy does not start.
+    /// The reason, if the proxy does not start.
     unstarted: Option<String>,
 }
 
-/// The outcome of each scenario for one pair of transports.
+/// Judges the scenarios for one pair of transports.
 async fn pair(
     terms: &ProxyTerms,
     template: &ProxyTemplate,
@@ -120,7 +120,7 @@ async fn pair(
         let record = pair.play(act).await?;
         let has_begun = record.has_begun;
         records.push(record);
-        // If the proxy does not start the first time, the other acts do not wait for it again.
+        // If the proxy does not start in the first act, skip the other acts: each would wait for it again.
         if !has_begun && records.len() == 1 {
             break;
         }

@@ -1,5 +1,5 @@
-//! The process of a proxy that listens on an address: its output is read, so that it never blocks, and its last lines
-//! are kept.
+//! The process of a proxy that listens on an address. Its output is read so that the process never blocks, and the last
+//! lines are kept.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -18,15 +18,15 @@ use crate::lab::doctor::traffic::TrafficEvent;
 use crate::transport::child::{Program, SpawnError};
 use crate::transport::random::random_bytes;
 
-/// Lines of its output that are kept.
+/// Number of last lines of the output that are kept.
 const LAST_WORDS: usize = 3;
 
-/// The interval of attempts to connect.
+/// The interval between attempts to connect.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
 type LastWords = Arc<Mutex<VecDeque<String>>>;
 
-/// A proxy that runs.
+/// A running proxy that listens on an address.
 pub(super) struct ListeningProxy {
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
@@ -45,7 +45,7 @@ impl ListeningProxy {
     /// Waits until a process listens on the address.
     ///
     /// # Errors
-    /// The reason why none does, as text.
+    /// The reason, as text, why no process listens.
     pub(super) async fn ready(&self, url: &Url, patience: Duration) -> Result<(), String> {
         let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
         let port = url.port_or_known_default().unwrap_or(80);
@@ -64,7 +64,7 @@ impl ListeningProxy {
         Ok(())
     }
 
-    /// Returns its last lines, for an error.
+    /// Returns the last lines of the proxy's output, for an error.
     fn last_words(&self) -> String {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         match words.is_empty() {
@@ -80,7 +80,7 @@ impl ListeningProxy {
     }
 }
 
-/// Reads the output until the end or until `stopped`, then ends the process.
+/// Reads the output until it ends or `stopped` is ready, then ends the process.
 async fn attend(mut link: Link, words: LastWords, mut stopped: oneshot::Receiver<()>) {
     loop {
         let arrived = tokio::select! {
@@ -107,17 +107,17 @@ async fn attend(mut link: Link, words: LastWords, mut stopped: oneshot::Receiver
     link.close().await;
 }
 
-/// The first of the ports for proxies, and their number. The system does not give these ports to other programs, which
-/// could otherwise take a port before the proxy listens on it.
+/// The first port for proxies, and the number of ports. The system gives these ports to no other program, so none can
+/// take a port before the proxy listens on it.
 const PORTS: (u16, u16) = (10_000, 20_000);
 
-/// Ports that are tried.
+/// Maximum number of ports that are tried.
 const PORTS_TRIED: usize = 20;
 
 /// Returns a port on which no process listens.
 ///
 /// # Errors
-/// If the system gives none.
+/// If no such port is found.
 pub(super) fn free_port() -> std::io::Result<u16> {
     for bytes in std::iter::repeat_with(random_bytes::<2>).take(PORTS_TRIED).flatten() {
         let port = PORTS.0 + u16::from_le_bytes(bytes) % PORTS.1;

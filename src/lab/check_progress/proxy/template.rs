@@ -1,15 +1,15 @@
-//! The command line of a proxy, as the user writes it: `[ADDRESS] COMMAND`, with places for the reference
-//! server and for a free port.
+//! The command line of a proxy, as the user writes it: `[ADDRESS] COMMAND`, with placeholders for the reference server
+//! and for a free port.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::lab::doctor::traffic::TransportKind;
 
-/// A command line of a proxy with its places.
+/// A command line of a proxy, with placeholders.
 #[derive(Debug, Clone)]
 pub struct ProxyTemplate {
-    /// The address at which the proxy listens; `None`: the proxy speaks on its standard streams.
+    /// The address at which the proxy listens; `None` if the proxy uses its standard streams.
     pub(super) address: Option<String>,
     pub(super) command: String,
     /// The transport towards the client.
@@ -26,7 +26,7 @@ pub enum TemplateError {
         "no place for the server: `{{server}}` is its command, `{{url}}` its address, `{{sse}}` its address for HTTP+SSE"
     )]
     NoServer,
-    /// There are several places for the server.
+    /// The text has several placeholders for the server.
     #[error("one of `{{server}}`, `{{url}}` and `{{sse}}` is expected, not several")]
     Several,
     /// The text is empty.
@@ -65,7 +65,7 @@ impl FromStr for ProxyTemplate {
 }
 
 impl ProxyTemplate {
-    /// The transports, from the client to the server.
+    /// Returns the transports as text, from the client to the server.
     pub(super) fn pair(&self) -> String {
         format!("{} to {}", short(self.front), short(self.back))
     }

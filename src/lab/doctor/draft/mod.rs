@@ -1,5 +1,5 @@
-//! Drafts of settings for a server with unknown messages: a `[[dialect]]` from its messages, and a pattern for
-//! `extract` from its texts. A draft is tried with `--through`.
+//! Drafts settings for a server whose messages are unknown: a `[[dialect]]` made from the messages, and a pattern for
+//! `extract` made from the texts. `--through` tries the draft.
 
 mod guess;
 mod places;
@@ -32,26 +32,26 @@ pub struct Draft {
     progress: Option<String>,
     total: Option<String>,
     message: Option<String>,
-    /// The pointer to the mark of the last message, and the value there as TOML.
+    /// The pointer to the member that marks the last message, and its value as TOML.
     last: Option<(String, String)>,
     scale: Option<&'static str>,
     /// The texts of the messages.
     pub words: Vec<String>,
     /// Whether a pointer finds the id or the token of a call, which cannot be chance.
     names_call: bool,
-    /// The request id was found by its value, which may be like the id of the only call by accident.
+    /// Whether the request id was found only by its value, which may equal the id of the only call by chance.
     is_id_guessed: bool,
-    /// The value was found by its movement, under a name that no list knows.
+    /// Whether the value was found only because it rises, under an unknown name.
     is_value_guessed: bool,
-    /// The total was found beside the value, under a name that no list knows.
+    /// Whether the total was found only because it is beside the value, under an unknown name.
     is_total_guessed: bool,
     /// Whether the text was found by its changes, under an unknown name.
     are_words_guessed: bool,
 }
 
 impl Draft {
-    /// Returns a draft from messages of one method in the order of their arrival, each with the index of the open call,
-    /// and the calls that the messages may be about.
+    /// Makes a draft from the messages of one method, in the order of their arrival, each with the index of the open
+    /// call. `calls` are the calls that the messages may be about.
     pub fn new(samples: &[(Bytes, usize)], calls: &[ObservedCall]) -> Self {
         let parse = |text: &Bytes| serde_json::from_slice(text).unwrap_or_default();
         let parsed: Vec<Value> = samples.iter().map(|(text, _)| parse(text)).collect();
@@ -69,8 +69,8 @@ impl Draft {
         draft
     }
 
-    /// Whether the messages show how far a call is: they have a value, or name a call and have a text. A value under an
-    /// unknown name may be anything, unless it has a total.
+    /// Whether the messages show how far a call is: they have a value, or they name a call and have a text. A value
+    /// with an unknown name counts only if it has a total, because it may be anything.
     pub fn is_progress(&self) -> bool {
         let is_sure = !self.is_value_guessed || self.total.is_some();
         (self.progress.is_some() && is_sure) || (self.names_call && self.says_something())
@@ -81,7 +81,7 @@ impl Draft {
         self.progress.is_some() || self.message.is_some()
     }
 
-    /// Whether the messages hold a value.
+    /// Whether the messages have a value.
     pub fn has_value(&self) -> bool {
         self.progress.is_some()
     }
@@ -99,7 +99,7 @@ impl Draft {
                 .filter_map(|name| places.iter().find(|place| place.name == *name && is(place)));
             ranked.into_iter().next()
         };
-        // The doctor's tokens are long: no other value is like them.
+        // Any value that looks like a token is one, because the tokens of `doctor` are long.
         let token = places.iter().find(|place| place.all(is_token));
         let request = by_name(&|place| place.all(is_id));
         self.names_call = token.is_some() || request.is_some();
@@ -114,8 +114,8 @@ impl Draft {
         }
     }
 
-    /// Finds the request id in a member of any name, if no name shows it: each value there is the id of the open call.
-    /// A single call may not suffice as proof.
+    /// Looks for the request id under any name, if no known name has it: the member whose value is always the id of the
+    /// open call. A single call may not suffice as proof.
     fn find_id_by_value(&mut self, places: &[MemberPlace], owners: &[Option<u64>]) {
         let is_own = |(message, value): &(usize, Value)| {
             owners.get(*message).copied().flatten().is_some_and(|id| is_id_of(id, value))
@@ -131,7 +131,7 @@ impl Draft {
         let mut fitting = places.iter().filter(fits);
         let Some(place) = fitting.next() else { return };
         let is_sure = !place.is_constant();
-        // If two places contain only the id, one of them is something else.
+        // If a second place also always has the id, one of both is something else, so none is chosen.
         if is_sure || fitting.next().is_none() {
             self.request_id = Some(place.pointer.clone());
             (self.names_call, self.is_id_guessed) = (is_sure, !is_sure);
@@ -139,8 +139,8 @@ impl Draft {
         }
     }
 
-    /// Finds the value by its name, or as a number that rises within a call, and its total. `calls` has the call of
-    /// each message.
+    /// Finds the value by its name, or else as a number that rises within a call; then finds its total. `calls` has the
+    /// call of each message.
     fn find_value(&mut self, places: &[MemberPlace], calls: &[usize]) {
         let free: Vec<&MemberPlace> = places.iter().filter(|place| !self.is_taken(place)).collect();
         let named = free
@@ -162,7 +162,7 @@ impl Draft {
         }
     }
 
-    /// Sets the total of a value that was found by its name, or what the value counts.
+    /// Sets the total of a value that was found by its name, or the value's unit.
     fn find_total(
         &mut self,
         value: &MemberPlace,
@@ -177,7 +177,7 @@ impl Draft {
         let mut habits = Habits::default();
         value.numbers().into_iter().for_each(|value| habits.see_value(value));
         let scale = habits.scale();
-        // Fractions of 1 have no other total.
+        // Fractions of 1 need no total.
         let guess = || guess::total_beside(value, free, calls).filter(|_| scale.is_none());
         match named.or_else(guess) {
             Some(total) => self.set_total(Some(total)),
@@ -213,8 +213,8 @@ impl Draft {
         self.last = states.filter_map(end).next();
     }
 
-    /// Finds the text by its name, or as text that changes. A named text that never changes is less informative than
-    /// another text that does.
+    /// Finds the text by its name, or else as a text that changes. A text that never changes is less informative than
+    /// one that changes, even if it has a known name.
     fn find_words(&mut self, places: &[MemberPlace]) {
         let free: Vec<&MemberPlace> = places.iter().filter(|place| !self.is_taken(place)).collect();
         let named = free
@@ -244,7 +244,7 @@ impl Draft {
         taken.into_iter().flatten().any(|pointer| *pointer == place.pointer)
     }
 
-    /// The table of the route file, for messages of this method.
+    /// Returns the `[[dialect]]` table of a route file for messages of this method.
     pub fn table(&self, name: &str, method: &str) -> String {
         let mut table =
             format!("[[dialect]]\nname = {}\nmethod = {}\n", quoted(name), quoted(method));
@@ -278,7 +278,7 @@ impl Draft {
     }
 }
 
-/// How sure a place of a known name holds the value; `None`: the place holds none, or its name is not known.
+/// Returns a rank for the probability that a place is the value; `None` if its name is unknown or it has no value.
 fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32> {
     let numbers = place.numbers();
     let in_words = || {
@@ -303,7 +303,7 @@ fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32
         (false, Some(_)) => 12,
         (false, None) => return None,
     };
-    // Another number may be more informative.
+    // Reject a number that never changes: another number may be more informative.
     if !moves && numbers.len() >= STILL_MIN {
         return None;
     }
@@ -314,7 +314,7 @@ fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32
         (_, false) if moves => -8,
         (_, false) => -15,
     };
-    // A number of a name that means many things counts something only if it rises towards a total.
+    // A number with an ambiguous name counts only if it rises towards a total.
     let is_sure = by_name >= 20 || (total.is_some() && rises && moves && numbers.len() > 2);
     let rank = by_name
         + movement
@@ -323,7 +323,7 @@ fn rank_of_value(place: &MemberPlace, total: Option<&MemberPlace>) -> Option<i32
     (is_sure && rank >= 10).then_some(rank)
 }
 
-/// The place of the total of a value: a member beside it that is named for a total and is never less.
+/// Returns the place of a value's total: a member in the same object, named for a total, that is never smaller.
 fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option<&'a MemberPlace> {
     let numbers = value.numbers();
     let fits = |place: &&MemberPlace| {
@@ -340,8 +340,7 @@ fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option
     places.iter().copied().find(fits)
 }
 
-/// Returns how likely a place with a known name contains text for people; `None` if it contains none, or its name is
-/// unknown.
+/// Returns a rank for the probability that a place has the text for people; `None` if its name or text does not fit.
 fn rank_of_words(place: &MemberPlace) -> Option<i32> {
     let texts: Vec<&str> = place.values.iter().filter_map(|(_, value)| value.as_str()).collect();
     if texts.len() != place.values.len() || !texts.iter().any(|text| has_words(text)) {
@@ -353,18 +352,18 @@ fn rank_of_words(place: &MemberPlace) -> Option<i32> {
     Some(by_name + i32::from(has_sentences) * 10 + i32::from(!place.is_constant()) * 5)
 }
 
-/// Whether a value is this id of a call, in any spelling.
+/// Whether a value is this id of a call, as a number or as a string.
 fn is_id_of(id: u64, value: &Value) -> bool {
     let id = i64::try_from(id).ok().map(Key::Integer);
     matches(id.as_ref(), key_of(value).as_ref())
 }
 
-/// A value as a name of a call.
+/// Returns a value as an id or token of a call.
 fn key_of(value: &Value) -> Option<Key> {
     Key::read(&Bytes::from(value.to_string()))
 }
 
-/// Whether two names are equal, in any spelling.
+/// Whether two ids or tokens are equal, each as a number or as a string.
 fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     match (known, said) {
         (Some(known), Some(said)) => known == said || known.respelled(said),
@@ -372,7 +371,7 @@ fn matches(known: Option<&Key>, said: Option<&Key>) -> bool {
     }
 }
 
-/// Returns a TOML string. A text that looks like a variable is kept as text.
+/// Returns a TOML string. `${` is escaped, so that text that looks like a variable is kept as text.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.replace("${", "$${")).to_string()
 }
@@ -383,7 +382,7 @@ mod tests {
 
     use super::*;
 
-    /// The table that is drafted from these parameters, without its head.
+    /// Returns the table that is drafted from these parameters, without its first lines.
     fn drafted(params: &[Value]) -> String {
         let text = |params: &Value| json!({ "method": "m", "params": params }).to_string();
         let samples: Vec<(Bytes, usize)> =
@@ -426,7 +425,7 @@ mod tests {
             &[one(1), one(2)],
             "request_id = \"/job/rpc\"  # by its value: is this the id? progress = \"/step\" total = \"/steps\"",
         );
-        // Two members have the value: none of them may be meant.
+        // Two members have the id as their value, so neither is chosen.
         let two = |n: u32| json!({ "rpc": 2, "lane": 2, "step": n });
         check(&[two(1), two(2)], "progress = \"/step\"");
         // Two calls with different ids suffice as proof.
@@ -463,7 +462,7 @@ mod tests {
             "request_id = \"/id\" message = \"/note\"",
         );
         check(&[json!({ "a": 1, "b": 40 })], "");
-        // A percentage has no total beside it.
+        // A percentage needs no total.
         check(
             &[json!({ "percent": 10, "total": 9 })],
             "progress = \"/percent\" scale = \"percent\"",
@@ -471,7 +470,7 @@ mod tests {
         check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
     }
 
-    /// Checks the table that is drafted from JSON objects on one line.
+    /// Checks the table that is drafted from one line of several JSON objects.
     #[track_caller]
     fn check_line(params: &str, expected: &str) {
         let values = serde_json::Deserializer::from_str(params).into_iter();
@@ -493,7 +492,7 @@ mod tests {
             )
         };
         for (params, expected) in [
-            // From 0 to 1, to 100, towards a constant number, and a plain counter.
+            // Fractions of 1, percentages, numbers with a constant total, and a plain counter.
             (r#"{"how_far":0.2} {"how_far":0.4} {"how_far":0.8}"#, scaled("/how_far", "unit")),
             (r#"{"ratio":0.2} {"ratio":0.4} {"ratio":0.7}"#, scaled("/ratio", "unit")),
             (r#"{"how_far":5} {"how_far":47} {"how_far":100}"#, scaled("/how_far", "percent")),
@@ -528,16 +527,16 @@ mod tests {
                 r#"{"hi":true} {"far":0.1} {"far":0.5} {"far":0.9} {"bye":true}"#,
                 scaled("/far", "unit"),
             ),
-            // Fractions of 1 are more informative than a counter, and a counter more than the number of the message.
+            // Fractions of 1 are preferred to a counter, and a counter to the index of the message.
             (r#"{"b":10,"far":0.1} {"b":25,"far":0.3} {"b":77,"far":0.9}"#, scaled("/far", "unit")),
             (r#"{"no":1,"lines":10} {"no":2,"lines":25} {"no":3,"lines":77}"#, rising("/lines")),
             (r#"{"no":1} {"no":2} {"no":3}"#, rising("/no")),
-            // A number with a known name that stays constant is less informative than another number.
+            // A rising number is preferred to a constant number with a known name.
             (
                 r#"{"step":7,"far":0.1} {"step":7,"far":0.3} {"step":7,"far":0.9}"#,
                 scaled("/far", "unit"),
             ),
-            // A number of bytes is large; a time beside a counter is not a total.
+            // Bytes may be large numbers; a time beside a counter is not its total.
             (
                 r#"{"got":90,"size":50000000} {"got":20000000,"size":50000000} {"got":50000000,"size":50000000}"#,
                 format!("{} total = \"/size\"", rising("/got")),
@@ -563,7 +562,7 @@ mod tests {
                 r#"{"fraction":0.1} {"fraction":0.4} {"fraction":0.9}"#,
                 r#"progress = "/fraction" scale = "unit""#,
             ),
-            // Only the total of this value is a guess.
+            // In these messages only the total is guessed.
             (
                 r#"{"done":1,"cap":9} {"done":4,"cap":9} {"done":9,"cap":9}"#,
                 r#"progress = "/done" total = "/cap"  # a guess: this number stays the same"#,
@@ -605,7 +604,7 @@ mod tests {
                 changing("/caption"),
             ),
             (r#"{"caption":"the oven is warm"}"#, changing("/caption")),
-            // Sentences are more likely for people than names.
+            // A sentence is more probably for people than a name is.
             (
                 r#"{"file":"a","say":"reads a"} {"file":"b","say":"reads b"} {"file":"c","say":"reads c"}"#,
                 changing("/say"),
@@ -623,7 +622,7 @@ mod tests {
                 r#"{"status":"on"} {"status":"on"} {"status":"on"}"#,
                 "message = \"/status\"".to_owned(),
             ),
-            // These texts are neither for people nor do they change.
+            // These texts never change, or are not for people.
             (r#"{"kind":"begin"} {"kind":"report"} {"kind":"other"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"mixing"} {"txt":"mixing"}"#, String::new()),
             (r#"{"txt":"mixing"} {"txt":"baking"}"#, String::new()),
@@ -642,7 +641,7 @@ mod tests {
         let samples = samples.map(|(far, call)| sample(far, call));
         let draft = Draft::new(&samples, &calls);
         assert!(draft.table("own", "m").contains("progress = \"/params/far\"  # a guess"));
-        // A number alone may be anything, under a method that does not name the call.
+        // Without a name of the call in the messages, a number alone may be anything.
         assert!(draft.has_value() && !draft.is_progress());
     }
 }

@@ -1,4 +1,4 @@
-//! The places in messages of one method, with their values.
+//! The places of members in the messages of one method, with their values.
 
 use serde_json::Value;
 
@@ -7,34 +7,34 @@ use crate::lab::doctor::member_names::plain;
 /// Maximum number of places of one message that are examined.
 const PLACES_MAX: usize = 200;
 
-/// Levels of a message that are looked into.
+/// Maximum number of nested levels of a message that are examined.
 const DEPTH_MAX: usize = 12;
 
-/// Elements of a list that are looked at.
+/// Maximum number of elements of a list that are examined.
 const ELEMENTS_MAX: usize = 4;
 
-/// Bytes of a string that is read as JSON.
+/// Maximum number of bytes of a string that is read as JSON.
 const EMBEDDED_MAX: usize = 64 << 10;
 
-/// One place, in all messages that have it.
+/// The place of a member, with its values in all messages that have it.
 pub(super) struct MemberPlace {
-    /// The pointer, as a dialect has it.
+    /// The JSON pointer of the member, as a dialect has it.
     pub(super) pointer: String,
-    /// The pointer of the object or list around it.
+    /// The JSON pointer of the object or list that contains the member.
     pub(super) parent: String,
-    /// The name of the member, in small letters without separators.
+    /// The member's name in lower case, without separators.
     pub(super) name: String,
-    /// The values, each with the number of its message.
+    /// The values, each with the index of its message.
     pub(super) values: Vec<(usize, Value)>,
 }
 
 impl MemberPlace {
-    /// Whether there are values, and all are so.
+    /// Whether there are values, and `is` is true for all of them.
     pub(super) fn all(&self, is: impl Fn(&Value) -> bool) -> bool {
         !self.values.is_empty() && self.values.iter().all(|(_, value)| is(value))
     }
 
-    /// Whether every message has the same value here.
+    /// Whether all messages have the same value at this place.
     pub(super) fn is_constant(&self) -> bool {
         self.values.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
@@ -50,14 +50,14 @@ impl MemberPlace {
         self.values.iter().filter_map(|(_, value)| number(value)).collect()
     }
 
-    /// Whether a member around the place is named for progress.
+    /// Whether the name of an enclosing member refers to progress.
     pub(super) fn is_inside_progress(&self) -> bool {
         let around = self.parent.to_lowercase();
         around.contains("progress") || around.contains("tick")
     }
 }
 
-/// Every place in the parameters of these messages, in the order in which the places are seen first.
+/// Returns every place in the parameters of these messages, in the order of first occurrence.
 pub(super) fn places(params: &[&Value]) -> Vec<MemberPlace> {
     let mut found: Vec<MemberPlace> = Vec::new();
     for (message, value) in params.iter().enumerate() {
@@ -94,7 +94,7 @@ fn look_into(value: &Value, (at, parent): (&str, &str), depth: usize, out: &mut 
     }
     match value {
         Value::Object(members) => {
-            // The `#` at the end of a part means the JSON in a string.
+            // Skip names that end with `#`: in a pointer, such a name means the JSON inside a string.
             for (name, member) in members.iter().filter(|(name, _)| !name.ends_with('#')) {
                 let part = name.replace('~', "~0").replace('/', "~1");
                 look_into(member, (&format!("{at}/{part}"), at), depth + 1, out);
@@ -122,7 +122,7 @@ fn look_into(value: &Value, (at, parent): (&str, &str), depth: usize, out: &mut 
     }
 }
 
-/// The object or list that a string holds as JSON.
+/// Returns the object or list that a string contains as JSON.
 fn embedded(text: &str) -> Option<Value> {
     let begin = text.trim_start();
     if !begin.starts_with(['{', '[']) || begin.len() > EMBEDDED_MAX {

@@ -1,4 +1,4 @@
-//! The faults of answers: their ids, their shape, and progress right before them.
+//! The faults of answers: their ids, their shape, and progress immediately before them.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ impl Examiner {
         };
         let exact = id.as_u64();
         let spelled = id.as_str().and_then(|id| id.parse().ok());
-        // Some servers send `2.0` for `2`.
+        // Some servers send the id `2` back as `2.0`.
         let fraction = || message.id_key().and_then(|key| key.to_string().parse().ok());
         let Some(number) = exact.or(spelled).or_else(fraction) else {
             return self.add_finding(Rule::AnswerOrphan, message);

@@ -1,4 +1,4 @@
-//! Text beside the messages: lines on standard error, and lines on standard output that are not messages.
+//! Text outside the messages: lines on standard error, and lines on standard output that are not messages.
 
 use super::Examiner;
 use crate::lab::doctor::content::MessageContent;
@@ -7,7 +7,7 @@ use crate::lab::doctor::rules::Rule;
 use crate::lab::doctor::traffic::TransportKind;
 use crate::protocol::terminal::Terminal;
 
-/// A stream that carries text beside the messages.
+/// A stream that carries text outside the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextStream {
     /// Standard error.
@@ -27,7 +27,7 @@ impl TextStream {
         }
     }
 
-    /// The rule for other lines.
+    /// Returns the rule for other lines.
     pub(super) const fn text(self) -> Rule {
         match self {
             Self::Stderr => Rule::AsideText,
@@ -37,19 +37,19 @@ impl TextStream {
 }
 
 impl Examiner {
-    /// Takes a line of standard output, or an event, that is not a message.
+    /// Judges a line of standard output, or an event, that is not a message.
     pub(super) fn noise(&mut self, text: &[u8]) {
         if self.terms.wire != TransportKind::Stdio {
             return self.note(Rule::EventNoise, shown(text));
         }
         self.note(Rule::Noise, shown(text));
-        // Like the dialect `stdout`: each state of a line that is redrawn counts as a line.
+        // As in the dialect `stdout`, each state of a line that is redrawn counts as a line.
         let mut terminal = Terminal::default();
         terminal.feed(text, &mut |line| self.line(TextStream::Stdout, line));
         terminal.flush(&mut |line| self.line(TextStream::Stdout, line));
     }
 
-    /// Takes a line that the server has written on `stream`.
+    /// Judges a line that the server has written on `stream`.
     pub(super) fn line(&mut self, stream: TextStream, line: &str) {
         if !self.has_open_call() || !line.chars().any(char::is_alphanumeric) {
             return;

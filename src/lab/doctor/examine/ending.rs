@@ -1,4 +1,4 @@
-//! Findings that need the end of a conversation: unanswered calls, silences, and habits.
+//! Findings that are known only when a conversation has ended: unanswered calls, silences, and habits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::lab::doctor::rules::Rule;
 use crate::lab::doctor::traffic::{TrafficStream, TransportKind};
 
 impl Examiner {
-    /// Ends the examination, at this time of the conversation.
+    /// Ends the examination. `end` is the time at which the conversation ended.
     pub(super) fn finish(mut self, end: Duration) -> Examined {
         for at in 0..self.calls.len() {
             let Some(call) = self.calls.get_mut(at) else { continue };

@@ -1,27 +1,27 @@
-//! Notifications that a dialect reads but also forwards, because some clients are written for them. Beside progress
-//! they are only messages; without progress, plain clients show nothing of them.
+//! Notifications that a dialect reads but also forwards, because some clients understand them. If the server also
+//! reports progress they are only messages; otherwise plain clients show nothing of them.
 
 use super::{Examiner, MessageContext};
 use crate::lab::doctor::rules::Rule;
 use crate::protocol::jsonrpc::Message;
 
-/// Notifications that are kept for the end of the conversation.
+/// Maximum number of such notifications that are kept for the end of the conversation.
 const OVERHEARD_MAX: usize = 10_000;
 
-/// One overheard notification.
+/// One notification that a dialect reads and forwards.
 pub(super) struct Overheard {
     rule: Rule,
-    /// The dialect.
+    /// The name of the dialect.
     name: String,
     message: Message,
-    /// The number of its call.
+    /// The index of the notification's call.
     call: usize,
-    /// The call has been answered.
+    /// Whether the call has been answered.
     is_over: bool,
 }
 
 impl Examiner {
-    /// Keeps a notification of a call.
+    /// Keeps a notification about a call.
     pub(super) fn overhear(
         &mut self,
         place: MessageContext<'_>,
@@ -37,7 +37,7 @@ impl Examiner {
         }
     }
 
-    /// Judges the overheard notifications.
+    /// Judges the kept notifications.
     pub(super) fn judge_overheard(&mut self) {
         let overheard = std::mem::take(&mut self.overheard);
         if self.calls.iter().any(|call| call.reports > 0) {

@@ -1,5 +1,5 @@
-//! Notifications with unknown methods, and the texts of the calls: whether they show how far a call is, and the
-//! settings with which they can be read.
+//! Notifications with unknown methods, and the texts that come during calls: whether they show how far a call is, and
+//! which settings can read them.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::progress::extract::{Extract, PRESETS};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::SUBSCRIPTIONS;
 
-/// Levels of parameters in which the name of a call is looked for.
+/// Maximum number of nested levels of parameters in which the id or token of a call is searched for.
 const DEPTH_MAX: usize = 6;
 
-/// The server notifications of the specification, besides those of progress and logs.
+/// The notifications that the specification defines for servers, besides progress and log messages.
 const KNOWN: [&str; 9] = [
     "notifications/cancelled",
     "notifications/initialized",
@@ -33,15 +33,15 @@ const KNOWN: [&str; 9] = [
     "notifications/tasks/status",
 ];
 
-/// Names of members of structured text that contain the text.
+/// Names of members that have the text of a structured log message.
 const WORDS: [&str; 4] = ["msg", "message", "text", "event"];
 
-/// Whether the specification knows a method of notifications.
+/// Whether the specification defines this method of notifications.
 pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
     KNOWN.contains(&method) || method.starts_with(SUBSCRIPTIONS)
 }
 
-/// Notifications by their methods.
+/// Notifications with unknown methods, by method.
 #[derive(Default)]
 pub(super) struct UnknownMethods {
     by_method: BTreeMap<String, Vec<UnknownNotification>>,
@@ -49,13 +49,13 @@ pub(super) struct UnknownMethods {
 
 pub(super) struct UnknownNotification {
     pub(super) message: Message,
-    /// The number of the call that was open, or the last one.
+    /// The index of the call that was open, or else of the last call.
     pub(super) call: usize,
-    /// The call has been answered.
+    /// Whether the call has been answered.
     pub(super) is_over: bool,
 }
 
-/// Some of many messages, of the whole time: the first, the last, and others between them at equal distances.
+/// Returns a sample of many messages: the first, the last, and others at equal distances between them.
 fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
     let count = seen.len().min(SAMPLES_MAX);
     let last = seen.len().saturating_sub(1);
@@ -70,23 +70,23 @@ impl UnknownMethods {
     }
 }
 
-/// The texts that a server sends during calls, by their place.
+/// The texts that a server sends during calls, by where it sends them.
 #[derive(Default)]
 pub(super) struct CallTexts {
-    /// In progress without a number.
+    /// The texts of progress without a number.
     pub(super) progress: SpokenTexts,
-    /// In log messages.
+    /// The texts of log messages.
     pub(super) log: SpokenTexts,
-    /// On standard error.
+    /// The lines on standard error.
     stderr: SpokenTexts,
-    /// On standard output, between the messages.
+    /// The lines on standard output that are not messages.
     stdout: SpokenTexts,
     /// The texts in notifications with unknown methods.
     own: SpokenTexts,
 }
 
 impl CallTexts {
-    /// The texts beside the messages.
+    /// Returns the texts on this stream.
     pub(super) fn of(&mut self, stream: TextStream) -> &mut SpokenTexts {
         match stream {
             TextStream::Stderr => &mut self.stderr,
@@ -95,7 +95,7 @@ impl CallTexts {
     }
 }
 
-/// Some texts, in the order in which they came.
+/// Texts in the order in which they came, up to a limit.
 #[derive(Default)]
 pub(super) struct SpokenTexts {
     texts: Vec<String>,
@@ -167,7 +167,7 @@ impl Examiner {
                 others.push((method, draft));
             }
         }
-        // If the server reports progress, other messages are only messages.
+        // If the server reports progress, other notifications are not judged as progress.
         if !self.calls.iter().any(|call| call.reports > 0) {
             for (method, draft) in others {
                 draft.words.iter().for_each(|words| self.texts.own.add(words));
@@ -192,11 +192,11 @@ impl Examiner {
         let known = known.unwrap_or_else(|_| Extract::presets());
         let texts = &self.texts.log.texts;
         let telling = texts.iter().filter(|text| known.figure(text).is_some()).count();
-        // Only the first texts are kept, so their result is extended to all.
+        // Only the first texts are kept. If all of them show how far a call is, assume the same of the others.
         if telling == texts.len() && telling > 0 { logs.count } else { telling }
     }
 
-    /// Judges texts: if the server reports progress otherwise, texts are only texts.
+    /// Judges texts. If the server also reports progress, texts are not judged as progress.
     pub(super) fn judge_texts(&mut self) {
         let streams = TextStream::ALL;
         if self.calls.iter().any(|call| call.reports > 0) {
@@ -223,7 +223,7 @@ impl Examiner {
                 ..Finding::of(Rule::FigureInWords, shown(example.as_bytes()))
             };
             self.found.insert((Rule::FigureInWords, Some(pattern)), finding);
-            // With the pattern, these lines show how far the call is.
+            // If a pattern was drafted, these lines show how far the call is.
             if let Some(stream) = stream
                 && let Some(found) = self.found.remove(&(stream.text(), None))
             {

@@ -1,4 +1,4 @@
-//! Messages of the server: those that the leg handles itself, and those that it passes to the relay.
+//! Messages of the server: handles some itself, and passes the others to the relay.
 
 use super::UpstreamClient;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -9,7 +9,7 @@ use crate::relay::http_upstream::session::SessionPhase;
 use crate::transport::mcp_http::response_reader::ResponseItem;
 
 impl UpstreamClient {
-    /// Takes an item of a stream.
+    /// Handles an item from a stream.
     pub(super) fn receive(&mut self, from: ResponseStream, item: ResponseItem) {
         match self.inbox.receive(from, item) {
             Some(InboxItem::Message(message)) => self.receive_message(from, message),
@@ -18,7 +18,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Takes a message of the server.
+    /// Handles a message of the server.
     pub(super) fn receive_message(&mut self, from: ResponseStream, message: Message) {
         let message = message.behind_mark().unwrap_or(message);
         let message = if from.exchange().is_some() { message.or_bare_error() } else { message };
@@ -28,7 +28,7 @@ impl UpstreamClient {
         if let Some(exchange) = from.exchange().and_then(|stream| self.exchanges.get_mut(stream)) {
             exchange.is_heard = true;
             let id = message.id_key().filter(|_| message.kind() == Kind::Response);
-            // An error without an id may be the only answer of the server.
+            // An error without an id may be the server's only answer.
             let is_error = message.kind() == Kind::Response && message.result().is_none();
             exchange.ends_astray = match id {
                 Some(id) => self.pending.stream_of(&id).is_none(),
@@ -59,7 +59,7 @@ impl UpstreamClient {
                 message
             }
             Kind::Opaque => {
-                // The filter separates the messages on one line.
+                // The line may have several messages, which the filter will separate.
                 for one in message.on_one_line().into_iter().flat_map(|(messages, _)| messages) {
                     if let Some(id) = one.id_key().filter(|_| one.kind() == Kind::Response) {
                         self.mark_answered(from, &id);
@@ -72,7 +72,7 @@ impl UpstreamClient {
         self.inbox.push(from, message);
     }
 
-    /// Whether an array has an answer that this leg reads itself.
+    /// Whether an array contains an answer that the leg itself must read.
     fn has_own_answer(&self, array: &Message) -> bool {
         let answers = array.elements().filter(|one| one.kind() == Kind::Response);
         answers.filter_map(|one| one.id_key()).any(|id| self.pending.is_read(&id))
@@ -95,7 +95,7 @@ impl UpstreamClient {
         Some(request)
     }
 
-    /// Handles an answer, and returns the message for the client.
+    /// Handles an answer. Returns the message for the client, if there is one.
     fn receive_answer(&mut self, from: ResponseStream, answer: Message) -> Option<Message> {
         let Some(request) = answer.id_key().and_then(|id| self.mark_answered(from, &id)) else {
             return Some(answer);

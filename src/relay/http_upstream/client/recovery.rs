@@ -1,5 +1,4 @@
-//! Failures and their effects: errors for the client, resumed responses, sessions that begin again,
-//! another transport.
+//! Recovery from failures: errors for the client, resumed responses, renewed sessions, and another transport.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,9 +26,9 @@ use crate::transport::mcp_http::lost_session;
 use crate::transport::mcp_http::server_words;
 use crate::transport::mcp_http::sse_endpoint::same_origin;
 
-/// Responses to POSTs.
+/// Recovery of responses to POSTs.
 impl UpstreamClient {
-    /// Takes the head of a response.
+    /// Handles the head of a response.
     pub(super) fn accept_head(&mut self, stream: StreamId, response: Response<UpstreamBody>) {
         self.reachability.reached.store(true, Relaxed);
         let (http_sse, listens) = (self.http_sse.is_some(), self.listen.may_open());
@@ -69,8 +68,8 @@ impl UpstreamClient {
         }
     }
 
-    /// Returns the text of an error for a client. The client of `wrap` is this user, who gave the address of the
-    /// server; clients of `serve` are other users.
+    /// Returns the text of an error for a client. The client of `wrap` is the user who gave the server's URL, so it
+    /// gets all details; clients of `serve` are other users, who do not.
     pub(super) fn error_text(&self, error: &UpstreamError) -> String {
         if self.target.counts.is_some() { error.for_clients() } else { error_chain(error) }
     }
@@ -102,10 +101,10 @@ impl UpstreamClient {
             if ToolRefresh::applies_to(&out, &answer) {
                 return self.refresh_tools(out, answer.raw().clone());
             }
-            // The answer contains the reason of the refusal.
+            // The body is a valid answer with the reason of the refusal.
             return self.receive_message(ResponseStream::Exchange(stream), answer);
         }
-        // Logs must not contain text of a server, which may contain secrets.
+        // Logs must not have text of a server, which may contain secrets.
         let logged = error_status::explain(&parts, b"");
         if self.may_be_http_sse(&out, status) {
             self.pending.take(stream);
@@ -120,11 +119,11 @@ impl UpstreamClient {
         }
     }
 
-    /// Resumes a response that has ended, if requests of its POST are unanswered.
+    /// Handles the end of a response: resumes it if requests of its POST are unanswered.
     pub(super) fn end_response(&mut self, stream: StreamId, error: Option<&UpstreamError>) {
         let Some(exchange) = self.exchanges.get_mut(stream) else { return };
         let last_id = exchange.take_last_id();
-        // A response that ends after an answer with an unknown id is complete: resuming it would bring no more
+        // A response that ends after an answer with an unknown id is complete: resuming it would bring no further
         // messages.
         let is_answered = error.is_none() && exchange.ends_astray;
         let is_over = is_answered || exchange.out.modern || !self.pending.has(stream);
@@ -134,13 +133,13 @@ impl UpstreamClient {
         }
     }
 
-    /// The answers to the requests of a POST come on the GET stream.
+    /// Waits for the answers to the requests of a POST on the GET stream.
     fn wait_elsewhere(&mut self, stream: StreamId) {
         self.drop_exchange(stream);
         self.elsewhere.insert(stream);
     }
 
-    /// Answers the requests whose answers would have come on the GET stream with an error.
+    /// Answers the requests whose answers were expected on the GET stream with an error.
     pub(super) fn fail_elsewhere(&mut self, why: &str) {
         let why = format!("the server took the request, said nothing in its response, and {why}");
         for stream in std::mem::take(&mut self.elsewhere) {
@@ -169,7 +168,7 @@ impl UpstreamClient {
         self.refuse_all(stream, &why, None);
     }
 
-    /// Resumes a response after an event, after a pause, unless too many attempts have failed.
+    /// Schedules that a response is resumed after an event, unless too many attempts have failed.
     pub(super) fn resume_later(
         &mut self,
         stream: StreamId,
@@ -227,10 +226,10 @@ impl UpstreamClient {
     }
 }
 
-/// The session and its GET stream.
+/// Recovery of the session and its GET stream.
 impl UpstreamClient {
-    /// Renews the session if an error without an id, with a success status, says that the session is lost. Returns
-    /// whether the message needs no other handling.
+    /// Renews the session if an error without an id, in a response with a success status, says that the session is
+    /// lost. Returns whether the message needs no further handling.
     pub(super) fn renews_for(&mut self, from: ResponseStream, message: &Message) -> bool {
         let is_error = message.kind() == Kind::Response && message.id_key().is_none();
         let error = message.error().filter(|_| is_error);
@@ -247,14 +246,14 @@ impl UpstreamClient {
         true
     }
 
-    /// Begins the session again and sends `out` again, which the server has refused with `status`
-    /// because it does not know the session.
+    /// Renews the session, and sends `out` again. The server has refused `out` with `status` because it does not know
+    /// the session.
     fn renew_after(&mut self, mut out: Outgoing, session: Option<u64>, status: StatusCode) {
         let stream = out.stream;
-        // These are not sent again: an answer belongs to a request of the old session, and the renewal sends its own
+        // Do not send these again: an answer belongs to a request of the old session, and the renewal sends its own
         // `notifications/initialized`.
         let in_vain = out.message.kind() == Kind::Response || out.is(mcp::INITIALIZED);
-        // Sent again only once: a server that loses every session must not get the same message for ever.
+        // Send a message again only once, because a server that loses every session must not get it for ever.
         if out.is_retry || out.own.is_some() {
             let why = "the server has lost the session again";
             self.refuse_all(stream, why, Some(status.as_u16()));
@@ -263,7 +262,7 @@ impl UpstreamClient {
             out.is_retry = true;
             self.queue.requeue(out);
         }
-        // Several requests may meet the loss. Only the first of them begins the session again.
+        // Several requests may report the loss. Only the first of them renews the session.
         if session == Some(self.session.number) && self.session.phase == SessionPhase::Free {
             tracing::warn!(
                 status = status.as_u16(),
@@ -279,7 +278,7 @@ impl UpstreamClient {
         self.http_sse.as_ref().is_none_or(HttpSseStream::is_named)
     }
 
-    /// Begins the session again, as the client began it.
+    /// Renews the session, with the client's own `initialize`.
     pub(super) fn renew(&mut self) {
         self.fail_elsewhere("its session was lost");
         self.close_listen();
@@ -293,12 +292,12 @@ impl UpstreamClient {
         }
     }
 
-    /// Whether a message that begins the session again has been sent.
+    /// Whether a message that renews the session is under way.
     pub(super) fn is_renewing(&self) -> bool {
         self.pending.has_kind(RequestKind::Renewal) || self.exchanges.has_own(RequestKind::Other)
     }
 
-    /// Takes the answer to the `initialize` that began the session again.
+    /// Handles the answer to the `initialize` that renews the session.
     pub(super) fn take_renewal(&mut self, answer: &Message) {
         if answer.result().is_none() {
             return self.fail_renewal("the server refuses to begin it again");
@@ -308,7 +307,7 @@ impl UpstreamClient {
         self.launch(self.session.initialized(stream));
     }
 
-    /// Gives up a session that does not begin again in time.
+    /// Gives up a renewal that does not succeed in time.
     pub(super) fn expire_renewal(&mut self) {
         for stream in self.exchanges.streams() {
             let own = self.exchanges.get(stream).and_then(|exchange| exchange.out.own);
@@ -321,7 +320,7 @@ impl UpstreamClient {
         self.fail_renewal(&UpstreamError::Idle(within).to_string());
     }
 
-    /// Refuses everything that waits for the session. The next message tries again.
+    /// Refuses everything that waits for the session. The next message tries the renewal again.
     pub(super) fn fail_renewal(&mut self, why: &str) {
         tracing::warn!(why, "the session cannot be begun again");
         self.session.phase = SessionPhase::Lost;
@@ -329,7 +328,7 @@ impl UpstreamClient {
         self.refuse_queue(&why);
     }
 
-    /// Opens the GET stream once the server has accepted the notification that completes the session.
+    /// Opens the GET stream, after the server has accepted the notification that completes the session.
     fn complete_session(&mut self) {
         self.session.complete();
         match &mut self.http_sse {
@@ -353,7 +352,7 @@ impl UpstreamClient {
         self.inbox.close(ResponseStream::Listen);
     }
 
-    /// Refuses the requests that wait, and drops all other messages that do.
+    /// Refuses the waiting requests, and drops all other waiting messages.
     fn refuse_queue(&mut self, why: &str) {
         for out in self.queue.take_all() {
             self.pending.add(&out);
@@ -362,7 +361,7 @@ impl UpstreamClient {
     }
 }
 
-/// Calls whose headers the server refuses.
+/// Recovery of calls whose headers the server refuses.
 impl UpstreamClient {
     fn refresh_tools(&mut self, out: Outgoing, refusal: Bytes) {
         self.pending.take(out.stream);
@@ -376,7 +375,7 @@ impl UpstreamClient {
         self.launch(self.refresh.list_request(stream, cursor));
     }
 
-    /// Takes a page of the tools. After the last page the calls are sent again.
+    /// Handles a page of the tools. After the last page, the refused calls are sent again.
     pub(super) fn take_tools(&mut self, answer: &Message) {
         let Some(result) = answer.result() else { return self.fail_refresh() };
         self.tools.learn(&result);
@@ -388,7 +387,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Gives the clients the server's refusals: the tools cannot be listed.
+    /// Gives the clients the server's refusals, because the tools cannot be listed.
     pub(super) fn fail_refresh(&mut self) {
         for (out, refusal) in self.refresh.take_all() {
             let from = ResponseStream::Exchange(out.stream);
@@ -397,9 +396,9 @@ impl UpstreamClient {
     }
 }
 
-/// HTTP+SSE.
+/// Recovery of HTTP+SSE.
 impl UpstreamClient {
-    /// Whether the server may speak HTTP+SSE: it refuses the first message of a session.
+    /// Whether the server may use HTTP+SSE, because it refuses the first message of a session.
     fn may_be_http_sse(&self, out: &Outgoing, status: StatusCode) -> bool {
         out.own.is_none()
             && out.kind() == RequestKind::Initialize
@@ -416,7 +415,7 @@ impl UpstreamClient {
         self.queue.requeue(out);
     }
 
-    /// Requests the stream.
+    /// Requests the stream of HTTP+SSE.
     pub(super) fn connect_http_sse(&mut self) {
         let sent = match self.target.sse_endpoint() {
             Some(target) => requests::get(&self.target, target, &self.session, None),
@@ -430,7 +429,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Opens the stream again, or gives it up, when that is due.
+    /// Opens the stream again or gives it up, if its time has come.
     pub(super) fn expire_http_sse(&mut self, idle: Option<std::time::Duration>) {
         match self.http_sse.as_ref().map(|stream| stream.expire(idle)) {
             Some(Due::Connect) => self.connect_http_sse(),
@@ -439,14 +438,14 @@ impl UpstreamClient {
         }
     }
 
-    /// Takes the endpoint that the server has named.
+    /// Handles the endpoint that the server has named.
     pub(super) fn take_endpoint(&mut self, named: &Bytes) {
         let base = self.target.sse_endpoint().and_then(|target| target.url.as_ref());
         let Some(endpoint) = base.and_then(|base| same_origin(base, named)) else {
             return self.lose_http_sse("the server names an endpoint of another origin");
         };
         let Some(stream) = &mut self.http_sse else { return };
-        // A server may name another endpoint on the same stream: the session continues.
+        // A server may name another endpoint on the same stream. The session then continues.
         let is_new = !stream.is_named();
         stream.set_endpoint(endpoint);
         if is_new && self.session.has_begun() {
@@ -459,12 +458,12 @@ impl UpstreamClient {
         }
     }
 
-    /// Refuses all open requests: without the stream they cannot be answered.
+    /// Refuses all open requests, which cannot be answered without the stream.
     pub(super) fn lose_http_sse(&mut self, why: &str) {
         let Some(mut lost) = self.http_sse.take() else { return };
         self.inbox.close(ResponseStream::HttpSse);
         if let Some((refusal, status)) = lost.refusal.take() {
-            // The server does not speak HTTP+SSE, so its refusal of the POST is final.
+            // The server does not use HTTP+SSE, so its refusal of the POST is final.
             let why = format!("{refusal}; and with GET there is no HTTP+SSE: {why}");
             tracing::warn!(why, "no message can be sent to the server");
             return self.refuse_first(&why, status);
@@ -485,7 +484,7 @@ impl UpstreamClient {
         }
     }
 
-    /// Refuses the message that was sent first.
+    /// Refuses the message that waits at the head of the queue, with the server's refusal.
     fn refuse_first(&mut self, why: &str, status: StatusCode) {
         let Some(out) = self.queue.pop() else { return };
         self.pending.add(&out);

@@ -1,4 +1,4 @@
-//! Calls that become tasks, message by message.
+//! Tests of calls that become tasks, message by message.
 
 use super::*;
 use crate::progress::policy::tasks::Tasks;
@@ -7,7 +7,7 @@ use crate::transport::byte_budget::ByteBudget;
 const TASKS: &str =
     r#""clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}"#;
 
-/// A face with tasks, and a call that has become one after its time.
+/// Returns a face with tasks, and the id of a call that has become a task.
 fn with_task() -> (Face, String) {
     let tasks = Tasks { enabled: true, ..Tasks::default() };
     let mut face = Face::with(CallPolicy { tasks, ..CallPolicy::default() }).begun();
@@ -55,7 +55,7 @@ fn a_slow_call_becomes_a_task_and_its_answer_is_in_the_task() {
         (&json!("completed"), &json!(true))
     );
     assert_eq!((face.0.held(), face.own().len()), (0, 0));
-    // Forgotten with its time to live.
+    // The task is forgotten when its time to live is over.
     let due = face.0.next_due().unwrap();
     face.0.act(due);
     face.client(&of_task(5, "tasks/get", &task, ""));
