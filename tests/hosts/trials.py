@@ -118,12 +118,13 @@ def of_junk(host, shows):
         }
 
 
-def of_long(host, answered):
-    """A silent server that works for 90 s, before a host with its own settings."""
-    trial = Trial(host, ["silent"], "sleep", {"seconds": 90}, wrap=[], shows=BEAT)
-    yield "a tool of 90 s", trial, lambda t: {
-        f"the host {'gets the answer' if answered else 'gives up'}": t.answered and ("slept for 90s" in "".join(t.results)) == answered,
-    }
+def of_long(host, alone, answered):
+    """A silent server that works for 90 s, before a host with its own settings: what comes of it without and with Milepost."""
+    for wrap, expected in ((None, alone), ([], answered)):
+        trial = Trial(host, ["silent"], "sleep", {"seconds": 90}, wrap=wrap, shows=BEAT)
+        yield "a tool of 90 s", trial, lambda t, e=expected: {
+            f"the host {'gets the answer' if e else 'gives up'}": t.answered and ("slept for 90s" in "".join(t.results)) == e,
+        }
 
 
 def of_glue(host):
@@ -186,11 +187,11 @@ TRIALS = [
     *of_clock(ClaudeCode),
     *of_clock(Codex),
     *of_task(ClaudeCode),
-    *of_long(GeminiCli, True),
-    *of_long(QwenCode, True),
-    *of_long(Copilot, True),
-    *of_long(Cline, False),
-    *of_long(Continue, False),
+    *of_long(GeminiCli, True, True),
+    *of_long(QwenCode, True, True),
+    *of_long(Copilot, True, True),
+    *of_long(Cline, False, False),
+    *of_long(Continue, False, False),
 ]
 
 
