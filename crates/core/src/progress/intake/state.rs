@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::correlator::Correlator;
-use crate::progress::detached::DetachedWork;
+use crate::progress::detached::{DetachedWork, clock};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::event::Origin;
@@ -194,7 +194,7 @@ impl Intake {
 
     /// Returns the time at which the next request times out.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.detached.next_expiry(&self.gate)
+        clock::next_expiry(&self.detached, &self.gate)
     }
 
     /// Whether the next message of the server may be kept.
@@ -209,7 +209,7 @@ impl Intake {
 
     /// Whether a stream has no message to write now, and no timer of it is due now.
     pub fn has_nothing_due(&self, now: Instant, stream: StreamId) -> bool {
-        self.detached.has_nothing_due(&self.gate, now, stream)
+        clock::has_nothing_due(&self.detached, &self.gate, now, stream)
     }
 
     /// Notes that the server sends its messages about the requests in `message`, which a client has
