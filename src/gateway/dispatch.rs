@@ -149,14 +149,13 @@ impl Proxy {
         self.shutdown.end();
     }
 
-    /// Answers an admitted request to an endpoint of a route. `proxy_auth`: its `Authorization` was for
-    /// Milepost.
+    /// Answers an admitted request to an endpoint of a route. An `Authorization` in the request is the client's for the
+    /// server.
     pub fn handle(
         self: Arc<Self>,
         served: ServedRoute,
         part: EndpointKind,
         request: Request<Incoming>,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (parts, body) = request.into_parts();
@@ -172,11 +171,9 @@ impl Proxy {
         // Nearly all requests take this path, so that rare cases must not make its future larger.
         if is_call {
             let direct = Arc::clone(&live.direct);
-            return Either::Left(direct.post(parts, body, proxy_auth, write_state));
+            return Either::Left(direct.post(parts, body, write_state));
         }
-        let rare = async move {
-            self.handle_rare(served, part, parts, body, proxy_auth, write_state).await
-        };
+        let rare = async move { self.handle_rare(served, part, parts, body, write_state).await };
         Either::Right(Box::pin(rare))
     }
 
@@ -187,7 +184,6 @@ impl Proxy {
         part: EndpointKind,
         parts: Parts,
         mut body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if removed || !live.previous.is_empty() {
@@ -199,16 +195,10 @@ impl Proxy {
         }
         match part {
             // Boxed: a rare case must not make the future of a call larger.
-            EndpointKind::WellKnown(path) => {
-                Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
-            }
-            EndpointKind::Sse => {
-                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
-            }
-            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, proxy_auth)).await,
-            EndpointKind::Endpoint => {
-                self.endpoint(live, parts, body, proxy_auth, write_state).await
-            }
+            EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path)).await,
+            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, write_state)).await,
+            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body)).await,
+            EndpointKind::Endpoint => self.endpoint(live, parts, body, write_state).await,
         }
     }
 
@@ -217,7 +207,6 @@ impl Proxy {
         live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
@@ -227,24 +216,22 @@ impl Proxy {
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
             let looks = looks && state.endpoint.is_none();
             return if looks && state.sse.is_some() {
-                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
+                Box::pin(open_sse(&live, parts, body, write_state)).await
             } else {
-                Box::pin(self.bridge(live, parts, body, proxy_auth, write_state)).await
+                Box::pin(self.bridge(live, parts, body, write_state)).await
             };
         };
         if state.route.opaque {
             let body = RequestBody::from(body);
-            return Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
+            return Box::pin(direct.forward(target, parts, body)).await;
         }
         match parts.method {
-            Method::POST => {
-                Box::pin(Arc::clone(direct).post(parts, body, proxy_auth, write_state)).await
-            }
-            Method::GET => Box::pin(direct.get(target, parts, proxy_auth, write_state)).await,
+            Method::POST => Box::pin(Arc::clone(direct).post(parts, body, write_state)).await,
+            Method::GET => Box::pin(direct.get(target, parts, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
                 let head = RequestHead::of(state.caller(&parts), &parts);
-                let response = Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
+                let response = Box::pin(direct.forward(target, parts, body)).await;
                 let status = response.status();
                 if head.method == Method::DELETE
                     && let Some(id) = head.session_id()
@@ -266,7 +253,6 @@ impl Proxy {
         mut live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         match parts.method {
@@ -283,7 +269,7 @@ impl Proxy {
                         None => return no_route(),
                     };
                 }
-                live.bridge.post(parts, posted, proxy_auth, write_state).await
+                live.bridge.post(parts, posted, write_state).await
             }
             // From 2026-07-28 on, MCP has no GET stream to listen to and no session to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
@@ -309,27 +295,21 @@ async fn open_sse(
     live: &LiveRoute,
     parts: Parts,
     body: PostedBody,
-    proxy_auth: bool,
     write_state: WriteState,
 ) -> Response<Body> {
     if live.state.shared.shutdown.turns_newcomers_away() {
         return leaving(None);
     }
     match &live.state.sse {
-        Some(target) => live.direct.open_stream(target, parts, body, proxy_auth, write_state).await,
-        None => live.bridge.open_stream(&parts, proxy_auth, write_state),
+        Some(target) => live.direct.open_stream(target, parts, body, write_state).await,
+        None => live.bridge.open_stream(&parts, write_state),
     }
 }
 
 /// A client of HTTP+SSE posts for its stream.
-async fn post_sse(
-    live: &LiveRoute,
-    parts: Parts,
-    body: PostedBody,
-    proxy_auth: bool,
-) -> Response<Body> {
+async fn post_sse(live: &LiveRoute, parts: Parts, body: PostedBody) -> Response<Body> {
     match &live.state.sse {
-        Some(target) => live.direct.post_to_stream(target, parts, body, proxy_auth).await,
+        Some(target) => live.direct.post_to_stream(target, parts, body).await,
         None => live.bridge.post_to_stream(parts, body).await,
     }
 }

@@ -36,8 +36,6 @@ pub struct UpstreamTarget {
     latest: LatestRoute,
     via: Via,
     bearer: Option<BearerFile>,
-    /// Whether the clients' `Authorization` is for Milepost.
-    authorization_was_ours: bool,
     /// The longest client message, in bytes; a longer one is refused.
     pub(crate) message_max: usize,
     /// The time without a byte of the server after which a stream is given up.
@@ -69,7 +67,6 @@ impl UpstreamTarget {
             latest: Box::new(|| None),
             via,
             bearer,
-            authorization_was_ours: false,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
@@ -78,14 +75,12 @@ impl UpstreamTarget {
         })
     }
 
-    /// The target of a served route. `latest` finds the route's newest settings; `proxy_auth`: the
-    /// clients' `Authorization` is for Milepost.
+    /// The target of a served route. `latest` finds the route's newest settings.
     pub(crate) fn served(
         route: &Route,
         (endpoint, sse): (Option<Target>, Option<Target>),
         latest: LatestRoute,
         via: &Via,
-        proxy_auth: bool,
         counts: &Arc<RouteCounts>,
     ) -> Self {
         Self {
@@ -95,7 +90,6 @@ impl UpstreamTarget {
             latest,
             via: via.clone(),
             bearer: None,
-            authorization_was_ours: proxy_auth,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
@@ -153,7 +147,7 @@ impl UpstreamTarget {
             host: Some(&target.host),
             opaque: false,
             // The token of the file replaces the `Authorization` of clients.
-            authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
+            replaces_authorization: self.bearer.is_some(),
         };
         let mut request = Request::new(body);
         *request.method_mut() = method;

@@ -41,8 +41,8 @@ pub struct Onward<'a> {
     /// The route is opaque: the upstream may compress its bodies, because Milepost does not read
     /// them.
     pub opaque: bool,
-    /// Whether the `Authorization` was for Milepost and is not forwarded.
-    pub authorization_was_ours: bool,
+    /// Whether Milepost sends an `Authorization` of its own in place of the client's.
+    pub replaces_authorization: bool,
 }
 
 /// The headers of a request towards its upstream.
@@ -63,7 +63,7 @@ pub(crate) fn onward_headers(
         *name == HOST
             // `Expect` has been answered here: the listener sends `100 Continue`.
             || *name == EXPECT
-            || (*name == AUTHORIZATION && to.authorization_was_ours)
+            || (*name == AUTHORIZATION && to.replaces_authorization)
             || (*name == ACCEPT_ENCODING && !to.opaque)
             // Cookies are joined below, so that they do not pass as they are.
             || *name == COOKIE
@@ -296,7 +296,7 @@ mod tests {
         body_changes: bool,
         host: Option<&'static str>,
         opaque: bool,
-        authorization_was_ours: bool,
+        replaces_authorization: bool,
     }
 
     impl Default for Case {
@@ -306,7 +306,7 @@ mod tests {
                 body_changes: false,
                 host: Some("up.example:8080"),
                 opaque: false,
-                authorization_was_ours: false,
+                replaces_authorization: false,
             }
         }
     }
@@ -325,7 +325,7 @@ mod tests {
             let to = Onward {
                 host: host.as_ref(),
                 opaque: self.opaque,
-                authorization_was_ours: self.authorization_was_ours,
+                replaces_authorization: self.replaces_authorization,
             };
             lines(&if request {
                 request_headers(map(headers), &passage, &to)
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_token_that_was_for_us_goes_no_further() {
-        let ours = Case { authorization_was_ours: true, ..Case::default() };
+        let ours = Case { replaces_authorization: true, ..Case::default() };
         let sent = ["authorization: Bearer ours", "cookie: a=1"];
         ours.request(&sent, &[HOST, "cookie: a=1", IDENTITY, HOP]);
     }
@@ -509,7 +509,7 @@ mod tests {
             remove: vec!["x-gone".parse().unwrap(), "via".parse().unwrap()],
             cookie_path: false,
         };
-        let case = Case { rules, authorization_was_ours: true, ..Case::default() };
+        let case = Case { rules, replaces_authorization: true, ..Case::default() };
         case.request(
             &["x-gone: 1", "x-gone: 2", "authorization: Bearer ours"],
             &[HOST, IDENTITY, "authorization: Bearer up", "x-new: 1"],

@@ -385,16 +385,18 @@ pub(crate) fn request(host: &str, start: &str, headers: &[&str], body: &[u8]) ->
 
 /// Serves one connection of a client.
 async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
-    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
-        let authorization = request.headers().get("authorization");
-        let ours = authorization.is_some_and(|value| value == LISTENERS_BEARER);
+        // As the listener does.
+        if request.headers().get("authorization").is_some_and(|value| value == LISTENERS_BEARER) {
+            request.headers_mut().remove("authorization");
+        }
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
             Ok::<_, Infallible>({
                 let served = proxy.served().swap_remove(place.route);
-                proxy.handle(served, place.part, request, ours, WriteState::default()).await
+                proxy.handle(served, place.part, request, WriteState::default()).await
             })
         }
     });
