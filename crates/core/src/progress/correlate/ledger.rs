@@ -63,6 +63,11 @@ impl Ledger {
         }
     }
 
+    /// Returns the names, at most [`ALIASES_MAX`], by which the server has meant an open call.
+    pub(crate) fn learned_names(&self, id: CallId) -> Vec<Key> {
+        self.aliases.get(&id).map(|names| names.iter().cloned().collect()).unwrap_or_default()
+    }
+
     /// Keeps the names of a call that closes as tombstones.
     pub(super) fn bury(&mut self, id: CallId, call: &Call, tombstone: Tombstone) {
         self.changes += 1;

@@ -307,8 +307,10 @@ impl OpenCalls {
         self.get(id).map(|call| self.ledger.holders(call).into()).unwrap_or_default()
     }
 
-    /// Notes that a call has joined the work of an earlier call, which began at `began`.
-    pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32) {
+    /// Notes that a call has joined the work of an earlier call, which began at `began`, and which the server may
+    /// mean by the learned `names`.
+    pub(crate) fn join(&mut self, id: CallId, began: Instant, attempts: u32, names: &[Key]) {
+        names.iter().for_each(|name| self.ledger.learn(name, id));
         if let Some(call) = self.get_mut(id) {
             (call.joined, call.opened, call.attempts) = (Some(call.opened), began, attempts);
         }

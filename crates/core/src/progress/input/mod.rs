@@ -112,7 +112,7 @@ pub enum Input {
     MarkUnread(StreamId),
     /// A stream was asked for messages that are due, and had none ([`Filter::poll_transmit`](crate::progress::Filter::poll_transmit)).
     PollInVain(StreamId),
-    /// The time limit of a call or of a waiting message is over ([`Filter::expire`](crate::progress::Filter::expire)).
+    /// The time limit of a call or of a waiting message is over.
     Expire,
     /// Clients read too slowly, or no longer do.
     SetClientSlow(bool),

@@ -62,6 +62,8 @@ impl LateCalls {
         let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: None,
+            // The answer is there: no report of this work is to come.
+            learned_names: Vec::new(),
             principal: gate.calls.streams.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),

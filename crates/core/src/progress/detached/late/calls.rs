@@ -31,6 +31,8 @@ pub(crate) struct LateCall {
     pub(crate) token: Option<Key>,
     /// The upstream stream that the server answers on, if the stream is known.
     pub(crate) paired: Option<StreamId>,
+    /// The tokens of its own by which the server means the work. They go over to the call that joins the work.
+    pub(crate) learned_names: Vec<Key>,
     pub(crate) principal: Principal,
     pub(crate) signature: Signature,
     /// The policy at the time when the call opened.

@@ -145,7 +145,8 @@ impl DetachedWork {
             );
             return;
         };
-        gate.calls.open.join(id, late.began, late.details.attempts + 1);
+        let LateCall { attempts, learned_names, .. } = &late.details;
+        gate.calls.open.join(id, late.began, attempts + 1, learned_names);
         if let Some(upstream) = late.details.paired {
             gate.calls.open.pair(id, upstream);
         }
@@ -199,6 +200,7 @@ impl DetachedWork {
         let details = LateCall {
             token: call.token.as_ref().map(|token| token.server.clone()),
             paired: call.paired,
+            learned_names: gate.calls.open.ledger.learned_names(id),
             principal: gate.calls.streams.late_principal(call.stream),
             signature: (**signature).clone(),
             policy: Arc::clone(&call.policy),
