@@ -33,6 +33,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::endpoints::RouteMatch;
 use crate::transport::http::forwarded::{self, ForwardedBy, ForwardedPrefix};
+use crate::transport::http::headers::remove_in_order;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -106,7 +107,7 @@ impl Routed {
         let Admitted { route_match, client, trusted_proxies, .. } = admitted;
         // Nothing behind the listener may take its token for a credential of the client.
         if admitted.authorization_was_ours {
-            request.headers_mut().remove(AUTHORIZATION);
+            remove_in_order(request.headers_mut(), &AUTHORIZATION);
         }
         let (remote, name) = (client.remote.ip(), client.name.as_ref());
         let clients = &self.proxy.clients;

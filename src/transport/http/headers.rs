@@ -5,6 +5,7 @@
 //! number, unknown `Mcp-Param-*` included, `X-Forwarded-*` as the route says (`forwarded.rs`).
 
 use std::borrow::Cow;
+use std::mem;
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
@@ -197,6 +198,11 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
             return;
         }
     };
+    move_headers(headers, stays, passed);
+}
+
+/// Moves the headers that do not stay, in their order.
+fn move_headers(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
@@ -251,6 +257,13 @@ pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
     for name in wrong {
         headers.remove(name);
     }
+}
+
+/// Removes a header from a message. The other headers keep their order, which `HeaderMap::remove` would change.
+pub fn remove_in_order(headers: &mut HeaderMap, removed: &HeaderName) {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    move_headers(mem::take(headers), |name| name == removed, &mut kept);
+    *headers = kept;
 }
 
 /// The headers that `Connection` names, and that go no further than this connection.
@@ -420,6 +433,15 @@ mod tests {
         let ours = Case { replaces_authorization: true, ..Case::default() };
         let sent = ["authorization: Bearer ours", "cookie: a=1"];
         ours.request(&sent, &[HOST, "cookie: a=1", IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn a_header_is_removed_and_the_others_keep_their_order() {
+        let mut headers =
+            map(&["host: a", "authorization: Bearer ours", "x-a: 1", "x-a: 2", "x-b: 3"]);
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
+        remove_in_order(&mut headers, &AUTHORIZATION);
+        assert_eq!(lines(&headers), ["host: a", "x-a: 1", "x-a: 2", "x-b: 3"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use milepost::config::routes::{Environment, Routes};
@@ -14,6 +15,7 @@ use milepost::gateway::dispatch::Proxy;
 use milepost::observe::durations::DurationStore;
 use milepost::transport::http::client::InProcess;
 use milepost::transport::http::endpoints::RouteTable;
+use milepost::transport::http::headers::remove_in_order;
 use milepost::transport::http::io::Io;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
@@ -390,7 +392,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
         let proxy = Arc::clone(&proxy);
         // As the listener does.
         if request.headers().get("authorization").is_some_and(|value| value == LISTENERS_BEARER) {
-            request.headers_mut().remove("authorization");
+            remove_in_order(request.headers_mut(), &AUTHORIZATION);
         }
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
