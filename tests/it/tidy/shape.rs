@@ -40,7 +40,7 @@ const STAGES: [(&str, &str); 5] = [
 const FOREIGN_FIELDS_MAX: usize = 45;
 
 /// Places outside `progress/correlate` that reach the ledger, at most.
-const LEDGER_MAX: usize = 15;
+const LEDGER_MAX: usize = 13;
 
 /// The parts of `progress`, from the lowest to the highest.
 const PARTS: [&str; 26] = [

@@ -243,6 +243,11 @@ impl Intake {
         }
     }
 
+    /// The open call that an answer with this id answers.
+    pub(super) fn answered_call(&self, id: &Key) -> Option<CallId> {
+        self.gate.calls.open.ledger.call_of_answer(id)
+    }
+
     /// Whether the request of a message may be known to another filter of the session. This filter has only one request
     /// of the session.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
@@ -306,7 +311,7 @@ impl Intake {
         }
         let call = message.id_key().and_then(|id| {
             let own = on.and_then(|on| self.gate.calls.open.asked_on(on, &id));
-            let other = || self.gate.calls.open.ledger.call_of_answer(&id);
+            let other = || self.answered_call(&id);
             // The late answer to a cancelled request is not the answer to a newer request with its
             // id, which waits on its own stream.
             own.or_else(|| {
