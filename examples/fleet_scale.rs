@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The program fails if a request reaches a session of another client, if a replica passes on what was passed on, or if a
-//! call ends neither with an answer nor with an error. `docs/fleet.md` has its figures.
+//! call ends neither with an answer nor with an error. `docs/deploy.md` has its figures.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};

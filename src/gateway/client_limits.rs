@@ -232,8 +232,7 @@ impl ClientLimits {
         self.maxima.store(Arc::new(maxima.clone()));
     }
 
-    /// Returns the client of a request; `None` if no limit applies to it. `proxy_auth`: the `Authorization` was for the
-    /// listener, and is the same for every client.
+    /// The client of a request, or `None` if no limit applies to it.
     ///
     /// Milepost does not check the values of `Authorization` that it forwards. A client that invents a new value for
     /// each request is still counted by its address.
@@ -243,12 +242,10 @@ impl ClientLimits {
         name: Option<&ClientName>,
         headers: &HeaderMap,
         fronts: &[IpNet],
-        proxy_auth: bool,
     ) -> Option<LimitedClient> {
         let named = CountedClient::of_request(remote, name, headers, fronts);
         let credentials = headers
             .get(AUTHORIZATION)
-            .filter(|_| !proxy_auth)
             .map(|value| CountedClient::Credentials(self.hasher.hash_one(value.as_bytes())));
         let (client, besides) = match (named, credentials) {
             (Some(name @ CountedClient::Named(_)), _) => (name, None),

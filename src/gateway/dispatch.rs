@@ -147,13 +147,13 @@ impl Proxy {
         self.shutdown.end();
     }
 
-    /// Answers an admitted request to an endpoint of a route. `proxy_auth`: `Authorization` was meant for Milepost.
+    /// Answers an admitted request to an endpoint of a route. An `Authorization` in the request is the client's for the
+    /// server.
     pub fn handle(
         self: Arc<Self>,
         served: ServedRoute,
         part: EndpointKind,
         request: Request<Incoming>,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> impl Future<Output = Response<Body>> + Send + use<> {
         let (parts, body) = request.into_parts();
@@ -169,11 +169,9 @@ impl Proxy {
         // Nearly all requests take this path. Rare cases are handled elsewhere, to keep its future small.
         if is_call {
             let direct = Arc::clone(&live.direct);
-            return Either::Left(direct.post(parts, body, proxy_auth, write_state));
+            return Either::Left(direct.post(parts, body, write_state));
         }
-        let rare = async move {
-            self.handle_rare(served, part, parts, body, proxy_auth, write_state).await
-        };
+        let rare = async move { self.handle_rare(served, part, parts, body, write_state).await };
         Either::Right(Box::pin(rare))
     }
 
@@ -184,7 +182,6 @@ impl Proxy {
         part: EndpointKind,
         parts: Parts,
         mut body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if removed || !live.previous.is_empty() {
@@ -195,17 +192,11 @@ impl Proxy {
             };
         }
         match part {
-            // Boxed: the case is rare, and would make the future of a call larger.
-            EndpointKind::WellKnown(path) => {
-                Box::pin(live.direct.well_known(parts, &path, proxy_auth)).await
-            }
-            EndpointKind::Sse => {
-                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
-            }
-            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body, proxy_auth)).await,
-            EndpointKind::Endpoint => {
-                self.endpoint(live, parts, body, proxy_auth, write_state).await
-            }
+            // Boxed: a rare case must not make the future of a call larger.
+            EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path)).await,
+            EndpointKind::Sse => Box::pin(open_sse(&live, parts, body, write_state)).await,
+            EndpointKind::Messages(_) => Box::pin(post_sse(&live, parts, body)).await,
+            EndpointKind::Endpoint => self.endpoint(live, parts, body, write_state).await,
         }
     }
 
@@ -214,7 +205,6 @@ impl Proxy {
         live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let (state, direct) = (&live.state, &live.direct);
@@ -224,24 +214,22 @@ impl Proxy {
             let looks = parts.method == Method::GET && !parts.headers.contains_key(SESSION_ID);
             let looks = looks && state.endpoint.is_none();
             return if looks && state.sse.is_some() {
-                Box::pin(open_sse(&live, parts, body, proxy_auth, write_state)).await
+                Box::pin(open_sse(&live, parts, body, write_state)).await
             } else {
-                Box::pin(self.bridge(live, parts, body, proxy_auth, write_state)).await
+                Box::pin(self.bridge(live, parts, body, write_state)).await
             };
         };
         if state.route.opaque {
             let body = RequestBody::from(body);
-            return Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
+            return Box::pin(direct.forward(target, parts, body)).await;
         }
         match parts.method {
-            Method::POST => {
-                Box::pin(Arc::clone(direct).post(parts, body, proxy_auth, write_state)).await
-            }
-            Method::GET => Box::pin(direct.get(target, parts, proxy_auth, write_state)).await,
+            Method::POST => Box::pin(Arc::clone(direct).post(parts, body, write_state)).await,
+            Method::GET => Box::pin(direct.get(target, parts, write_state)).await,
             _ => {
                 let body = RequestBody::from(body);
                 let head = RequestHead::of(state.caller(&parts), &parts);
-                let response = Box::pin(direct.forward(target, parts, body, proxy_auth)).await;
+                let response = Box::pin(direct.forward(target, parts, body)).await;
                 let status = response.status();
                 if head.method == Method::DELETE
                     && let Some(id) = head.session_id()
@@ -263,7 +251,6 @@ impl Proxy {
         mut live: Arc<LiveRoute>,
         parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         match parts.method {
@@ -280,7 +267,7 @@ impl Proxy {
                         None => return no_route(),
                     };
                 }
-                live.bridge.post(parts, posted, proxy_auth, write_state).await
+                live.bridge.post(parts, posted, write_state).await
             }
             // From 2026-07-28 on, MCP has neither a GET stream nor sessions to end.
             _ if modern::date_of(&parts.headers, None).is_some() => no_method(),
@@ -306,27 +293,21 @@ async fn open_sse(
     live: &LiveRoute,
     parts: Parts,
     body: PostedBody,
-    proxy_auth: bool,
     write_state: WriteState,
 ) -> Response<Body> {
     if live.state.shared.shutdown.turns_newcomers_away() {
         return leaving(None);
     }
     match &live.state.sse {
-        Some(target) => live.direct.open_stream(target, parts, body, proxy_auth, write_state).await,
-        None => live.bridge.open_stream(&parts, proxy_auth, write_state),
+        Some(target) => live.direct.open_stream(target, parts, body, write_state).await,
+        None => live.bridge.open_stream(&parts, write_state),
     }
 }
 
-/// Answers a POST of an HTTP+SSE client.
-async fn post_sse(
-    live: &LiveRoute,
-    parts: Parts,
-    body: PostedBody,
-    proxy_auth: bool,
-) -> Response<Body> {
+/// A client of HTTP+SSE posts for its stream.
+async fn post_sse(live: &LiveRoute, parts: Parts, body: PostedBody) -> Response<Body> {
     match &live.state.sse {
-        Some(target) => live.direct.post_to_stream(target, parts, body, proxy_auth).await,
+        Some(target) => live.direct.post_to_stream(target, parts, body).await,
         None => live.bridge.post_to_stream(parts, body).await,
     }
 }

@@ -39,9 +39,7 @@ pub(crate) struct Launch<'a> {
     /// The tokens of the session, which are registered together with those of the route's other sessions; `None` if the
     /// server sees no tokens of clients.
     pub(crate) tokens: Option<SessionTokens>,
-    /// Whether the client's `Authorization` was meant for Milepost.
-    pub(crate) proxy_auth: bool,
-    /// The principal that all clients of the server have in common; `None` if it is not known.
+    /// The only principal whose clients use the server; `None` if it is not known.
     pub(crate) principal: Option<ClientName>,
     /// The clients' share of the budget for messages in memory.
     pub(crate) kept: ByteShare,
@@ -67,7 +65,7 @@ impl Launch<'_> {
         clients: C,
         held: impl FnOnce() -> H + Send + 'static,
     ) -> Result<(), FailedLaunch> {
-        let Self { state, era, policy, tokens, proxy_auth, principal, kept, accepted } = self;
+        let Self { state, era, policy, tokens, principal, kept, accepted } = self;
         let shared = Arc::clone(&state.shared);
         let emitter = shared.observers.emitter(None, Scope::Whole, policy);
         let (log, policy) = (shared.observers.log(), Arc::clone(policy));
@@ -78,7 +76,7 @@ impl Launch<'_> {
             face.set_kept(kept.room());
         }
         let Upstream::Command(stdio) = &state.route.upstream else {
-            let target = target_of(state, proxy_auth).telling(accepted);
+            let target = target_of(state).telling(accepted);
             // One stream of the server carries the answers for all streams of the client.
             let server =
                 SpoolLeg::new(HttpUpstreamLeg::new(target), spill_limits(&shared, SPILL_MAX));
@@ -177,8 +175,8 @@ async fn carry<C: ClientLeg, S: ServerLeg>(relay: Relay<C, S>, log: Connection) 
     remote_session::run(relay, Duration::ZERO, log, std::future::pending()).await;
 }
 
-/// Returns the server of a route, for one session.
-fn target_of(state: &Arc<RouteState>, proxy_auth: bool) -> UpstreamTarget {
+/// The server of a route, for a session.
+fn target_of(state: &Arc<RouteState>) -> UpstreamTarget {
     let endpoints = (state.endpoint.clone(), state.sse.clone());
     let newest = Arc::clone(state);
     let latest = Box::new(move || newest.latest().map(|latest| Arc::clone(&latest.route)));
@@ -187,7 +185,6 @@ fn target_of(state: &Arc<RouteState>, proxy_auth: bool) -> UpstreamTarget {
         endpoints,
         latest,
         &state.forwarder.via,
-        proxy_auth,
         &state.shared.counts,
     )
 }

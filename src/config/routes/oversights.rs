@@ -126,7 +126,7 @@ fn lone_session(routes: &Routes, place: &Spanned<DeValue<'_>>) -> Option<ConfigE
     }
     let what = "with several replicas, as server.linger suggests, a session of this server is known to one replica \
                 only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id \
-                to the replica that gave it (docs/fleet.md)";
+                to the replica that gave it (docs/deploy.md)";
     Some(ConfigError::new(place.span(), what))
 }
 

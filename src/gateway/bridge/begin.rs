@@ -35,9 +35,8 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) kind: SessionKind,
     /// The id of the client's request that begins the session.
     pub(crate) id: Option<&'a [u8]>,
-    /// Whether `Authorization` was meant for Milepost, and so not for the server.
-    pub(crate) proxy_auth: bool,
-    /// The number of the principal that all clients of the shared server have in common, if they present credentials.
+    /// The number of the principal of all clients that will share the server, if they present
+    /// credentials.
     pub(crate) principal: Option<u64>,
     /// The number of the caller that owns the session; `None` if no server checks credentials.
     pub(crate) owner: Option<u64>,
@@ -117,7 +116,6 @@ impl Bridge {
             policy,
             // A shared server only knows Milepost's own tokens, which no other session uses.
             tokens: (!is_shared).then(|| self.sessions.tokens()),
-            proxy_auth: request.proxy_auth,
             principal: request.named.cloned(),
             kept: self.kept_of(request),
             accepted,
@@ -188,7 +186,6 @@ impl Bridge {
     pub(crate) async fn shared_session(
         &self,
         parts: &Parts,
-        proxy_auth: bool,
         message: &Message,
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let id = message.id();
@@ -205,11 +202,10 @@ impl Bridge {
             if again {
                 self.state.shared.counts.record_child_restart();
             }
-            let principal = is_known(parts, proxy_auth).then(|| self.state.caller(parts));
+            let principal = is_known(parts).then(|| self.state.caller(parts));
             self.begin_session(&SessionRequest {
                 kind: SessionKind::Shared,
                 id,
-                proxy_auth,
                 principal,
                 owner: None,
                 // No certificate name is needed: a shared session is found by its caller, never by an id.

@@ -9,10 +9,10 @@ use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 
 /// Whether a client is identified, or is on this machine. The listener's bearer token admits a client but does not
 /// identify it.
-pub(crate) fn is_known(parts: &Parts, proxy_auth: bool) -> bool {
+pub(crate) fn is_known(parts: &Parts) -> bool {
     parts.extensions.get::<ClientName>().is_some()
         || parts.extensions.get::<LoopbackCaller>().is_some()
-        || parts.headers.contains_key(AUTHORIZATION) && !proxy_auth
+        || parts.headers.contains_key(AUTHORIZATION)
 }
 
 /// Returns the client capabilities that a request states, as text.

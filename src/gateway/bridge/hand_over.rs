@@ -67,7 +67,6 @@ impl SessionHeir for Bridge {
         let request = SessionRequest {
             kind: session.kind,
             id: None,
-            proxy_auth: false,
             principal: session.principal,
             owner: None,
             certificate: certificate.cloned(),

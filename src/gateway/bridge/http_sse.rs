@@ -32,12 +32,7 @@ pub(crate) fn key_in(query: &str) -> Option<&[u8]> {
 
 impl Bridge {
     /// Opens the stream of a client, which is its session.
-    pub(crate) fn open_stream(
-        &self,
-        parts: &Parts,
-        proxy_auth: bool,
-        write_state: WriteState,
-    ) -> Response<Body> {
+    pub(crate) fn open_stream(&self, parts: &Parts, write_state: WriteState) -> Response<Body> {
         if parts.method != Method::GET {
             let why = "clients of HTTP+SSE open their stream with a GET";
             return refusal(StatusCode::METHOD_NOT_ALLOWED, why, None);
@@ -52,9 +47,8 @@ impl Bridge {
         let session = match self.begin_session(&SessionRequest {
             kind: SessionKind::HttpSse,
             id: None,
-            proxy_auth,
             principal: None,
-            owner: self.owner_of(&parts.headers, proxy_auth),
+            owner: self.owner_of(&parts.headers),
             certificate: parts.extensions.get().cloned(),
             named: parts.extensions.get(),
             client: parts.extensions.get(),

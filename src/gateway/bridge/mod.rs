@@ -111,13 +111,12 @@ impl Bridge {
         permit_or_refuse(&self.state, permit, id)
     }
 
-    /// Returns the number of the caller that owns a new session. `None` if the server does not see the credentials of
-    /// clients: then whoever knows the id may use the session.
-    pub(crate) fn owner_of(&self, headers: &HeaderMap, proxy_auth: bool) -> Option<u64> {
+    /// Returns the number of the caller to whom a new session belongs. `None` if the server does not see the
+    /// credentials of clients: then only the id shows whose session it is.
+    pub(crate) fn owner_of(&self, headers: &HeaderMap) -> Option<u64> {
         let rules = &self.state.route.request_headers;
         let is_set = rules.set.iter().any(|(name, _)| name == AUTHORIZATION);
         let is_checked = matches!(self.state.route.upstream, Upstream::Http(_))
-            && !proxy_auth
             && !is_set
             && !rules.remove.contains(&AUTHORIZATION);
         is_checked.then(|| self.state.credentials(headers))

@@ -56,7 +56,6 @@ impl Bridge {
         parts: &Parts,
         said: PostedMessage,
         date: &str,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let PostedMessage::Whole(message) = said else {
@@ -84,7 +83,7 @@ impl Bridge {
         if let Err(refusal) = header_mirror::require(&parts.headers, &message) {
             return *refusal;
         }
-        if let Some(refusal) = self.refuse_newer(parts, proxy_auth, &message, date) {
+        if let Some(refusal) = self.refuse_newer(parts, &message, date) {
             return refusal;
         }
         if message.method().as_deref() == Some(mcp::INITIALIZE) {
@@ -93,7 +92,7 @@ impl Bridge {
             let text = error_answer(id.as_deref().unwrap_or(b"null"), METHOD_NOT_FOUND, why, None);
             return with_error(StatusCode::NOT_FOUND, text);
         }
-        match self.shared_session(parts, proxy_auth, &message).await {
+        match self.shared_session(parts, &message).await {
             Ok(session) => {
                 let checked = session.tools().check(&parts.headers, &message);
                 match checked {
@@ -107,15 +106,8 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Returns the refusal for a client that is newer than its server, if the route does not offer 2026-07-28 for this
-    /// server (`modern`).
-    fn refuse_newer(
-        &self,
-        parts: &Parts,
-        proxy_auth: bool,
-        message: &Message,
-        date: &str,
-    ) -> Option<Response<Body>> {
+    /// Returns the refusal for a client that is newer than its server, if the route has no modern face for the server.
+    fn refuse_newer(&self, parts: &Parts, message: &Message, date: &str) -> Option<Response<Body>> {
         if !self.state.translates_eras {
             let why = "this server speaks earlier revisions; begin with initialize";
             let refusal = || too_old(message, date, why);
@@ -125,7 +117,7 @@ impl Bridge {
         // data.
         let why = "this server speaks earlier revisions, and is shared only by clients with the same credentials \
                    (Authorization or a certificate) and by clients on its machine; begin with initialize";
-        (!is_known(parts, proxy_auth)).then(|| too_old(message, date, why))
+        (!is_known(parts)).then(|| too_old(message, date, why))
     }
 }
 

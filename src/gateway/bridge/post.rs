@@ -65,14 +65,13 @@ impl Bridge {
         self: &Arc<Self>,
         parts: Parts,
         posted: PostedMessage,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if let Some(date) = modern::date_of(&parts.headers, posted.message()) {
             if asks(posted.message()) {
                 set_outlives(Outlives::Nothing);
             }
-            let answer = self.post_modern(&parts, posted, &date, proxy_auth, write_state);
+            let answer = self.post_modern(&parts, posted, &date, write_state);
             return Box::pin(answer).await;
         }
         let new = !parts.headers.contains_key(SESSION_ID) && is_initialize(posted.message());
@@ -89,14 +88,7 @@ impl Bridge {
                 (session, message)
             }
             (session, posted) => {
-                return Box::pin(self.post_requests(
-                    &parts,
-                    posted,
-                    session,
-                    proxy_auth,
-                    write_state,
-                ))
-                .await;
+                return Box::pin(self.post_requests(&parts, posted, session, write_state)).await;
             }
         };
         // Waits until no large message is sent in pieces: its sender has this lock until the end.
@@ -112,7 +104,6 @@ impl Bridge {
         parts: &Parts,
         posted: PostedMessage,
         session: Option<Arc<BridgeSession>>,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         set_outlives(Outlives::UntilSent);
@@ -146,9 +137,8 @@ impl Bridge {
                 match self.begin_session(&SessionRequest {
                     kind: SessionKind::Own,
                     id,
-                    proxy_auth,
                     principal: None,
-                    owner: self.owner_of(&parts.headers, proxy_auth),
+                    owner: self.owner_of(&parts.headers),
                     certificate: parts.extensions.get().cloned(),
                     named: parts.extensions.get(),
                     client: parts.extensions.get(),

@@ -21,19 +21,18 @@ fn limited(
     remote: &str,
     name: Option<&ClientName>,
     told: &[(&str, &str)],
-    proxy_auth: bool,
 ) -> Option<LimitedClient> {
     let mut headers = HeaderMap::new();
     for (name, value) in told {
         let name: http::HeaderName = name.parse().unwrap();
         headers.append(name, value.parse().unwrap());
     }
-    limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts(), proxy_auth)
+    limits(0, 1).client_of(remote.parse().unwrap(), name, &headers, &fronts())
 }
 
 /// Returns the name or address of the client of a request.
 fn client(remote: &str, name: Option<&ClientName>, told: &[(&str, &str)]) -> String {
-    let client = limited(remote, name, told, true);
+    let client = limited(remote, name, told);
     client.map_or_else(|| "none".to_owned(), |client| client.client.to_string())
 }
 
@@ -152,38 +151,35 @@ fn a_front_names_a_user_and_the_user_counts_wherever_the_front_saw_it() {
     let ada = ClientName::of_header(&"ada".parse().unwrap()).unwrap();
     let told = [("x-forwarded-for", "203.0.113.7"), ("authorization", "Bearer one")];
     assert_eq!(client("10.0.0.1", Some(&ada), &told), "header:ada");
-    assert!(limited("10.0.0.1", Some(&ada), &told, false).unwrap().besides.is_none());
+    assert!(limited("10.0.0.1", Some(&ada), &told).unwrap().besides.is_none());
 }
 
 #[test]
 fn credentials_have_limits_of_their_own_besides_the_address() {
     let one = [("authorization", "Bearer one")];
     let (limits, fronts) = (limits(0, 2), fronts());
-    let of = |remote: &str, token: &str, proxy_auth: bool| {
+    let of = |remote: &str, token: &str| {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, token.parse().unwrap());
-        limits.client_of(remote.parse().unwrap(), None, &headers, &fronts, proxy_auth)
+        limits.client_of(remote.parse().unwrap(), None, &headers, &fronts)
     };
     // Over loopback, and from a front that names no client, all requests count as one client.
     for remote in ["127.0.0.1", "10.0.0.1"] {
-        let client = limited(remote, None, &one, false).unwrap();
+        let client = limited(remote, None, &one).unwrap();
         assert!(
             client.client.to_string().starts_with("authorization:") && client.besides.is_none()
         );
-        assert!(
-            limited(remote, None, &one, true).is_none(),
-            "the token of the listener is everybody's"
-        );
+        assert!(limited(remote, None, &[]).is_none());
     }
     let held: Vec<_> = ["127.0.0.1", "203.0.113.7"]
-        .map(|remote| of(remote, "Bearer one", false).unwrap().stream().unwrap())
+        .map(|remote| of(remote, "Bearer one").unwrap().stream().unwrap())
         .into();
-    let refused = of("203.0.113.8", "Bearer one", false).unwrap().stream().err().unwrap();
+    let refused = of("203.0.113.8", "Bearer one").unwrap().stream().err().unwrap();
     assert!(refused.client.to_string().starts_with("authorization:"));
-    // Over loopback another value of `Authorization` is another client. With an address it is the same client.
-    let other = of("127.0.0.1", "Bearer two", false).unwrap().stream().unwrap();
-    let second = of("203.0.113.7", "Bearer three", false).unwrap().stream().unwrap();
-    let refused = of("203.0.113.7", "Bearer four", false).unwrap().stream().err().unwrap();
+    // Another value is another client over loopback, and nothing else at an address.
+    let other = of("127.0.0.1", "Bearer two").unwrap().stream().unwrap();
+    let second = of("203.0.113.7", "Bearer three").unwrap().stream().unwrap();
+    let refused = of("203.0.113.7", "Bearer four").unwrap().stream().err().unwrap();
     assert_eq!(refused.client.to_string(), "203.0.113.7");
     drop((held, other, second));
     assert!(limits.lock().is_empty());

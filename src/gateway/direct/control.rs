@@ -30,8 +30,6 @@ struct ControlHead {
     /// The HTTP version of the client's request.
     version: Version,
     headers: HeaderMap,
-    /// Whether `Authorization` in `headers` was meant for Milepost.
-    proxy_auth: bool,
 }
 
 /// Chooses the endpoint of a route that gets the messages.
@@ -48,20 +46,19 @@ impl ControlSender {
         state: &Arc<RouteState>,
         (server, uri): (ControlledServer, &Uri),
         parts: Parts,
-        proxy_auth: bool,
     ) -> Self {
         let (state, uri) = (Arc::clone(state), uri.clone());
         let Parts { version, headers, .. } = parts;
-        Self(Box::new(ControlHead { state, server, uri, version, headers, proxy_auth }))
+        Self(Box::new(ControlHead { state, server, uri, version, headers }))
     }
 
     /// Sends a message to the server, in a task.
     pub(crate) fn send(&self, payload: &Payload) {
-        let ControlHead { state, server, uri, version, headers, proxy_auth } = &*self.0;
+        let ControlHead { state, server, uri, version, headers } = &*self.0;
         let Some(target) = server(state) else { return };
         let body = RequestBody::from(payload.to_bytes());
         let (address, head) = ((&target.host, uri.clone()), (*version, headers));
-        let request = state.forwarder.own_request(address, head, body, *proxy_auth);
+        let request = state.forwarder.own_request(address, head, body);
         let client = target.client.clone();
         // Detached: no client waits for the answer.
         tokio::spawn(async move {

@@ -13,16 +13,15 @@ impl Post {
     pub(crate) fn request(
         &self,
         (address, parts, body): ((&HeaderValue, Uri), Parts, RequestBody),
-        proxy_auth: bool,
         is_seen: bool,
     ) -> (Request<RequestBody>, Option<ControlSender>) {
         let state = &self.direct.state;
         if !ControlSender::is_needed(self.policy(), is_seen) {
-            return (state.forwarder.request(address, parts, body, proxy_auth), None);
+            return (state.forwarder.request(address, parts, body), None);
         }
-        let request = state.forwarder.copied_request(address, &parts, body, proxy_auth);
+        let request = state.forwarder.copied_request(address, &parts, body);
         let server: ControlledServer = |state| state.endpoint.as_ref();
-        let control = ControlSender::new(state, (server, request.uri()), parts, proxy_auth);
+        let control = ControlSender::new(state, (server, request.uri()), parts);
         (request, Some(control))
     }
 }

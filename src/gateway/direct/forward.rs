@@ -32,18 +32,12 @@ impl Direct {
         target: &Target,
         parts: Parts,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Response<Body> {
         // A GET may be an endless stream, so the shutdown waits for POSTs only.
         let open = (parts.method == Method::POST).then(|| self.state.shared.calls.open());
         let ended =
             (parts.method == Method::DELETE).then(|| parts.headers.get(SESSION_ID).cloned());
-        let request = self.state.forwarder.request(
-            target.address(parts.uri.query()),
-            parts,
-            body,
-            proxy_auth,
-        );
+        let request = self.state.forwarder.request(target.address(parts.uri.query()), parts, body);
         match target.client.send(request).await {
             Ok(response)
                 // The shutdown waits only for counted calls, so it must end this uncounted stream itself.
@@ -64,12 +58,7 @@ impl Direct {
         }
     }
 
-    pub(crate) async fn well_known(
-        &self,
-        parts: Parts,
-        path: &str,
-        proxy_auth: bool,
-    ) -> Response<Body> {
+    pub(crate) async fn well_known(&self, parts: Parts, path: &str) -> Response<Body> {
         let (Some(target), Ok(path)) = (
             self.state.endpoint.as_ref().or(self.state.sse.as_ref()),
             PathAndQuery::try_from(path),
@@ -78,8 +67,7 @@ impl Direct {
         };
         let is_resource = path.path().contains(PROTECTED_RESOURCE) && parts.method == Method::GET;
         let address = (&target.host, target.at(path));
-        let request =
-            self.state.forwarder.request(address, parts, RequestBody::empty(), proxy_auth);
+        let request = self.state.forwarder.request(address, parts, RequestBody::empty());
         let response = match target.client.send(request).await {
             Ok(response) => response,
             Err(error) => return unreachable(&self.state, &error, None),
@@ -111,7 +99,6 @@ impl Direct {
         &self,
         target: &Target,
         parts: Parts,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
@@ -119,7 +106,7 @@ impl Direct {
         if let Some(held) = self.held_get(&request_head, &write_state).await {
             return held;
         }
-        let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
+        let (head, body, permit) = match self.open_events(target, parts).await {
             Ok(opened) => opened,
             Err(response) => {
                 if let Some(id) = request_head.session_id()
@@ -143,7 +130,6 @@ impl Direct {
         &self,
         target: &Target,
         parts: Parts,
-        proxy_auth: bool,
     ) -> Result<(http::response::Parts, PlainBody, StreamPermit), Box<Response<Body>>> {
         let permit = self.state.permit(parts.extensions.get());
         let permit = permit.map_err(|none| Box::new(no_room(&self.state, &none, None)))?;
@@ -151,7 +137,6 @@ impl Direct {
             target.address(parts.uri.query()),
             parts,
             RequestBody::empty(),
-            proxy_auth,
         );
         let response = match target.client.send(request).await {
             Ok(response) => response,

@@ -115,7 +115,7 @@ impl Direct {
         let (parts, ()) = get.into_parts();
         let request_head = RequestHead::of(self.state.caller(&parts), &parts);
         let request =
-            self.state.forwarder.request(target.address(None), parts, RequestBody::empty(), false);
+            self.state.forwarder.request(target.address(None), parts, RequestBody::empty());
         let permit = match self.state.permit(client.as_ref()) {
             Ok(permit) => permit,
             Err(why) => {

@@ -285,17 +285,16 @@ impl Direct {
         target: &Target,
         parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Response<Body> {
         if parts.method != Method::GET {
             let body = RequestBody::from(body);
-            return self.forward(target, parts, body, proxy_auth).await;
+            return self.forward(target, parts, body).await;
         }
         let fleet = FleetSession::of(&parts).cloned();
         let public_path = public_path(&self.state.route, &parts.extensions);
-        // The server's stream is opened before the filter is made, because a refused request needs none.
-        let (head, body, permit) = match self.open_events(target, parts, proxy_auth).await {
+        // Opened before the filter is made: a server that refuses needs none.
+        let (head, body, permit) = match self.open_events(target, parts).await {
             Ok(opened) => opened,
             Err(response) => return *response,
         };
@@ -335,7 +334,6 @@ impl Direct {
         target: &Target,
         mut parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
     ) -> Response<Body> {
         let endpoint =
             parts.uri.query().and_then(|query| self.sse_streams.lock().get(query).cloned());
@@ -371,7 +369,7 @@ impl Direct {
         for message in &asked {
             endpoint.stream.receive_one_way(Some(message), &origin);
         }
-        let response = self.send_on(target, &endpoint, parts, body, proxy_auth).await;
+        let response = self.send_on(target, &endpoint, parts, body).await;
         for message in said.iter().filter(|_| response.status().is_success()) {
             endpoint.stream.receive_one_way(Some(message), &origin);
         }
@@ -391,20 +389,18 @@ impl Direct {
         endpoint: &SsePostTarget,
         parts: Parts,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Response<Body> {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
         let open = self.state.shared.calls.open();
         let is_seen = self.state.shared.observers.has_any();
         let request = if ControlSender::is_needed(&self.state.policy, is_seen) {
-            let request = self.state.forwarder.copied_request(address, &parts, body, proxy_auth);
+            let request = self.state.forwarder.copied_request(address, &parts, body);
             let server: ControlledServer = |state| state.sse.as_ref();
-            let control =
-                ControlSender::new(&self.state, (server, request.uri()), parts, proxy_auth);
+            let control = ControlSender::new(&self.state, (server, request.uri()), parts);
             endpoint.stream.lock().control = Some(control);
             request
         } else {
-            self.state.forwarder.request(address, parts, body, proxy_auth)
+            self.state.forwarder.request(address, parts, body)
         };
         match target.client.send(request).await {
             Ok(response) => self.state.forwarder.piped(response, Some(open)),

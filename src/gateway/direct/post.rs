@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
@@ -78,7 +78,6 @@ impl Direct {
         self: Arc<Self>,
         mut parts: Parts,
         body: PostedBody,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> impl Future<Output = Response<Body>> + Send + use<> {
         async move {
@@ -86,12 +85,12 @@ impl Direct {
                 Ok(read) => read,
                 Err(refusal) => return *refusal,
             };
-            let (post, body) = match self.begin_post(read, &mut parts, proxy_auth, write_state) {
+            let (post, body) = match self.begin_post(read, &mut parts, write_state) {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
-            // Boxed above: otherwise the future that reads the body would reserve memory for all later steps.
-            post.send(parts, body, proxy_auth).await
+            // Boxed: otherwise the future that reads the body would reserve memory for all later steps.
+            post.send(parts, body).await
         }
     }
 
@@ -100,7 +99,6 @@ impl Direct {
         self: &Arc<Self>,
         read: ReadBody,
         parts: &mut Parts,
-        proxy_auth: bool,
         write_state: WriteState,
     ) -> Result<(Box<Post>, RequestBody), Box<Response<Body>>> {
         let (message, body) =
@@ -139,11 +137,7 @@ impl Direct {
         if self.state.route.own_get
             && (post.begins() || post.session.as_ref().is_some_and(|session| session.was_let_go()))
         {
-            let mut headers = Box::new(parts.headers.clone());
-            if proxy_auth {
-                headers.remove(header::AUTHORIZATION);
-            }
-            post.own_get = Some(headers);
+            post.own_get = Some(Box::new(parts.headers.clone()));
         }
         Ok((post, body))
     }
@@ -155,7 +149,6 @@ impl Post {
         self: Box<Self>,
         parts: Parts,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> BoxFuture<'static, Response<Body>> {
         let state = &self.direct.state;
         let Some(target) = &state.endpoint else { return Box::pin(ready(no_route())) };
@@ -167,10 +160,10 @@ impl Post {
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
             let is_seen = state.shared.observers.has_any();
-            let (request, control) = self.request((address, parts, body), proxy_auth, is_seen);
+            let (request, control) = self.request((address, parts, body), is_seen);
             return Box::pin(self.ask(client, request, origin, control));
         }
-        let (request, control) = self.request((address, parts, body), proxy_auth, false);
+        let (request, control) = self.request((address, parts, body), false);
         Box::pin(self.notify(client, request, control))
     }
 

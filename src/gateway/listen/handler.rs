@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::Either;
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderName, Request, Response};
@@ -33,6 +33,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::client_name::{ClientName, LoopbackCaller};
 use crate::transport::http::endpoints::RouteMatch;
 use crate::transport::http::forwarded::{self, ForwardedBy, ForwardedPrefix};
+use crate::transport::http::headers::remove_in_order;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
 
@@ -104,11 +105,13 @@ impl Routed {
         admitted: Admitted,
     ) -> impl Future<Output = Response<Body>> + Send + use<> {
         let Admitted { route_match, client, trusted_proxies, .. } = admitted;
-        let proxy_auth = admitted.authorization_was_ours;
+        // Nothing behind the listener may take its token for a credential of the client.
+        if admitted.authorization_was_ours {
+            remove_in_order(request.headers_mut(), &AUTHORIZATION);
+        }
         let (remote, name) = (client.remote.ip(), client.name.as_ref());
         let clients = &self.proxy.clients;
-        let limited =
-            clients.client_of(remote, name, request.headers(), &trusted_proxies, proxy_auth);
+        let limited = clients.client_of(remote, name, request.headers(), &trusted_proxies);
         if let Some(client) = limited {
             request.extensions_mut().insert(client);
         }
@@ -117,7 +120,7 @@ impl Routed {
         let has_own_sessions =
             matches!(&served.route().upstream, Upstream::Http(http) if http.url.is_some());
         let is_local = client.local.ip().to_canonical().is_loopback() && !is_front;
-        if is_local && !proxy_auth && !has_own_sessions {
+        if is_local && !admitted.authorization_was_ours && !has_own_sessions {
             request.extensions_mut().insert(LoopbackCaller);
         }
         // Read before the rules of the route are applied, which may remove the header.
@@ -133,7 +136,7 @@ impl Routed {
             self.proxy.metrics().count_forwarded_dropped();
         }
         let proxy = Arc::clone(&self.proxy);
-        proxy.handle(served, route_match.part, request, proxy_auth, client.write_state)
+        proxy.handle(served, route_match.part, request, client.write_state)
     }
 
     /// Serves a request of a fleet, here or on the replica that owns its session.

@@ -34,9 +34,7 @@ pub struct UpstreamTarget {
     latest: LatestRoute,
     via: Via,
     bearer: Option<BearerFile>,
-    /// Whether the clients' `Authorization` was meant for Milepost.
-    authorization_was_ours: bool,
-    /// Maximum number of bytes of a client message. A longer one is refused.
+    /// The longest client message, in bytes; a longer one is refused.
     pub(crate) message_max: usize,
     /// The time without a byte from the server after which a stream is given up.
     pub(crate) idle: Option<Duration>,
@@ -67,7 +65,6 @@ impl UpstreamTarget {
             latest: Box::new(|| None),
             via,
             bearer,
-            authorization_was_ours: false,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
@@ -76,14 +73,12 @@ impl UpstreamTarget {
         })
     }
 
-    /// Returns the target of a served route. `latest` finds the route's newest settings. `proxy_auth`: the clients'
-    /// `Authorization` is meant for Milepost.
+    /// The target of a served route. `latest` finds the route's newest settings.
     pub(crate) fn served(
         route: &Route,
         (endpoint, sse): (Option<Target>, Option<Target>),
         latest: LatestRoute,
         via: &Via,
-        proxy_auth: bool,
         counts: &Arc<RouteCounts>,
     ) -> Self {
         Self {
@@ -93,7 +88,6 @@ impl UpstreamTarget {
             latest,
             via: via.clone(),
             bearer: None,
-            authorization_was_ours: proxy_auth,
             message_max: route.max_request_bytes,
             idle: route.idle_timeout,
             renewal_timeout: route.own_request_timeout,
@@ -149,8 +143,8 @@ impl UpstreamTarget {
         let onward = Onward {
             host: Some(&target.host),
             opaque: false,
-            // The token from the file replaces the `Authorization` of clients.
-            authorization_was_ours: self.authorization_was_ours || self.bearer.is_some(),
+            // The token of the file replaces the `Authorization` of clients.
+            replaces_authorization: self.bearer.is_some(),
         };
         let mut request = Request::new(body);
         *request.method_mut() = method;

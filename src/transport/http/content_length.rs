@@ -45,7 +45,7 @@ mod tests {
         let received = Version::HTTP_11;
         let passage =
             Passage { via: &via, rules: &rules, received, body_changes: false, traffic: None };
-        let to = Onward { host: None, opaque: false, authorization_was_ours: false };
+        let to = Onward { host: None, opaque: false, replaces_authorization: false };
         let list = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("5, 5"))]);
         assert_eq!(response_headers(list.clone(), &passage)[CONTENT_LENGTH], "5");
         assert_eq!(request_headers(list, &passage, &to)[CONTENT_LENGTH], "5");

@@ -38,16 +38,15 @@ impl Forwarder {
         Self { via, route: Arc::clone(route), traffic: traffic.clone() }
     }
 
-    /// Returns the request for the server. `proxy_auth`: `Authorization` was meant for Milepost.
+    /// The request for the server.
     pub(crate) fn request(
         &self,
         address: (&HeaderValue, Uri),
         parts: Parts,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Request<RequestBody> {
         let head = (parts.method, parts.version);
-        self.marked(self.onward(address, head, Cow::Owned(parts.headers), body, proxy_auth))
+        self.marked(self.onward(address, head, Cow::Owned(parts.headers), body))
     }
 
     /// Returns the same as [`Forwarder::request`] for a request whose headers are needed again.
@@ -56,24 +55,21 @@ impl Forwarder {
         address: (&HeaderValue, Uri),
         parts: &Parts,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Request<RequestBody> {
         let head = (parts.method.clone(), parts.version);
-        self.marked(self.onward(address, head, Cow::Borrowed(&parts.headers), body, proxy_auth))
+        self.marked(self.onward(address, head, Cow::Borrowed(&parts.headers), body))
     }
 
-    /// Returns a POST that Milepost itself sends, with the headers of a client's request of this HTTP version.
-    /// `proxy_auth`: as for [`Forwarder::request`].
+    /// A POST of Milepost's own, with the headers of a client's request in this version of HTTP.
     pub(crate) fn own_request(
         &self,
         address: (&HeaderValue, Uri),
         (version, headers): (Version, &HeaderMap),
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Request<RequestBody> {
         let head = (Method::POST, version);
-        let mut request = self.onward(address, head, Cow::Borrowed(headers), body, proxy_auth);
-        // These headers describe the body of the client.
+        let mut request = self.onward(address, head, Cow::Borrowed(headers), body);
+        // They are about the body of the client.
         remove_body_headers(request.headers_mut());
         request
     }
@@ -84,7 +80,6 @@ impl Forwarder {
         (method, version): (Method, Version),
         headers: Cow<'_, HeaderMap>,
         body: RequestBody,
-        proxy_auth: bool,
     ) -> Request<RequestBody> {
         let passage = Passage {
             via: &self.via,
@@ -94,11 +89,8 @@ impl Forwarder {
             body_changes: matches!(body, RequestBody::Whole(None)),
             traffic: Some(&self.traffic),
         };
-        let onward = Onward {
-            host: Some(host),
-            opaque: self.route.opaque,
-            authorization_was_ours: proxy_auth,
-        };
+        let onward =
+            Onward { host: Some(host), opaque: self.route.opaque, replaces_authorization: false };
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;

@@ -5,6 +5,7 @@
 //! number, even unknown `Mcp-Param-*`. For `X-Forwarded-*` the route has a rule (`forwarded.rs`).
 
 use std::borrow::Cow;
+use std::mem;
 
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry,
@@ -40,8 +41,8 @@ pub struct Onward<'a> {
     pub host: Option<&'a HeaderValue>,
     /// Whether the route is opaque: the upstream may then compress its bodies, because Milepost does not read them.
     pub opaque: bool,
-    /// Whether `Authorization` was meant for Milepost, so that it is not forwarded.
-    pub authorization_was_ours: bool,
+    /// Whether Milepost sends an `Authorization` of its own in place of the client's.
+    pub replaces_authorization: bool,
 }
 
 /// Returns the headers of a request for its upstream.
@@ -61,7 +62,7 @@ pub(crate) fn onward_headers(
         *name == HOST
             // `Expect` has been answered here: the listener sends `100 Continue`.
             || *name == EXPECT
-            || (*name == AUTHORIZATION && to.authorization_was_ours)
+            || (*name == AUTHORIZATION && to.replaces_authorization)
             || (*name == ACCEPT_ENCODING && !to.opaque)
             // Cookies are not forwarded as they are, because they are joined below.
             || *name == COOKIE
@@ -195,6 +196,11 @@ fn keep(headers: Cow<'_, HeaderMap>, stays: impl Fn(&HeaderName) -> bool, passed
             return;
         }
     };
+    move_headers(headers, stays, passed);
+}
+
+/// Moves the headers that do not stay, in their order.
+fn move_headers(headers: HeaderMap, stays: impl Fn(&HeaderName) -> bool, passed: &mut HeaderMap) {
     let mut last: Option<HeaderName> = None;
     let mut headers = headers.into_iter().peekable();
     while let Some((name, value)) = headers.next() {
@@ -251,7 +257,14 @@ pub(crate) fn remove_body_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the headers that `Connection` names, which are not forwarded.
+/// Removes a header from a message. The other headers keep their order, which `HeaderMap::remove` would change.
+pub fn remove_in_order(headers: &mut HeaderMap, removed: &HeaderName) {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    move_headers(mem::take(headers), |name| name == removed, &mut kept);
+    *headers = kept;
+}
+
+/// The headers that `Connection` names, and that go no further than this connection.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     // RFC 9110, 7.6.1: a proxy removes the headers that `Connection` names before it forwards a message.
     let lines = headers.get_all(CONNECTION).iter();
@@ -294,7 +307,7 @@ mod tests {
         body_changes: bool,
         host: Option<&'static str>,
         opaque: bool,
-        authorization_was_ours: bool,
+        replaces_authorization: bool,
     }
 
     impl Default for Case {
@@ -304,7 +317,7 @@ mod tests {
                 body_changes: false,
                 host: Some("up.example:8080"),
                 opaque: false,
-                authorization_was_ours: false,
+                replaces_authorization: false,
             }
         }
     }
@@ -323,7 +336,7 @@ mod tests {
             let to = Onward {
                 host: host.as_ref(),
                 opaque: self.opaque,
-                authorization_was_ours: self.authorization_was_ours,
+                replaces_authorization: self.replaces_authorization,
             };
             lines(&if request {
                 request_headers(map(headers), &passage, &to)
@@ -415,9 +428,18 @@ mod tests {
 
     #[test]
     fn a_token_that_was_for_us_goes_no_further() {
-        let ours = Case { authorization_was_ours: true, ..Case::default() };
+        let ours = Case { replaces_authorization: true, ..Case::default() };
         let sent = ["authorization: Bearer ours", "cookie: a=1"];
         ours.request(&sent, &[HOST, "cookie: a=1", IDENTITY, HOP]);
+    }
+
+    #[test]
+    fn a_header_is_removed_and_the_others_keep_their_order() {
+        let mut headers =
+            map(&["host: a", "authorization: Bearer ours", "x-a: 1", "x-a: 2", "x-b: 3"]);
+        headers.append(AUTHORIZATION, HeaderValue::from_static("Bearer theirs"));
+        remove_in_order(&mut headers, &AUTHORIZATION);
+        assert_eq!(lines(&headers), ["host: a", "x-a: 1", "x-a: 2", "x-b: 3"]);
     }
 
     #[test]
@@ -507,7 +529,7 @@ mod tests {
             remove: vec!["x-gone".parse().unwrap(), "via".parse().unwrap()],
             cookie_path: false,
         };
-        let case = Case { rules, authorization_was_ours: true, ..Case::default() };
+        let case = Case { rules, replaces_authorization: true, ..Case::default() };
         case.request(
             &["x-gone: 1", "x-gone: 2", "authorization: Bearer ours"],
             &[HOST, IDENTITY, "authorization: Bearer up", "x-new: 1"],

@@ -106,7 +106,7 @@ async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
                 None => return Err(std::io::Error::other("no such path")),
             };
             let served = proxy.served().swap_remove(route);
-            Ok(proxy.handle(served, part, request, false, WriteState::default()).await)
+            Ok(proxy.handle(served, part, request, WriteState::default()).await)
         }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();

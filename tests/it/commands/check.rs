@@ -288,7 +288,7 @@ fn a_route_that_several_replicas_cannot_serve_is_warned_of() {
     let linger = |upstream: &str| route(upstream) + "[server]\nlinger = \"10s\"\n";
     let lone = |place: &str| {
         format!(
-            "{place}: with several replicas, as server.linger suggests, a session of this server is known to one replica only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id to the replica that gave it (docs/fleet.md)"
+            "{place}: with several replicas, as server.linger suggests, a session of this server is known to one replica only; add [fleet] to the file of each replica, or let the load balancer send each Mcp-Session-Id to the replica that gave it (docs/deploy.md)"
         )
     };
     let fleet =

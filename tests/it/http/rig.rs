@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use milepost::config::routes::{Environment, Routes};
@@ -14,6 +15,7 @@ use milepost::gateway::dispatch::Proxy;
 use milepost::observe::durations::DurationStore;
 use milepost::transport::http::client::InProcess;
 use milepost::transport::http::endpoints::RouteTable;
+use milepost::transport::http::headers::remove_in_order;
 use milepost::transport::http::io::Io;
 use milepost::transport::http::via::Via;
 use milepost::transport::http::write_state::WriteState;
@@ -385,16 +387,18 @@ pub(crate) fn request(host: &str, start: &str, headers: &[&str], body: &[u8]) ->
 
 /// Serves one connection of a client.
 async fn listen(io: DuplexStream, proxy: Arc<Proxy>, places: Arc<RouteTable>) {
-    let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         let place = places.find(request.uri().path());
         let proxy = Arc::clone(&proxy);
-        let authorization = request.headers().get("authorization");
-        let ours = authorization.is_some_and(|value| value == LISTENERS_BEARER);
+        // As the listener does.
+        if request.headers().get("authorization").is_some_and(|value| value == LISTENERS_BEARER) {
+            remove_in_order(request.headers_mut(), &AUTHORIZATION);
+        }
         async move {
             let place = place.unwrap_or_else(|| panic!("no place for {}", request.uri()));
             Ok::<_, Infallible>({
                 let served = proxy.served().swap_remove(place.route);
-                proxy.handle(served, place.part, request, ours, WriteState::default()).await
+                proxy.handle(served, place.part, request, WriteState::default()).await
             })
         }
     });

@@ -25,7 +25,7 @@ const FILES_MAX: usize = 2;
 const TYPE_METHODS_MAX: usize = 57;
 
 /// Files with methods of any type of the engine, at most.
-const TYPE_FILES_MAX: usize = 5;
+const TYPE_FILES_MAX: usize = 4;
 
 /// The stages of the engine, with the file of each.
 const STAGES: [(&str, &str); 5] = [
@@ -37,10 +37,10 @@ const STAGES: [(&str, &str); 5] = [
 ];
 
 /// Pairs of a field of a stage and a file with methods of the stage that is not its own and uses the field, at most.
-const FOREIGN_FIELDS_MAX: usize = 53;
+const FOREIGN_FIELDS_MAX: usize = 45;
 
 /// Places outside `progress/correlate` that reach the ledger, at most.
-const LEDGER_MAX: usize = 15;
+const LEDGER_MAX: usize = 13;
 
 /// The parts of `progress`, from the lowest to the highest.
 const PARTS: [&str; 26] = [

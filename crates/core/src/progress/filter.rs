@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::progress::correlate::correlator::Correlator;
 use crate::progress::correlate::tombstones::Tombstone;
-use crate::progress::detached::DetachedWork;
 use crate::progress::detached::late::held::ReleasedRequest;
+use crate::progress::detached::{DetachedWork, clock};
 use crate::progress::event::late::LateEvent;
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{Disposition, FilterEvent, Origin, Salvaged};
@@ -106,12 +106,12 @@ impl Filter {
 
     /// Returns the next bytes to be written on a stream now. Call again until the result is `None`.
     pub fn poll_transmit(&mut self, now: Instant, id: StreamId) -> Option<Transmit> {
-        self.intake.detached.poll_transmit(&mut self.intake.gate, now, id)
+        clock::poll_transmit(&mut self.intake.detached, &mut self.intake.gate, now, id)
     }
 
     /// Returns the next time at which the filter has to act without an input.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.intake.detached.poll_timeout(&self.intake.gate)
+        clock::poll_timeout(&self.intake.detached, &self.intake.gate)
     }
 
     /// Returns the next message that Milepost itself sends to the server.
@@ -146,7 +146,7 @@ impl Filter {
 
     /// Ends the calls and tasks whose time limits have passed.
     pub(crate) fn expire(&mut self, now: Instant) {
-        self.intake.detached.expire(&mut self.intake.gate, now);
+        clock::expire(&mut self.intake.detached, &mut self.intake.gate, now);
     }
 
     /// Ends a client stream, and cancels its open calls at the server, as MCP 2026-07-28 requires.

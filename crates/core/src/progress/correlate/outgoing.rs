@@ -15,7 +15,9 @@ use crate::progress::ids::{CallId, StreamId};
 use crate::progress::payload::{Payload, TransmitKind, spliced, within};
 use crate::progress::streams::stream::{Item, ItemKind, MessageVerdict, StreamKind};
 use crate::progress::verdict::{Reason, Repairs, Verdict};
-use crate::protocol::jsonrpc::{INVALID_REQUEST, Key, Kind, Message, error_answer, own_error};
+use crate::protocol::jsonrpc::{
+    AmbiguousMember, INVALID_REQUEST, Key, Kind, Message, error_answer, own_error,
+};
 use crate::protocol::mcp;
 
 impl Correlator {
@@ -206,7 +208,7 @@ impl Correlator {
     /// cancel another client's request. Returns whether the message was refused.
     pub(crate) fn refuse_ambiguous(&mut self, stream: StreamId, message: &Message) -> bool {
         let in_arguments = self.policy.copies_tokens();
-        let Some(member) = message.ambiguous_member(in_arguments) else { return false };
+        let Some(member) = AmbiguousMember::of(message, in_arguments) else { return false };
         // JSON-RPC 2.0 answers only requests: no client expects an error about a response, a notification, or an id of
         // null.
         let id = message.id().filter(|id| **id != *b"null" && message.kind() != Kind::Response);

@@ -6,7 +6,7 @@
 pub(crate) mod answer;
 mod arrivals;
 pub(crate) mod cancel;
-mod clock;
+pub(crate) mod clock;
 mod kept_room;
 pub(crate) mod late;
 pub(crate) mod store;

@@ -19,6 +19,7 @@ use crate::progress::correlate::wording::Wording;
 use crate::progress::dialect::report::{ReportView, join, message_text};
 use crate::progress::event::summary::Outcome;
 use crate::progress::event::{FilterEvent, Origin};
+use crate::progress::gate::heartbeat::{next_heartbeat, send_heartbeat};
 use crate::progress::gate::orphans::release_orphans_on;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::{CallId, StreamId};
@@ -63,7 +64,7 @@ impl Gate {
         if let Some(call) = self.calls.open.get_mut(id) {
             call.wake = None;
         }
-        let notification = self.send_pending(now, id).or_else(|| self.heartbeat(now, id));
+        let notification = self.send_pending(now, id).or_else(|| send_heartbeat(self, now, id));
         if notification.is_some()
             && let Some(call) = self.calls.open.get(id)
             && let Some(stream) = self.calls.streams.get_mut(&call.stream)
@@ -294,7 +295,7 @@ impl Gate {
         let Some(call) = self.calls.open.get(id) else { return };
         let first = call.pending.first().map(|first| first.order);
         let pending = call.pending.due().zip(first);
-        let heartbeat = self.next_heartbeat(call).map(|at| (at, u64::MAX));
+        let heartbeat = next_heartbeat(self, call).map(|at| (at, u64::MAX));
         let wake = [pending, heartbeat].into_iter().flatten().min();
         let (before, stream) = (call.wake, call.stream);
         if before == wake {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::progress::detached::cancel::cancel_by_operator;
+use crate::progress::detached::clock::expire;
 use crate::progress::dialect::TextSource;
 use crate::progress::filter::Filter;
 use crate::progress::gate::server_tasks::end_tasks;
@@ -104,7 +105,7 @@ impl Filter {
             Input::CloseStream(stream, false) => self.close_stream(now, *stream),
             Input::SettleStream(stream) => gate.settle_stream(now, *stream),
             Input::MarkWritten(stream) => gate.calls.written(now, *stream),
-            Input::Expire => detached.expire(gate, now),
+            Input::Expire => expire(detached, gate, now),
             Input::SetClientSlow(slow) => gate.calls.streams.client_is_slow = *slow,
             Input::SetKeptRoom(bytes) => detached.kept_room.set(*bytes),
             Input::CloseClients => self.close_clients(now),

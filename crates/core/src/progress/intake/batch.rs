@@ -52,208 +52,217 @@ struct Group {
     verdicts: SmallVec<[MessageVerdict; 1]>,
 }
 
-impl Intake {
-    /// Handles several messages in one frame. Only 2025-03-26 has arrays, so clients of other revisions get each
-    /// message separately. `done`: the repairs of the frame.
-    pub(crate) fn dispatch_batch(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        done: Repairs,
-    ) {
-        if self.gate.calls.handshake.revision != Some(Revision::V2025_03_26)
-            || message.kind() != Kind::Batch
-        {
-            return self.dispatch_elements(now, origin, message, done);
-        }
-        let mut groups: Vec<Group> = Vec::new();
-        let mut untouched = true;
-        for element in message.elements() {
-            let mut mended = Repairs::default();
-            let well_formed = self.gate.calls.well_formed(origin, &element, &mut mended);
-            let element = well_formed.as_ref().unwrap_or(&element);
-            let number = self.next_number();
-            if element.kind() == Kind::Response
-                && self.detached.takes_answer(
-                    &mut self.gate,
-                    now,
-                    origin,
-                    element,
-                    (number, mended),
-                )
-            {
-                untouched = false;
-                continue;
-            }
-            if element.kind() == Kind::Request
-                && self
-                    .detached
-                    .offered_tasks()
-                    .is_some_and(|tasks| tasks.is_asked(&self.gate, origin, element))
-            {
-                let done = Repairs::from_iter([Repair::Batch]);
-                self.detached.server_request(&mut self.gate, now, origin, element, number, done);
-                untouched = false;
-                continue;
-            }
-            let claims = self.gate.calls.policy.claims_progress(element);
-            let place =
-                claims.then(|| progress_place(&mut self.gate.calls, origin, element)).flatten();
-            // Progress needs a pause before answers, so it cannot stay in an array with them.
-            if claims && self.gate.calls.open.is_paced(place, &self.gate.calls.streams) {
-                let done = Repairs::from_iter([Repair::Batch]);
-                self.progress(now, origin, element, number, done);
-                untouched = false;
-                continue;
-            }
-            let mut judged = if claims {
-                self.progress_at_once(now, origin, element)
-            } else {
-                self.dispatch_element(now, origin, element)
-            };
-            judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
-            // Compliant server bytes never change: if no element is changed, and all elements go to one stream, the
-            // server's own bytes are forwarded.
-            untouched &= judged.verdict == Verdict::Forwarded;
-            let Some(payload) = judged.payload else {
-                self.gate.calls.events.push_verdict(number, judged.call, judged.verdict);
-                continue;
-            };
-            let stream = self.gate.calls.streams.open_or_session_stream(judged.stream);
-            let place = groups.iter().position(|group| group.stream == stream);
-            let place = place.unwrap_or_else(|| {
-                groups.push(Group { stream, ..Group::default() });
-                groups.len() - 1
-            });
-            if let Some(group) = groups.get_mut(place) {
-                group.guards.extend(judged.guard);
-                group.kept.push(payload.to_bytes());
-                let (call, verdict) = (judged.call, judged.verdict);
-                group.verdicts.push(MessageVerdict { number, call, verdict });
-            }
-        }
-        send_groups(&mut self.gate.calls, message, groups, untouched, done);
+/// Takes several messages in one frame. Only 2025-03-26 has arrays: clients of other revisions get each message
+/// separately. `done`: the repairs of the frame.
+pub(crate) fn dispatch_batch(
+    intake: &mut Intake,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+    done: Repairs,
+) {
+    if intake.gate.calls.handshake.revision != Some(Revision::V2025_03_26)
+        || message.kind() != Kind::Batch
+    {
+        return dispatch_elements(intake, now, origin, message, done);
     }
-
-    fn dispatch_elements(
-        &mut self,
-        now: Instant,
-        origin: Origin,
-        message: &Message,
-        mut done: Repairs,
-    ) {
-        for element in message.apart() {
-            self.at_work =
-                Some((self.gate.calls.fallback_stream(origin).ok().flatten(), element.clone()));
-            let is_array = message.kind() == Kind::Batch;
-            // The repairs of the frame are counted once, with the first element.
-            done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
-            self.dispatch(now, origin, &element, std::mem::take(&mut done));
-        }
-    }
-
-    fn dispatch_element(&mut self, now: Instant, origin: Origin, element: &Message) -> Element {
-        if element.kind() == Kind::Response {
-            let judged = self.detached.repair_answer(
-                &mut self.gate,
+    let mut groups: Vec<Group> = Vec::new();
+    let mut untouched = true;
+    for element in message.elements() {
+        let mut mended = Repairs::default();
+        let well_formed = intake.gate.calls.well_formed(origin, &element, &mut mended);
+        let element = well_formed.as_ref().unwrap_or(&element);
+        let number = intake.next_number();
+        if element.kind() == Kind::Response
+            && intake.detached.takes_answer(
+                &mut intake.gate,
                 now,
                 origin,
                 element,
-                Repairs::default(),
-            );
-            let RepairedAnswer { payload, guard, verdict, call, stream, .. } = judged;
-            return Element { stream, payload, guard, verdict, call };
-        }
-        if self.gate.calls.streams.topology.has_strangers()
-            && !matches!(element.kind(), Kind::Request | Kind::Notification)
+                (number, mended),
+            )
         {
-            return Element::withheld(None, Reason::Unknown);
+            untouched = false;
+            continue;
         }
-        let placed = self.gate.calls.destination_of(origin, element);
-        if element.kind() == Kind::Request && !self.gate.calls.streams.topology.has_strangers() {
-            note_question(&mut self.gate, now, origin, element, None);
+        if element.kind() == Kind::Request
+            && intake
+                .detached
+                .offered_tasks()
+                .is_some_and(|tasks| tasks.is_asked(&intake.gate, origin, element))
+        {
+            let done = Repairs::from_iter([Repair::Batch]);
+            intake.detached.server_request(&mut intake.gate, now, origin, element, number, done);
+            untouched = false;
+            continue;
         }
-        if element.kind() == Kind::Notification {
-            self.server_notification(now, element);
-            text_from_log(&mut self.gate, now, origin, element);
+        let claims = intake.gate.calls.policy.claims_progress(element);
+        let place =
+            claims.then(|| progress_place(&mut intake.gate.calls, origin, element)).flatten();
+        // Progress must keep its distance from the answers around it.
+        if claims && intake.gate.calls.open.is_paced(place, &intake.gate.calls.streams) {
+            let done = Repairs::from_iter([Repair::Batch]);
+            intake.progress(now, origin, element, number, done);
+            untouched = false;
+            continue;
         }
-        match placed {
-            Err(reason) => Element::withheld(None, reason),
-            Ok((stream, payload)) => {
-                let (payload, call) = (
-                    Some(payload),
-                    self.gate.calls.open.sole_call_on(origin, &self.gate.calls.streams),
-                );
-                Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
-            }
+        let mut judged = if claims {
+            progress_at_once(intake, now, origin, element)
+        } else {
+            dispatch_element(intake, now, origin, element)
+        };
+        judged.verdict = mended.iter().fold(judged.verdict, Verdict::with);
+        // Compliant server bytes never change: an array of which nothing is changed, and which
+        // goes to one stream, is forwarded in its own bytes.
+        untouched &= judged.verdict == Verdict::Forwarded;
+        let Some(payload) = judged.payload else {
+            intake.gate.calls.events.push_verdict(number, judged.call, judged.verdict);
+            continue;
+        };
+        let stream = intake.gate.calls.streams.open_or_session_stream(judged.stream);
+        let place = groups.iter().position(|group| group.stream == stream);
+        let place = place.unwrap_or_else(|| {
+            groups.push(Group { stream, ..Group::default() });
+            groups.len() - 1
+        });
+        if let Some(group) = groups.get_mut(place) {
+            group.guards.extend(judged.guard);
+            group.kept.push(payload.to_bytes());
+            let (call, verdict) = (judged.call, judged.verdict);
+            group.verdicts.push(MessageVerdict { number, call, verdict });
         }
     }
+    send_groups(&mut intake.gate.calls, message, groups, untouched, done);
+}
 
-    /// Decides on progress that stays in its array. It cannot wait, because the array is written as a whole.
-    fn progress_at_once(&mut self, now: Instant, origin: Origin, message: &Message) -> Element {
-        let (id, report) = match self.read_report(origin, message) {
-            Ok(found) => found,
-            Err(Unread::Withheld(_))
-                if self.gate.calls.policy.observes_the_rest() && !self.gate.calls.is_private() =>
-            {
-                let (stream, payload) = match self.gate.calls.destination_of(origin, message) {
-                    Ok((stream, payload)) => (stream, Some(payload)),
-                    Err(reason) => return Element::withheld(None, reason),
-                };
-                let verdict = Verdict::Forwarded;
-                return Element { stream, payload, guard: None, verdict, call: None };
-            }
-            Err(Unread::Withheld(reason)) => return Element::withheld(None, reason),
-            Err(Unread::Refused(id, about, reason)) => {
-                let refused = Element::withheld(Some(id), reason);
-                return unless_observed(&self.gate.calls, id, message, &about, refused);
-            }
-            Err(Unread::NotTaken(id, about)) => {
-                let call = self.gate.calls.open.get(id);
-                let payload = call.map(|call| {
-                    with_client_names(call, message, &about, self.gate.calls.streams.topology)
-                });
-                let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
-                return Element { stream, payload, guard: None, verdict, call: Some(id) };
-            }
-        };
-        let call = self.gate.calls.open.get(id);
-        let stream = call.map(|call| call.stream);
-        let raw = call
-            .and_then(|call| for_client(call, message, &report, self.gate.calls.streams.topology));
-        let framing = message.framing().clone();
-        let mut pending = Pending {
-            message: None,
-            order: 0,
-            due: now,
-            ripe: now,
-            thinning: Thinning::No,
-            raw,
-            framing,
-            report,
-            bytes: 0,
-            done: Repairs::default(),
-        };
-        // Older progress of the call that still waits would be written after the array, with a lower value. It is
-        // therefore dropped now.
-        let waiting = self.gate.calls.open.get_mut(id).map(|call| call.pending.take());
-        let mut waiting = waiting.unwrap_or_default();
-        waiting.iter().rev().for_each(|old| pending.take_over(old));
-        self.gate.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
-        let rendered = self.gate.render(now, id, &pending);
-        self.gate.schedule(id);
-        let judged = match rendered {
-            Ok((payload, verdict)) => {
-                Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
-            }
-            Err(reason) => Element::withheld(Some(id), reason),
-        };
-        unless_observed(&self.gate.calls, id, message, &pending.report.about, judged)
+fn dispatch_elements(
+    intake: &mut Intake,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+    mut done: Repairs,
+) {
+    for element in message.apart() {
+        intake.at_work =
+            Some((intake.gate.calls.fallback_stream(origin).ok().flatten(), element.clone()));
+        let is_array = message.kind() == Kind::Batch;
+        // The repairs of the frame count once, for the first element.
+        done.add(if is_array { Repair::Batch } else { Repair::SplitLine });
+        intake.dispatch(now, origin, &element, std::mem::take(&mut done));
     }
 }
 
-/// Refuses a batch that is too long to be read, because clients share the server.
+fn dispatch_element(
+    intake: &mut Intake,
+    now: Instant,
+    origin: Origin,
+    element: &Message,
+) -> Element {
+    if element.kind() == Kind::Response {
+        let judged = intake.detached.repair_answer(
+            &mut intake.gate,
+            now,
+            origin,
+            element,
+            Repairs::default(),
+        );
+        let RepairedAnswer { payload, guard, verdict, call, stream, .. } = judged;
+        return Element { stream, payload, guard, verdict, call };
+    }
+    if intake.gate.calls.streams.topology.has_strangers()
+        && !matches!(element.kind(), Kind::Request | Kind::Notification)
+    {
+        return Element::withheld(None, Reason::Unknown);
+    }
+    let placed = intake.gate.calls.destination_of(origin, element);
+    if element.kind() == Kind::Request && !intake.gate.calls.streams.topology.has_strangers() {
+        note_question(&mut intake.gate, now, origin, element, None);
+    }
+    if element.kind() == Kind::Notification {
+        intake.server_notification(now, element);
+        text_from_log(&mut intake.gate, now, origin, element);
+    }
+    match placed {
+        Err(reason) => Element::withheld(None, reason),
+        Ok((stream, payload)) => {
+            let (payload, call) = (
+                Some(payload),
+                intake.gate.calls.open.sole_call_on(origin, &intake.gate.calls.streams),
+            );
+            Element { stream, payload, guard: None, verdict: Verdict::Forwarded, call }
+        }
+    }
+}
+
+/// Decides about progress that stays inside its array. The array is written as a whole, so its progress cannot
+/// wait.
+fn progress_at_once(
+    intake: &mut Intake,
+    now: Instant,
+    origin: Origin,
+    message: &Message,
+) -> Element {
+    let (id, report) = match intake.read_report(origin, message) {
+        Ok(found) => found,
+        Err(Unread::Withheld(_))
+            if intake.gate.calls.policy.observes_the_rest() && !intake.gate.calls.is_private() =>
+        {
+            let (stream, payload) = match intake.gate.calls.destination_of(origin, message) {
+                Ok((stream, payload)) => (stream, Some(payload)),
+                Err(reason) => return Element::withheld(None, reason),
+            };
+            let verdict = Verdict::Forwarded;
+            return Element { stream, payload, guard: None, verdict, call: None };
+        }
+        Err(Unread::Withheld(reason)) => return Element::withheld(None, reason),
+        Err(Unread::Refused(id, about, reason)) => {
+            let refused = Element::withheld(Some(id), reason);
+            return unless_observed(&intake.gate.calls, id, message, &about, refused);
+        }
+        Err(Unread::NotTaken(id, about)) => {
+            let call = intake.gate.calls.open.get(id);
+            let payload = call.map(|call| {
+                with_client_names(call, message, &about, intake.gate.calls.streams.topology)
+            });
+            let (stream, verdict) = (call.map(|call| call.stream), Verdict::Forwarded);
+            return Element { stream, payload, guard: None, verdict, call: Some(id) };
+        }
+    };
+    let call = intake.gate.calls.open.get(id);
+    let stream = call.map(|call| call.stream);
+    let raw = call
+        .and_then(|call| for_client(call, message, &report, intake.gate.calls.streams.topology));
+    let framing = message.framing().clone();
+    let mut pending = Pending {
+        message: None,
+        order: 0,
+        due: now,
+        ripe: now,
+        thinning: Thinning::No,
+        raw,
+        framing,
+        report,
+        bytes: 0,
+        done: Repairs::default(),
+    };
+    // Older progress of the call that still waits would be written after the array, with a lower value. So it is
+    // replaced now.
+    let waiting = intake.gate.calls.open.get_mut(id).map(|call| call.pending.take());
+    let mut waiting = waiting.unwrap_or_default();
+    waiting.iter().rev().for_each(|old| pending.take_over(old));
+    intake.gate.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
+    let rendered = intake.gate.render(now, id, &pending);
+    intake.gate.schedule(id);
+    let judged = match rendered {
+        Ok((payload, verdict)) => {
+            Element { stream, payload: Some(payload), guard: None, verdict, call: Some(id) }
+        }
+        Err(reason) => Element::withheld(Some(id), reason),
+    };
+    unless_observed(&intake.gate.calls, id, message, &pending.report.about, judged)
+}
+
+/// Refuses a batch that is too long to be read, where clients share the server.
 pub(crate) fn refuse_long_batch(calls: &mut Correlator, stream: StreamId) -> Payload {
     let why = format!("a batch of more than {BATCH_MAX} messages");
     calls.refuse_as_invalid(stream, &Bytes::from_static(b"null"), &why);

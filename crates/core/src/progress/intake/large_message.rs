@@ -104,7 +104,7 @@ impl Intake {
 
     /// Whether a large answer that begins with `head` is forwarded unchanged, whatever follows. `scan` has read `head`.
     pub fn needs_no_repair(&self, scan: &Scan, head: &Bytes) -> bool {
-        let answered = scan.id().and_then(|id| self.gate.calls.open.ledger.call_of_answer(&id));
+        let answered = scan.id().and_then(|id| self.answered_call(&id));
         let Some(call) = answered.and_then(|id| self.gate.calls.open.get(id)) else {
             return false;
         };
@@ -196,7 +196,7 @@ impl Intake {
     ) -> Option<SpooledAnswer> {
         self.gate.calls.received_at = Some(now);
         let number = self.next_number();
-        let Some(id) = self.gate.calls.open.ledger.call_of_answer(id) else {
+        let Some(id) = self.answered_call(id) else {
             self.detached.fail_large(&mut self.gate, now, id);
             let calls = &mut self.gate.calls;
             let why = calls.open.ledger.why_orphan(id);
@@ -321,7 +321,7 @@ impl Intake {
         // If the answer is late, no client waits for it, and it is too long to keep.
         let late = self.detached.late.as_ref().zip(id.as_ref());
         let is_late = late.is_some_and(|(late, id)| late.is_answer(&self.gate, id));
-        let answered = id.as_ref().and_then(|id| self.gate.calls.open.ledger.call_of_answer(id));
+        let answered = id.as_ref().and_then(|id| self.answered_call(id));
         let meant = || {
             id.as_ref().map_or(sole, |id| {
                 self.gate.calls.open.call_of_sole_answer(origin, id, &self.gate.calls.streams)

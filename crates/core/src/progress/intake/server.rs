@@ -25,6 +25,7 @@ use crate::progress::gate::questions::note_withdrawal;
 use crate::progress::gate::server_tasks::note_task;
 use crate::progress::gate::state::Gate;
 use crate::progress::ids::CallId;
+use crate::progress::intake::batch::dispatch_batch;
 use crate::progress::intake::observe_mode::forward_unchanged;
 use crate::progress::intake::scale::apply_scale;
 use crate::progress::intake::split_line::is_split;
@@ -245,7 +246,7 @@ impl Intake {
             _ => false,
         };
         if is_several {
-            self.dispatch_batch(now, origin, message, done);
+            dispatch_batch(self, now, origin, message, done);
             let rest = message.on_one_line().map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
             let Some(rest) = rest.filter(|_| !self.gate.calls.streams.topology.has_strangers())
             else {

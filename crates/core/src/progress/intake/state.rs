@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::progress::arrived_message::ArrivedMessage;
 use crate::progress::correlate::correlator::Correlator;
-use crate::progress::detached::DetachedWork;
+use crate::progress::detached::{DetachedWork, clock};
 use crate::progress::dialect::Dialect;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::event::Origin;
@@ -193,7 +193,7 @@ impl Intake {
 
     /// Returns the time at which the next request times out.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.detached.next_expiry(&self.gate)
+        clock::next_expiry(&self.detached, &self.gate)
     }
 
     /// Whether the next message of the server may have to be kept.
@@ -209,7 +209,7 @@ impl Intake {
 
     /// Whether a stream has no message to write now, and no timer that is due now.
     pub fn has_nothing_due(&self, now: Instant, stream: StreamId) -> bool {
-        self.detached.has_nothing_due(&self.gate, now, stream)
+        clock::has_nothing_due(&self.detached, &self.gate, now, stream)
     }
 
     /// Notes that the server sends its messages about the requests in `message` on the stream `upstream`. The client
@@ -242,8 +242,13 @@ impl Intake {
         }
     }
 
-    /// Whether a message may be about a request that another filter of the session knows. This filter has only one
-    /// request of the session.
+    /// The open call that an answer with this id answers.
+    pub(super) fn answered_call(&self, id: &Key) -> Option<CallId> {
+        self.gate.calls.open.ledger.call_of_answer(id)
+    }
+
+    /// Whether the request of a message may be known to another filter of the session. This filter has only one request
+    /// of the session.
     pub(crate) fn is_of_another_filter(&mut self, message: &Message) -> bool {
         match message.kind() {
             // The id of an ended request of this filter still belongs to this filter, even if the client has reused it
@@ -305,9 +310,9 @@ impl Intake {
         }
         let call = message.id_key().and_then(|id| {
             let own = on.and_then(|on| self.gate.calls.open.asked_on(on, &id));
-            let other = || self.gate.calls.open.ledger.call_of_answer(&id);
-            // A late answer to a cancelled request is not the answer to a newer request with the same id that waits on
-            // its own stream.
+            let other = || self.answered_call(&id);
+            // The late answer to a cancelled request is not the answer to a newer request with its
+            // id, which waits on its own stream.
             own.or_else(|| {
                 other().filter(|call| {
                     !self.gate.calls.open.waits_elsewhere(*call, on, &self.gate.calls.streams)

@@ -53,17 +53,17 @@ impl fmt::Display for AmbiguousMember {
     }
 }
 
-impl Message {
-    /// Returns the first member of the protocol that readers may read in different ways: in the envelope, in `params`
-    /// or in `params._meta`. With `in_arguments` the token in the arguments of a tool is checked too.
-    pub fn ambiguous_member(&self, in_arguments: bool) -> Option<AmbiguousMember> {
-        let found = |level, fault| Some(AmbiguousMember { level, fault });
-        if let Some(fault) = fault_of(self.raw(), &ENVELOPE) {
+impl AmbiguousMember {
+    /// The first member of the protocol that readers may read in different ways: in the envelope, in
+    /// `params` and in `params._meta`. With `in_arguments` also a token in the arguments of a tool.
+    pub fn of(message: &Message, in_arguments: bool) -> Option<Self> {
+        let found = |level, fault| Some(Self { level, fault });
+        if let Some(fault) = fault_of(message.raw(), &ENVELOPE) {
             return found("the message", fault);
         }
-        let params = self.params()?;
-        let is_call = in_arguments && self.method().as_deref() == Some(mcp::TOOLS_CALL);
-        let names: &[&str] = match self.method().as_deref() {
+        let params = message.params()?;
+        let is_call = in_arguments && message.method().as_deref() == Some(mcp::TOOLS_CALL);
+        let names: &[&str] = match message.method().as_deref() {
             Some(mcp::PROGRESS) => &PROGRESS_PARAMS,
             _ if is_call => &CALL_PARAMS,
             _ => &PARAMS,

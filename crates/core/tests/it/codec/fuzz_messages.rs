@@ -9,7 +9,7 @@ use milepost_core::progress::input::{FilterScope, Input};
 use milepost_core::progress::{
     Filter, NameKey, Origin, Policy, StreamId, StreamKind, StreamPacing,
 };
-use milepost_core::protocol::jsonrpc::{Kind, Message, Scan};
+use milepost_core::protocol::jsonrpc::{AmbiguousMember, Kind, Message, Scan};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -87,7 +87,8 @@ pub(crate) fn json(data: &[u8]) {
     for part in message.elements().chain(message.apart()) {
         assert!(part.raw().len() <= input.len());
     }
-    let (ambiguous, _) = (message.ambiguous_member(false), message.ambiguous_member(true));
+    let ambiguous =
+        [false, true].map(|in_arguments| AmbiguousMember::of(&message, in_arguments))[0];
     let Some(object) = Object::read(input) else { return };
     let read = [message.id(), message.params(), message.result(), message.error()];
     for (name, read) in ["id", "params", "result", "error"].iter().zip(read) {

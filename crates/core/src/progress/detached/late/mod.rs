@@ -14,7 +14,6 @@
 
 pub(crate) mod answers;
 pub(crate) mod calls;
-mod given;
 pub(crate) mod habits;
 pub(crate) mod held;
 mod hold;
