@@ -32,17 +32,19 @@ use crate::progress::{Mode, Policy};
 
 /// A secret: it is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    text: String,
+}
 
 impl Secret {
     /// Keeps `text` from being shown.
     pub fn new(text: String) -> Self {
-        Self(text)
+        Self { text }
     }
 
     /// The secret itself.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
