@@ -104,7 +104,10 @@ async fn speak(
 ) {
     let mut health = StoreHealth::default();
     while let Some(command) = commands.recv().await {
-        let is_renewal = matches!(command, StoreCommand::Renew(..));
+        let task = match command {
+            StoreCommand::Settle(..) => StoreTask::Claim,
+            StoreCommand::Renew(..) => StoreTask::Renewal,
+        };
         let done = match command {
             // The request may have continued without the result.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
@@ -122,7 +125,7 @@ async fn speak(
         if done.is_err() {
             errors.inc();
         }
-        match (health.note(is_renewal, done.is_ok()), done) {
+        match (health.note(task, &done), done) {
             (Some(StoreChange::Fails), Err(error)) => {
                 let error = error.to_string();
                 tracing::warn!(
@@ -145,6 +148,13 @@ struct StoreHealth {
     failing: [bool; 2],
 }
 
+/// The kind of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreTask {
+    Claim,
+    Renewal,
+}
+
 /// A message for operators, given once for each change.
 #[derive(Debug, PartialEq, Eq)]
 enum StoreChange {
@@ -156,9 +166,9 @@ enum StoreChange {
 
 impl StoreHealth {
     /// Takes the outcome of a command.
-    fn note(&mut self, is_renewal: bool, is_done: bool) -> Option<StoreChange> {
+    fn note<E>(&mut self, task: StoreTask, outcome: &Result<(), E>) -> Option<StoreChange> {
         let had_failed = self.failing.contains(&true);
-        self.failing[usize::from(is_renewal)] = !is_done;
+        self.failing[task as usize] = outcome.is_err();
         match (had_failed, self.failing.contains(&true)) {
             (false, true) => Some(StoreChange::Fails),
             (true, false) => Some(StoreChange::AnswersAgain),
@@ -310,8 +320,11 @@ mod tests {
     /// fail.
     fn told(commands: &str) -> Vec<Option<StoreChange>> {
         let mut health = StoreHealth::default();
-        let note =
-            |sign: char| health.note(sign.eq_ignore_ascii_case(&'r'), sign.is_ascii_lowercase());
+        let note = |sign: char| {
+            let is_renewal = sign.eq_ignore_ascii_case(&'r');
+            let task = if is_renewal { StoreTask::Renewal } else { StoreTask::Claim };
+            health.note(task, &if sign.is_ascii_lowercase() { Ok(()) } else { Err(()) })
+        };
         commands.chars().map(note).collect()
     }
 

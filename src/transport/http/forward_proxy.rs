@@ -42,7 +42,7 @@ impl ForwardProxy {
             // The name is needed for TLS only, and a proxy without TLS may have any.
             _ if !url.is_tls => None,
             Ok(name) => {
-                Some(TlsPeer { connector: tls::connector(trusted, None, false)?, name, setting })
+                Some(TlsPeer { connector: tls::connector(trusted, None, &[])?, name, setting })
             }
             Err(_) => {
                 let what = "no certificate can have the name of the proxy".to_owned();

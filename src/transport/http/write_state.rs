@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The state of writing to one client. While writing is blocked, the writers wait, and afterwards write only the newest
 /// progress.
 #[derive(Debug, Clone, Default)]
-pub struct WriteState(Arc<AtomicBool>);
+pub struct WriteState {
+    is_blocked: Arc<AtomicBool>,
+}
 
 impl WriteState {
     /// Whether the last bytes could not be written yet.
     pub fn is_blocked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_blocked.load(Ordering::Relaxed)
     }
 
     /// Says whether the last bytes could be written.
     pub fn block(&self, blocked: bool) {
         if self.is_blocked() != blocked {
-            self.0.store(blocked, Ordering::Relaxed);
+            self.is_blocked.store(blocked, Ordering::Relaxed);
         }
     }
 }
